@@ -1,0 +1,36 @@
+# One command each: `make test`, `make demo`. Everything happens in .venv, installed with constraints.txt.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+.PHONY: test test-all lint types demo bench clean
+
+# torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
+# dependencies for the same reason; they serve the parity tests and the benchmarks only.
+$(VENV)/.installed: pyproject.toml constraints.txt requirements-peers.txt $(wildcard setup.py csrc/*)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -c constraints.txt torch numpy
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[data,aedat4,train,analysis,triton,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps -r requirements-peers.txt
+	touch $@
+
+test: $(VENV)/.installed lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow"
+
+test-all: $(VENV)/.installed lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed
+	$(BIN)/mypy
+
+demo: $(VENV)/.installed
+	$(BIN)/python examples/demo.py
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

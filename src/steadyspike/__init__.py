@@ -1,0 +1,3 @@
+"""SteadySpike: stable direct training of spiking neural networks in PyTorch."""
+
+__version__ = "0.1.0"

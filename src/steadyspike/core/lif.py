@@ -1,0 +1,113 @@
+"""The reference LIF scan in plain PyTorch: the truth that every kernel is compared with.
+
+Paper eqs. 1 to 3, for t = 1..T, with a = 1/tau and sg(.) = stop gradient:
+
+    charge   M[t] = (1 - a) U[t-1] + a I[t]              (decay_input=False: + I[t])
+    fire     S[t] = 1 if M[t] >= V else 0                (strict=True: M > V)
+    output   O[t] = S[t], or V S[t] for "trsg"           (eq. 10)
+    reset    U[t] = M[t] - V S[t]  |  M[t] (1 - S[t])    (soft | hard)
+
+Autograd differentiates this as written, with dS/dM and dS/dV from the surrogate of `ScanSpec`.
+
+Shapes: x [T, B, ...]; u0 [1], [C] (C is axis 2 of x) or x.shape[1:]; v and a [1] or [C].
+Input in half precision is computed in float32 and returned in its own dtype. A NaN potential gives a NaN output, never
+a silent "no spike".
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.spec import ScanSpec
+from steadyspike.core.surrogate import Surrogate
+
+
+class ScanResult(NamedTuple):
+    """out [T, B, ...]; u: U[T], [B, ...]; m: M, [T, B, ...] or None if not asked for; active [2, n] float64.
+
+    ``active[0]`` is the sum of U[T] over neurons that fired at least once in the window, ``active[1]`` their number,
+    per channel (n = C) or for the layer (n = 1): what MP-Init needs (Algorithm 1). It carries no gradient.
+    """
+
+    out: Tensor
+    u: Tensor
+    m: Tensor | None
+    active: Tensor
+
+
+class _Spike(torch.autograd.Function):
+    """Forward: the given 0/1 (or NaN) values. Backward: the surrogate derivative at x."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        ctx.surrogate = surrogate
+        return fired.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+        (x,) = ctx.saved_tensors
+        return grad * ctx.surrogate.derivative(x), None, None
+
+
+def per_channel(p: Tensor, ndim: int) -> Tensor:
+    """A [1] or [C] parameter shaped to broadcast over [B, C, ...] of ``ndim`` axes (channels are axis 1)."""
+    return p if p.numel() == 1 else p.view(-1, *([1] * (ndim - 2)))
+
+
+def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
+    """S = H(M - V) with the family's surrogate gradient; m [B, ...], v broadcastable to it."""
+    x = m - v if spec.family == "as" else m / v - 1
+    fired = ((m > v) if spec.strict else (m >= v)).to(m.dtype)
+    fired = torch.where(torch.isnan(m), m, fired)
+    return _Spike.apply(x, fired.detach(), spec.surrogate)
+
+
+def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
+    """U from M and S by eq. 3, with the gradient of the reset kept or detached."""
+    if spec.reset.kind == "none":
+        return m
+    if spec.reset.detach != "none":
+        s = s.detach()
+    if spec.reset.kind == "hard":
+        return m * (1 - s)
+    amount = v * s
+    return m - (amount.detach() if spec.reset.detach == "product" else amount)
+
+
+def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """One time step. x, u [B, ...]; v, a broadcastable. Returns (output, S, M, U)."""
+    m = (1 - a) * u + (a * x if spec.decay_input else x)
+    s = spike(m, v, spec)
+    return (v * s if spec.family == "trsg" else s), s, m, reset(m, s, v, spec)
+
+
+def active_statistics(u: Tensor, fired: Tensor, channelwise: bool) -> Tensor:
+    """Sum of U[T] over active neurons and their number, [2, 1] or [2, C]; u and fired (bool) are [B, C, ...]."""
+    axes = [i for i in range(u.ndim) if not (channelwise and i == 1)]
+    kept = torch.where(fired, u.detach(), torch.zeros_like(u)).double()
+    return torch.stack([kept.sum(axes).reshape(-1), fired.double().sum(axes).reshape(-1)])
+
+
+def reference_scan(
+    x: Tensor, u0: Tensor, v: Tensor, a: Tensor, spec: ScanSpec, *, membrane: bool = False, channelwise: bool = False
+) -> ScanResult:
+    """The LIF scan over time; see the module docstring for equations and shapes."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    ndim = x.ndim - 1
+    v, a = per_channel(v.to(dtype), ndim), per_channel(a.to(dtype), ndim)
+    u = u0.to(dtype)
+    u = u if u.ndim == ndim and u.ndim > 1 else per_channel(u, ndim)
+    u = u.expand(x.shape[1:])
+    fired = torch.zeros(x.shape[1:], dtype=torch.bool, device=x.device)
+    outs, ms = [], []
+    for x_t in x.unbind(0):
+        out, s, m, u = lif_step(x_t.to(dtype), u, v, a, spec)
+        fired = fired | (s.detach() > 0)
+        outs.append(out.to(x.dtype))
+        ms.append(m)
+    stacked = torch.stack(ms) if membrane else None
+    return ScanResult(torch.stack(outs), u, stacked, active_statistics(u, fired, channelwise))

@@ -1,0 +1,86 @@
+"""What a scan computes, as data: gradient family, surrogate, reset, firing rule, input scaling.
+
+A `ScanSpec` plus the four tensors x, u0, v, a define the LIF scan completely; every neuron of the library (IF, LIF,
+PLIF, LTMD, DIET-SNN, readouts) is a choice of these. The kernels receive `codes` and `constants`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from steadyspike.core.surrogate import Rect, Surrogate, resolve_surrogate
+
+Family = Literal["as", "rs", "trsg"]
+Detach = Literal["none", "spike", "product"]
+
+FAMILIES: dict[str, int] = {"as": 0, "rs": 1, "trsg": 2}
+RESETS: dict[str, int] = {"soft": 0, "hard": 1, "none": 2}
+DETACHES: dict[str, int] = {"none": 0, "spike": 1, "product": 2}
+
+
+def one_of(value: str, known: dict[str, int], what: str) -> str:
+    """``value`` if it is a known name, else a ValueError that lists the known ones."""
+    if value not in known:
+        raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
+    return value
+
+
+@dataclass(frozen=True)
+class Reset:
+    """How a spike changes the membrane (paper eq. 3), and what the gradient sees of it.
+
+    kind: ``"soft"`` U = M - V S; ``"hard"`` U = M (1 - S); ``"none"`` U = M (a neuron that never resets).
+    detach: ``"none"`` (or False) keeps the whole gradient, the paper's setting;
+        ``"spike"`` (or True) treats S as a constant: U = M - V sg(S), so V still gets -S (DIET-SNN);
+        ``"product"`` treats V*S as a constant: U = M - sg(V S), so V gets nothing (the paper's code with detach_reset).
+        For a hard reset the last two are the same.
+    """
+
+    kind: str = "soft"
+    detach: str | bool = "none"
+
+    def __post_init__(self) -> None:
+        one_of(self.kind, RESETS, "reset")
+        if isinstance(self.detach, bool):
+            object.__setattr__(self, "detach", "spike" if self.detach else "none")
+        one_of(str(self.detach), DETACHES, "detach mode")
+
+
+@dataclass(frozen=True)
+class ScanSpec:
+    """One LIF scan: family, surrogate, reset, strict firing, input scaling.
+
+    family: ``"as"`` x = M - V, ``"rs"`` x = M/V - 1, ``"trsg"`` as rs with output V*S (paper eqs. 5, 7, 10).
+    strict: fire at M > V instead of M >= V (some published baselines do; the library's rule is >=).
+    decay_input: charge with a*I (paper eq. 1) or, if False, with I.
+    """
+
+    family: str = "trsg"
+    surrogate: Surrogate = field(default_factory=Rect)
+    reset: Reset = field(default_factory=Reset)
+    strict: bool = False
+    decay_input: bool = True
+
+    def __post_init__(self) -> None:
+        one_of(self.family, FAMILIES, "gradient family")
+        object.__setattr__(self, "surrogate", resolve_surrogate(self.surrogate))
+        if not isinstance(self.reset, Reset):
+            object.__setattr__(self, "reset", Reset(self.reset))
+
+    @property
+    def codes(self) -> list[int]:
+        """[family, surrogate, reset, detach, strict, decay_input] as integers for the kernels."""
+        return [
+            FAMILIES[self.family],
+            self.surrogate.code,
+            RESETS[self.reset.kind],
+            DETACHES[str(self.reset.detach)],
+            int(self.strict),
+            int(self.decay_input),
+        ]
+
+    @property
+    def constants(self) -> list[float]:
+        """[width, scale, temperature] of the surrogate for the kernels."""
+        return list(self.surrogate.constants)

@@ -1,0 +1,58 @@
+"""The explicit state of a streaming scan: U after the last step, and what is needed to refuse a misuse."""
+
+from __future__ import annotations
+
+import weakref
+
+from torch import Tensor, nn
+
+
+class LIFState:
+    """Potential of one layer between two calls of ``scan``.
+
+    u: U[t], shape [B, ...]; step: number of time steps seen. A state belongs to the layer that made it and is spent by
+    the next ``scan``: using it twice would replay the past, so that is an error; `fork` gives a second copy on purpose.
+    """
+
+    __slots__ = ("_layer", "_spent", "step", "u")
+
+    def __init__(self, u: Tensor, step: int, layer: nn.Module) -> None:
+        self.u, self.step = u, step
+        self._layer = weakref.ref(layer)
+        self._spent = False
+
+    def __repr__(self) -> str:
+        return f"LIFState(step={self.step}, shape={tuple(self.u.shape)}, dtype={self.u.dtype}, device={self.u.device})"
+
+    def fork(self) -> LIFState:
+        """An unspent state at the same point in time."""
+        return self._copy(self.u)
+
+    def detach(self) -> LIFState:
+        """The same point in time without its graph (truncated backpropagation)."""
+        return self._copy(self.u.detach())
+
+    def _copy(self, u: Tensor) -> LIFState:
+        layer = self._layer()
+        if layer is None:
+            raise RuntimeError("the layer of this state no longer exists")
+        return LIFState(u, self.step, layer)
+
+    def take(self, x: Tensor, layer: nn.Module) -> Tensor:
+        """U for the next scan of ``x`` [T, B, ...] by ``layer``; marks the state as spent."""
+        if self._layer() is not layer:
+            raise ValueError("this state was made by another layer; pass the state that this layer's own scan returned")
+        if self._spent:
+            raise ValueError(
+                f"this state (step {self.step}) was used already; continue from the state that scan returned, "
+                "or call state.fork() before the first use to branch"
+            )
+        if tuple(self.u.shape) != tuple(x.shape[1:]):
+            raise ValueError(
+                f"the state is for inputs of shape [T, {', '.join(map(str, self.u.shape))}] but x is {list(x.shape)}; "
+                "start a new stream with state=None when the batch or the size changes"
+            )
+        if self.u.device != x.device:
+            raise ValueError(f"the state is on {self.u.device} but x is on {x.device}; start a new stream there")
+        self._spent = True
+        return self.u

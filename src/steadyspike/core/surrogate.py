@@ -1,0 +1,154 @@
+"""Surrogate derivatives f'(x) of the Heaviside step (paper section 5.1 and supplement).
+
+Each surrogate is a frozen dataclass: a few fields, the derivative used in the backward pass, and the smooth primitive
+whose derivative it is (used by the finite-difference tests). ``code`` and ``constants`` are what the compiled kernels
+receive, so that the formula stands once here, once in C++ and once in Triton, and equality is tested over `SURROGATES`.
+
+A ``scale`` multiplies the derivative (BNTT and DIET-SNN use 0.3 of a triangle); it is 1 in the paper.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Surrogate:
+    """Base of all surrogates. ``x`` is the family's argument: M - V (as) or M/V - 1 (rs, trsg), any shape."""
+
+    code: ClassVar[int]
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+                raise ValueError(f"{type(self).__name__}.{f.name} must be a finite number above 0, got {value!r}")
+
+    def derivative(self, x: Tensor) -> Tensor:
+        """f'(x), elementwise."""
+        raise NotImplementedError
+
+    def primitive(self, x: Tensor) -> Tensor:
+        """A smooth f with f' = `derivative`, from about 0 to about ``scale``."""
+        raise NotImplementedError
+
+    @property
+    def constants(self) -> tuple[float, float, float]:
+        """(width, scale, temperature) for the kernels; a field that a surrogate lacks is 1."""
+        return (
+            float(getattr(self, "width", getattr(self, "steepness", 1.0))),
+            float(getattr(self, "scale", 1.0)),
+            float(getattr(self, "temperature", 1.0)),
+        )
+
+
+@dataclass(frozen=True)
+class Rect(Surrogate):
+    """1/w on the open window abs(x) < w/2; the paper's choice with w = 1."""
+
+    code: ClassVar[int] = 0
+    name: ClassVar[str] = "rect"
+    width: float = 1.0
+    scale: float = 1.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return (x.abs() < self.width / 2).to(x.dtype) * (self.scale / self.width)
+
+    def primitive(self, x: Tensor) -> Tensor:
+        return self.scale * (x / self.width + 0.5).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class Triangle(Surrogate):
+    """max(0, w - abs(x)) / w**2."""
+
+    code: ClassVar[int] = 1
+    name: ClassVar[str] = "triangle"
+    width: float = 1.0
+    scale: float = 1.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        return (self.width - x.abs()).clamp_min(0) * (self.scale / self.width**2)
+
+    def primitive(self, x: Tensor) -> Tensor:
+        z = (x / self.width).clamp(-1, 1)
+        return self.scale * (0.5 + z - 0.5 * z * z.abs())
+
+
+@dataclass(frozen=True)
+class ArcTan(Surrogate):
+    """g / (2 (1 + (pi/2 g x)^2)). Mind that g is a steepness here: larger is narrower (PLIF uses 2)."""
+
+    code: ClassVar[int] = 2
+    name: ClassVar[str] = "arctan"
+    steepness: float = 2.0
+    scale: float = 1.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        z = (math.pi / 2 * self.steepness) * x
+        return (self.scale * self.steepness / 2) / (1 + z * z)
+
+    def primitive(self, x: Tensor) -> Tensor:
+        return self.scale * (torch.atan(math.pi / 2 * self.steepness * x) / math.pi + 0.5)
+
+
+@dataclass(frozen=True)
+class Sigmoid(Surrogate):
+    """s (1 - s) / w with s = sigmoid(x / w). SpikingJelly's Sigmoid(alpha=4) is w = 0.25."""
+
+    code: ClassVar[int] = 3
+    name: ClassVar[str] = "sigmoid"
+    width: float = 1.0
+    scale: float = 1.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        # exp of a non-positive number only, so that large arguments give 0 instead of inf * 0.
+        e = torch.exp(-(x / self.width).abs())
+        return (self.scale / self.width) * e / ((1 + e) * (1 + e))
+
+    def primitive(self, x: Tensor) -> Tensor:
+        return self.scale * torch.sigmoid(x / self.width)
+
+
+@dataclass(frozen=True)
+class DSpike(Surrogate):
+    """Dspike (Li et al., 2021): b / (2 tanh(b/2) cosh^2(b x/w)) / w on the closed window abs(x) <= w/2.
+
+    Their window is [0, 1] in u/V with the firing level at 1/2. In this library's relative argument x = M/V - 1, with
+    V the firing level, that window is w = 2; w = 1 is the paper's rectangular window, which Dspike equals as b -> 0.
+    """
+
+    code: ClassVar[int] = 4
+    name: ClassVar[str] = "dspike"
+    width: float = 1.0
+    scale: float = 1.0
+    temperature: float = 3.0
+
+    def derivative(self, x: Tensor) -> Tensor:
+        z, b = x / self.width, self.temperature
+        peak = self.scale * b / (2 * math.tanh(b / 2)) / self.width
+        # Outside the window z is clamped so that cosh cannot overflow where the mask gives 0 anyway.
+        return (z.abs() <= 0.5).to(x.dtype) * peak / torch.cosh(b * z.clamp(-0.5, 0.5)).square()
+
+    def primitive(self, x: Tensor) -> Tensor:
+        b = self.temperature
+        z = (x / self.width).clamp(-0.5, 0.5)
+        return self.scale * (torch.tanh(b * z) + math.tanh(b / 2)) / (2 * math.tanh(b / 2))
+
+
+SURROGATES: dict[str, type[Surrogate]] = {cls.name: cls for cls in (Rect, Triangle, ArcTan, Sigmoid, DSpike)}
+
+
+def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:
+    """A name of `SURROGATES` with its default fields, or the instance itself."""
+    if isinstance(surrogate, Surrogate):
+        return surrogate
+    if surrogate not in SURROGATES:
+        raise ValueError(f"unknown surrogate {surrogate!r}; known: {', '.join(SURROGATES)}")
+    return SURROGATES[surrogate]()

@@ -1,0 +1,125 @@
+"""The LIF scan as a PyTorch operator: schema, fake kernel, autograd; the work is done by a `Backend`.
+
+As an operator it is one node for ``torch.compile`` and export, and its backward recomputes the membrane from x: nothing
+of size T is saved beyond the input.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.registry import get_backend
+
+
+def is_dense(step: Tensor) -> bool:
+    """True if the elements of ``step`` fill one block of memory, each exactly once."""
+    expected = 1
+    for stride, size in sorted((st, sz) for st, sz in zip(step.stride(), step.shape) if sz != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``; copied only if it differs."""
+    inner = torch.empty_like(x[0]).stride()
+    same = all(gs == xs or n == 1 for gs, xs, n in zip(g.stride()[1:], inner, g.shape[1:]))
+    if same and g.dtype == dtype:
+        return g
+    out = empty_steps(x, dtype)
+    return out.copy_(g)
+
+
+@torch.library.custom_op("steadyspike::lif_scan", mutates_args=())
+def lif_scan_op(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    membrane: bool,
+    channelwise: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return get_backend(backend).forward(x, u0, v, a, codes, constants, membrane, channelwise)
+
+
+@lif_scan_op.register_fake
+def _(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    membrane: bool,
+    channelwise: bool,
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dtype = compute_dtype(x)
+    m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
+    active = x.new_empty((2, x.shape[2] if channelwise else 1), dtype=torch.float64)
+    return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
+
+
+@torch.library.custom_op("steadyspike::lif_scan_backward", mutates_args=())
+def lif_scan_backward_op(
+    g_out: Tensor | None,
+    g_u: Tensor | None,
+    g_m: Tensor | None,
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    dtype = compute_dtype(x)
+    if g_out is not None:
+        g_out = laid_out(g_out, x, x.dtype)
+    if g_u is not None:
+        g_u = laid_out(g_u[None], x[:1], dtype)[0]
+    if g_m is not None:
+        g_m = laid_out(g_m, x, dtype)
+    return get_backend(backend).backward(g_out, g_u, g_m, x, u0, v, a, codes, constants)
+
+
+@lif_scan_backward_op.register_fake
+def _(
+    g_out: Tensor | None,
+    g_u: Tensor | None,
+    g_m: Tensor | None,
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    backend: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return empty_steps(x, x.dtype), torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
+
+
+def _setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+    x, u0, v, a, codes, constants, membrane, _, backend = inputs
+    ctx.save_for_backward(x, u0, v, a)
+    ctx.codes, ctx.constants, ctx.membrane, ctx.backend = codes, constants, membrane, backend
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[3])
+
+
+def _backward(ctx, g_out, g_u, g_m, g_active):  # type: ignore[no-untyped-def]
+    if g_out is None and g_u is None and (g_m is None or not ctx.membrane):
+        return (None,) * 9
+    x, u0, v, a = ctx.saved_tensors
+    g_m = g_m if ctx.membrane else None
+    dx, du0, dv, da = lif_scan_backward_op(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
+    return dx, du0, dv, da, None, None, None, None, None
+
+
+lif_scan_op.register_autograd(_backward, setup_context=_setup_context)

@@ -1,0 +1,50 @@
+"""Which compiled backends exist, and which one runs a call."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from torch import Tensor
+
+from steadyspike.kernels.backend import Backend
+
+BACKENDS = ("auto", "reference", "cpu", "triton")
+
+
+@lru_cache(maxsize=None)
+def get_backend(name: str) -> Backend:
+    """The compiled backend of that name (``"cpu"`` or ``"triton"``)."""
+    if name == "cpu":
+        from steadyspike.kernels.cpu import CpuBackend
+
+        return CpuBackend()
+    if name == "triton":
+        from steadyspike.kernels.triton_lif import TritonBackend
+
+        return TritonBackend()
+    raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
+
+
+def choose_backend(backend: str, x: Tensor) -> str:
+    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best."""
+    if backend not in BACKENDS:
+        raise ValueError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
+    if backend == "reference":
+        return backend
+    if backend != "auto":
+        reason = get_backend(backend).why_not(x)
+        if reason is not None:
+            raise RuntimeError(f"backend {backend!r} cannot run here: {reason}")
+        return backend
+    candidate = {"cpu": "cpu", "cuda": "triton"}.get(x.device.type)
+    if candidate is None or get_backend(candidate).why_not(x) is not None:
+        return "reference"
+    return candidate
+
+
+def backend_report(x: Tensor) -> dict[str, str]:
+    """For each backend, ``"available"`` or the reason why it cannot run on ``x``."""
+    report = {"reference": "available"}
+    for name in ("cpu", "triton"):
+        report[name] = get_backend(name).why_not(x) or "available"
+    return report

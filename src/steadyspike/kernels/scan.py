@@ -1,0 +1,49 @@
+"""``lif_scan``: the one entry point to the LIF scan, whatever computes it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.lif import ScanResult, reference_scan
+from steadyspike.core.spec import ScanSpec
+from steadyspike.kernels.backend import compute_dtype
+from steadyspike.kernels.op import is_dense, lif_scan_op
+from steadyspike.kernels.registry import choose_backend
+
+
+def lif_scan(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    spec: ScanSpec,
+    *,
+    membrane: bool = False,
+    channelwise: bool = False,
+    backend: str = "auto",
+) -> ScanResult:
+    """The LIF scan of `core.lif` on the chosen backend.
+
+    x [T, B, ...]; u0 [1], [C] or broadcastable to x.shape[1:]; v, a [1] or [C]. ``membrane`` also returns M.
+    ``channelwise`` reduces the MP-Init statistics per channel. ``backend``: ``"auto"``, ``"reference"``, ``"cpu"``,
+    ``"triton"``; an explicit choice that cannot run raises.
+    """
+    chosen = choose_backend(backend, x)
+    if chosen == "reference":
+        return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
+    dtype = compute_dtype(x)
+    if not is_dense(x[0]):
+        x = x.contiguous()
+    u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
+    u0 = _like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
+    out, u, m, active = lif_scan_op(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
+    return ScanResult(out, u, m if membrane else None, active)
+
+
+def _like_step(u0: Tensor, x: Tensor) -> Tensor:
+    """Per-element u0, broadcast to x.shape[1:] with the strides of x[0]; differentiable."""
+    step = x[0]
+    if u0.shape == step.shape and all(s == r or n == 1 for s, r, n in zip(u0.stride(), step.stride(), u0.shape)):
+        return u0
+    return torch.empty_like(step, dtype=u0.dtype).copy_(u0)

@@ -1,0 +1,8 @@
+from torch import Tensor
+
+
+class TritonBackend:
+    name = "triton"
+
+    def why_not(self, x: Tensor) -> str | None:
+        return "triton is not installed"
