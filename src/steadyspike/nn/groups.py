@@ -1,0 +1,36 @@
+"""Optimizer groups that keep weight decay away from neuron parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+def no_decay_names(model: nn.Module) -> set[str]:
+    """Full names of the parameters that modules list in ``no_decay``: w, k, TEBN's and TAB's p, learned potentials."""
+    names = set()
+    for prefix, module in model.named_modules():
+        for name in getattr(module, "no_decay", ()):
+            names.add(f"{prefix}.{name}" if prefix else name)
+    return names
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, *, decay_neurons: bool = False, decay_norms: bool = True
+) -> list[dict[str, Any]]:
+    """Groups for ``torch.optim``: one with ``weight_decay``, one without.
+
+    Weight decay on w and k would pull V to softplus(0) = 0.69 and tau to 2, so neuron parameters are exempt.
+    decay_neurons: True gives the paper's released code, which decays them like any weight.
+    decay_norms: False also exempts norm parameters and biases (every parameter with fewer than two axes).
+    """
+    neuron_names = no_decay_names(model)
+    decayed, free = [], []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        decays = decay_neurons if name in neuron_names else decay_norms or parameter.ndim >= 2
+        (decayed if decays else free).append(parameter)
+    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
+    return [g for g in groups if g["params"]]

@@ -1,0 +1,136 @@
+"""Initial membrane potentials U[0]: MP-Init (the paper's), a constant, or a learned one (IMP)."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from steadyspike.nn.recompute import Memory, recomputing
+from steadyspike.nn.sync import summed
+
+
+class InitialPotential(nn.Module):
+    """Gives a layer its U[0] and, in training mode, may learn from the window that followed."""
+
+    def bind(self, channels: int | None) -> None:
+        """Called once by the layer: one value per layer (None) or per channel."""
+
+    def potential(self, x: Tensor) -> Tensor:
+        """U[0] for input ``x`` [T, B, ...]: shape [1], [C] or broadcastable to x.shape[1:]."""
+        raise NotImplementedError
+
+    def update(self, active: Tensor) -> None:
+        """After a training forward; ``active`` is `core.lif.ScanResult.active`."""
+
+
+class MPInit(InitialPotential):
+    """MP-Init (paper section 4, Algorithm 1): U[0] is a running mean of U[T] over neurons that fired in the window.
+
+    The mean is a buffer (``running_mean``, [1] or [C], starts at 0): saved, moved and copied with the layer. It moves
+    after every forward in training mode, as batch norm's statistics do (also under ``torch.no_grad``, which
+    recalibrates it), never in evaluation mode and never when activation checkpointing recomputes a forward. If no
+    neuron fired, or the mean is not finite, it stays.
+
+    momentum: weight of the new batch, ``mean = (1 - momentum) mean + momentum batch``. 0.1 is what the paper's released
+        code does; the formula in its text, with beta = 0.9 read literally, would be momentum=0.9.
+    sync: sum over all processes of ``group``, so that every rank holds the mean of the whole batch.
+    """
+
+    running_mean: Tensor
+
+    def __init__(self, momentum: float = 0.1, sync: bool = True, group: dist.ProcessGroup | None = None) -> None:
+        super().__init__()
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+        self.momentum, self.sync, self.group = momentum, sync, group
+        self.register_buffer("running_mean", torch.zeros(1))
+        self._memory = Memory()
+
+    def bind(self, channels: int | None) -> None:
+        self.running_mean = torch.zeros(channels or 1)
+
+    def potential(self, x: Tensor) -> Tensor:
+        if recomputing():
+            return self._memory.recall(x)
+        # A copy: the update is in place, and autograd keeps what the forward started from.
+        mean = self.running_mean.clone()
+        if self.training and not torch.compiler.is_compiling():
+            self._memory.store(x, mean)
+        return mean
+
+    @torch.no_grad()
+    def update(self, active: Tensor) -> None:
+        if recomputing():
+            return
+        total, count = summed(active, self.group) if self.sync else active
+        old = self.running_mean.double()
+        mean = total / count.clamp_min(1)
+        moved = old + self.momentum * (mean - old)
+        self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
+
+    def extra_repr(self) -> str:
+        return f"momentum={self.momentum}" + ("" if self.sync else ", sync=False")
+
+
+class ConstantInit(InitialPotential):
+    """U[0] = value everywhere, always; 0 is the field's habit."""
+
+    value: Tensor
+
+    def __init__(self, value: float = 0.0) -> None:
+        super().__init__()
+        if not math.isfinite(value):
+            raise ValueError(f"the initial potential must be finite, got {value}")
+        self.register_buffer("value", torch.full((1,), float(value)), persistent=False)
+
+    def potential(self, x: Tensor) -> Tensor:
+        return self.value
+
+    def extra_repr(self) -> str:
+        return f"{self.value.item():g}"
+
+
+class LearnedInit(InitialPotential):
+    """IMP (Shen et al., 2024): U[0] is a parameter of shape (1, *shape), shared over the batch, trained by dL/dU[0].
+
+    shape: the neurons of one sample, e.g. (C, H, W), or (C, 1, 1) per channel. It ties the layer to that input size.
+    low, high: uniform initialisation; (0.4, 0.6) as in their IF and LIF nodes with V = 1.
+    """
+
+    no_decay: ClassVar[tuple[str, ...]] = ("value",)
+
+    def __init__(self, shape: Sequence[int], low: float = 0.4, high: float = 0.6) -> None:
+        super().__init__()
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise ValueError(f"low and high must be finite with low <= high, got {low} and {high}")
+        self.value = nn.Parameter(torch.empty(1, *shape).uniform_(low, high))
+
+    def potential(self, x: Tensor) -> Tensor:
+        wanted = (1, *x.shape[2:])
+        fits = self.value.ndim == len(wanted) and all(n in (1, w) for n, w in zip(self.value.shape, wanted))
+        if not fits:
+            raise ValueError(f"LearnedInit of shape {tuple(self.value.shape[1:])} cannot start neurons of {wanted[1:]}")
+        return self.value
+
+    def extra_repr(self) -> str:
+        return f"shape={tuple(self.value.shape[1:])}"
+
+
+def resolve_init(init: str | float | InitialPotential, channels: int | None) -> InitialPotential:
+    """``"mp"``, ``"zero"``, a number, or an `InitialPotential`, which is copied so that layers never share one."""
+    if isinstance(init, InitialPotential):
+        init = copy.deepcopy(init)
+    elif isinstance(init, str):
+        if init not in ("mp", "zero"):
+            raise ValueError(f"unknown initial potential {init!r}; known: mp, zero, a number, MPInit, LearnedInit")
+        init = MPInit() if init == "mp" else ConstantInit()
+    else:
+        init = ConstantInit(float(init))
+    init.bind(channels)
+    return init

@@ -1,0 +1,145 @@
+"""`Neuron`: what every spiking layer has in common - input checks, initial potential, scan, streaming, taps.
+
+A neuron layer is a threshold, a leak, a `ScanSpec` and an initial potential; subclasses say how threshold and leak come
+about. No state survives a call: the only thing a training forward changes is the initialiser's statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult
+from steadyspike.core.spec import ScanSpec
+from steadyspike.core.state import LIFState
+from steadyspike.kernels.registry import BACKENDS
+from steadyspike.kernels.scan import lif_scan
+from steadyspike.nn.init import InitialPotential, resolve_init
+
+
+class Tap(NamedTuple):
+    """A look into a forward: ``see(layer, x, u0, result)``, with M in the result if ``membrane``."""
+
+    see: Callable[[Neuron, Tensor, Tensor, ScanResult], None]
+    membrane: bool = False
+
+
+class Neuron(nn.Module):
+    """Base of spiking layers: ``forward(x) -> output`` on [T, B, ...].
+
+    channels: None for one constant per layer, C for one per channel (axis 2 of x).
+    """
+
+    def __init__(
+        self,
+        spec: ScanSpec,
+        init: str | float | InitialPotential = "mp",
+        channels: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if channels is not None and (not isinstance(channels, int) or channels < 1):
+            raise ValueError(f"channels must be None or a whole number above 0, got {channels!r}")
+        if backend not in BACKENDS:
+            raise ValueError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
+        self.spec, self.channels, self.backend = spec, channels, backend
+        self.init = resolve_init(init, channels)
+        self.taps: dict[str, Tap] = {}
+
+    @property
+    def threshold(self) -> Tensor:
+        """V, [1] or [C]."""
+        raise NotImplementedError
+
+    @property
+    def leak(self) -> Tensor:
+        """a = 1/tau, [1] or [C]: the share of U that is lost per step."""
+        raise NotImplementedError
+
+    @property
+    def running_mean(self) -> Tensor:
+        """MP-Init's buffer."""
+        mean = getattr(self.init, "running_mean", None)
+        if mean is None:
+            raise AttributeError(f"{type(self).__name__} has no running mean: its init is {type(self.init).__name__}")
+        return mean
+
+    def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
+        """The dynamics from U[0] = u0; neurons with other dynamics override this."""
+        return lif_scan(
+            x,
+            u0,
+            self.threshold,
+            self.leak,
+            self.spec,
+            membrane=membrane,
+            channelwise=self.channels is not None,
+            backend=self.backend,
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, ...] -> [T, B, ...], from the initial potential."""
+        self.check_input(x)
+        u0 = self.init.potential(x)
+        result = self.run(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
+        if self.training:
+            self.init.update(result.active)
+        for tap in self.taps.values():
+            tap.see(self, x, u0, result)
+        return result.out
+
+    def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, LIFState]:
+        """Streaming: ``x`` [T, B, ...] continues from ``state`` (None: the initial potential); T may be 1.
+
+        T calls of one step equal one call of T steps, gradients included. A stream has no end, so it never updates the
+        initialiser's statistics.
+        """
+        self.check_input(x)
+        u0 = self.init.potential(x) if state is None else state.take(x, self)
+        result = self.run(x, u0)
+        return result.out, LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
+
+    def spikes(self, out: Tensor) -> Tensor:
+        """S in {0, 1} from this layer's output, with the surrogate gradient of S (trsg: S = O / V)."""
+        if self.spec.family != "trsg":
+            return out
+        v = self.threshold
+        v = v.view(-1, *([1] * (out.ndim - 3))) if v.numel() > 1 else v
+        s = out / v
+        return s + (s.round() - s).detach()
+
+    def check_input(self, x: Tensor) -> None:
+        """Refuses what could only give a wrong number."""
+        name = type(self).__name__
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} takes a tensor [T, B, ...], got {type(x).__name__}")
+        if not x.is_floating_point():
+            raise TypeError(f"{name} takes a floating-point current, got {x.dtype}; convert with x.float()")
+        if x.ndim < 2:
+            raise ValueError(f"{name} takes [T, B, ...] with time first, got shape {list(x.shape)}")
+        if x.shape[0] == 0:
+            raise ValueError(f"{name} needs at least one time step, got shape {list(x.shape)} (T = 0)")
+        if self.channels is not None and (x.ndim < 3 or x.shape[2] != self.channels):
+            raise ValueError(
+                f"{name}(channels={self.channels}) takes [T, B, {self.channels}, ...], got shape {list(x.shape)}"
+            )
+
+    def extra_repr(self) -> str:
+        spec = self.spec
+        detach = "" if spec.reset.detach == "none" else f", detach={spec.reset.detach!r}"
+        text = f"gradient={spec.family!r}, surrogate={spec.surrogate}, reset={spec.reset.kind!r}{detach}"
+        for name, value in (("strict", spec.strict), ("decay_input", spec.decay_input)):
+            if value != getattr(ScanSpec, name):
+                text += f", {name}={value}"
+        return text if self.channels is None else f"{text}, channels={self.channels}"
+
+
+def neurons(model: nn.Module) -> dict[str, Neuron]:
+    """All neuron layers of a model by name, in registration order."""
+    return {name: m for name, m in model.named_modules() if isinstance(m, Neuron)}
+
+
+
