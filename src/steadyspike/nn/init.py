@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.recompute import Memory, recomputing
 from steadyspike.nn.sync import summed
 
@@ -58,8 +59,8 @@ class MPInit(InitialPotential):
     def potential(self, x: Tensor) -> Tensor:
         if recomputing():
             return self._memory.recall(x)
-        # A copy: the update is in place, and autograd keeps what the forward started from.
-        mean = self.running_mean.clone()
+        # The update is in place, and the backward needs what the forward started from.
+        mean = snapshot(self.running_mean)
         if self.training and not torch.compiler.is_compiling():
             self._memory.store(x, mean)
         return mean
