@@ -1,12 +1,12 @@
 """The cases every LIF kernel must pass, and the comparison with the reference: shared by all backends' tests.
 
-A `Case` says what is computed on which tensors; `check_against_reference` runs it on a backend and on the reference with
-the same random cotangents into out, U[T] and M, and compares outputs, statistics and all four gradients.
+A `Case` says what is computed on which tensors; `check_against_reference` runs it on a backend and on the reference
+with the same random cotangents into out, U[T] and M, and compares outputs, statistics and all four gradients.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import torch
@@ -41,7 +41,7 @@ class Case:
     """One scan: spec, x's shape [T, B, C, ...], dtype and layout, and the shapes of v, a ("scalar" or "channel") and u0
     (also "element")."""
 
-    spec: ScanSpec = ScanSpec()
+    spec: ScanSpec = field(default_factory=ScanSpec)
     shape: tuple[int, ...] = (5, 2, 3, 4, 5)
     dtype: torch.dtype = torch.float64
     layout: str = "contiguous"
