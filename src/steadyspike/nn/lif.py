@@ -37,7 +37,7 @@ class LIF(Neuron):
     init: U[0]: ``"mp"`` (MP-Init), ``"zero"``, a number, `MPInit`, `LearnedInit`.
     learn: which of ``"threshold"`` and ``"tau"`` are trained; the others are frozen.
     channels: None: one V, tau and mean for the layer; C: one per channel.
-    options: ``strict``, ``decay_input`` of `ScanSpec`, ``backend`` (``"auto"``, ``"reference"``, ``"cpu"``, ``"triton"``).
+    strict, decay_input: see `ScanSpec`. backend: ``"auto"``, ``"reference"``, ``"cpu"`` or ``"triton"``.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w")

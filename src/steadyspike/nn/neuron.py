@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
@@ -140,6 +139,3 @@ class Neuron(nn.Module):
 def neurons(model: nn.Module) -> dict[str, Neuron]:
     """All neuron layers of a model by name, in registration order."""
     return {name: m for name, m in model.named_modules() if isinstance(m, Neuron)}
-
-
-

@@ -45,5 +45,7 @@ def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int 
     if len(values) == 1:
         return values * wanted
     if len(values) != wanted:
-        raise ValueError(f"{name} has {len(values)} values, but the layer has {'channels=' + str(channels) if channels else 'one'}")
+        raise ValueError(
+            f"{name} has {len(values)} values, but the layer has {'channels=' + str(channels) if channels else 'one'}"
+        )
     return values

@@ -1,8 +1,8 @@
 """Activation checkpointing runs a forward twice; the second run must not move statistics, and must start where the
 first one did.
 
-torch.utils.checkpoint recomputes inside the backward pass, which is how `recomputing` knows. MP-Init's mean has moved on
-by then, so `Memory` keeps the value each recent forward started from, found again by a few elements of its input.
+torch.utils.checkpoint recomputes inside the backward pass, which is how `recomputing` knows. MP-Init's mean has moved
+on by then, so `Memory` keeps the value each recent forward started from, found again by a few elements of its input.
 """
 
 from __future__ import annotations

@@ -1,0 +1,89 @@
+"""Does every sample get the same answer alone as in its batch? And if not, which layer mixes them?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class BatchLeak(NamedTuple):
+    """Sample number, error of its output, and the first layer (call order) whose output differs, if one was found."""
+
+    sample: int
+    error: float
+    layer: str | None
+
+
+def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    return bool((a - b).abs().max() <= tolerance * (1 + b.abs().max())) if b.numel() else True
+
+
+def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list[Tensor]:
+    """The possible places of one sample inside ``full``, given its shape when computed alone.
+
+    One axis is ``batch`` times longer: the batch itself, or time and batch folded (time-major or batch-major).
+    """
+    views = []
+    for axis, (n, k) in enumerate(zip(full.shape, single.shape)):
+        others = full.shape[:axis] + full.shape[axis + 1 :] == single.shape[:axis] + single.shape[axis + 1 :]
+        if n == k * batch and others:
+            views.append(full.unflatten(axis, (k, batch)).select(axis + 1, sample))
+            views.append(full.unflatten(axis, (batch, k)).select(axis, sample))
+    return views
+
+
+class _Outputs:
+    """Outputs of all leaf and neuron modules of one forward, in call order."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls: list[tuple[str, Tensor]] = []
+        self._handles = [
+            module.register_forward_hook(self._hook(name)) for name, module in model.named_modules() if name
+        ]
+
+    def _hook(self, name: str):  # type: ignore[no-untyped-def]
+        def hook(module: nn.Module, args: object, out: object) -> None:
+            if isinstance(out, Tensor):
+                self.calls.append((name, out.detach()))
+
+        return hook
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+def _recorded(model: nn.Module, x: Tensor) -> tuple[Tensor, list[tuple[str, Tensor]]]:
+    outputs = _Outputs(model)
+    try:
+        return model(x), outputs.calls
+    finally:
+        outputs.remove()
+
+
+@torch.no_grad()
+def first_batch_leak(
+    model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, samples: int = 4
+) -> BatchLeak | None:
+    """Compares ``model(x)`` with ``model`` of each of the first and last few samples alone; None if they agree.
+
+    The model must be in evaluation mode; its output is [T, B, ...].
+    """
+    batch = x.shape[batch_dim]
+    out, calls = _recorded(model, x)
+    chosen = sorted({*range(min(samples // 2, batch)), *range(max(0, batch - samples // 2), batch)})
+    for i in chosen:
+        alone, alone_calls = _recorded(model, x.narrow(batch_dim, i, 1))
+        if _same(out[:, i : i + 1], alone, tolerance):
+            continue
+        error = float((out[:, i : i + 1] - alone).abs().max())
+        layer = None
+        for (name, full), (other, single) in zip(calls, alone_calls):
+            views = _sample_views(full, single, i, batch) if name == other and full.ndim == single.ndim else []
+            if views and not any(_same(view, single.reshape(view.shape), tolerance) for view in views):
+                layer = name
+                break
+        return BatchLeak(i, error, layer)
+    return None

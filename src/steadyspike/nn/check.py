@@ -1,0 +1,226 @@
+"""`check_model`: one call that finds the mistakes spiking networks hide.
+
+A network whose neuron scans the batch as if it were time trains and scores (this happened in a published model); a layer
+that never fires stalls training at chance without an error; a parameter may get no gradient at all. Each is a check
+with a name, a verdict, and the layer it happened in.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult
+from steadyspike.nn.batch_invariance import first_batch_leak
+from steadyspike.nn.health import non_finite, tapped
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+
+
+@dataclass(frozen=True)
+class Check:
+    """One verdict; ``layer`` names the module or parameter it is about, if there is one."""
+
+    name: str
+    ok: bool
+    message: str
+    layer: str | None = None
+
+
+@dataclass
+class CheckReport:
+    """All verdicts. ``print(report)`` for people, ``report.ok`` for programs, ``report.require()`` to raise."""
+
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return all(c.ok for c in self.checks)
+
+    @property
+    def failures(self) -> list[Check]:
+        return [c for c in self.checks if not c.ok]
+
+    def require(self) -> CheckReport:
+        """Itself, or a RuntimeError that lists what failed."""
+        if not self.ok:
+            raise RuntimeError("model check failed:\n" + "\n".join(f"  {c.name}: {c.message}" for c in self.failures))
+        return self
+
+    def __str__(self) -> str:
+        rows = [f"{'pass' if c.ok else 'FAIL'}  {c.name:<14} {c.message}" for c in self.checks]
+        return "\n".join(rows)
+
+
+def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolerance: float = 1e-6) -> CheckReport:
+    """Checks a spiking network on one example batch and reports, per check, pass or fail with the layer's name.
+
+    example: ``[T, B, ...]`` with B >= 2 (``batch_dim=1``), or a static batch ``[B, ...]`` for networks that encode it
+        themselves (``batch_dim=0``). The output must be ``[T, B, ...]``.
+    The model is copied to float64 first: its buffers, gradients and mode stay as they are, and rounding cannot flip a
+    spike between a batch of B and a batch of one.
+    """
+    if example.shape[batch_dim] < 2:
+        raise ValueError(f"the example needs a batch of at least 2 on axis {batch_dim}, got {list(example.shape)}")
+    work = copy.deepcopy(model).double()
+    x = example.detach().double()
+    report = CheckReport()
+    steps: list[Callable[[nn.Module, Tensor, int, float], list[Check]]] = [
+        _check_output,
+        _check_repeatable,
+        _check_batch,
+        _check_causal,
+        _check_gradients,
+        _check_activity,
+        _check_range,
+    ]
+    for step in steps:
+        try:
+            report.checks += step(work, x, batch_dim, tolerance)
+        except Exception as error:
+            name = step.__name__.removeprefix("_check_")
+            report.checks.append(Check(name, False, f"{type(error).__name__}: {error}"))
+            if step is _check_output:
+                break
+    return report
+
+
+@torch.no_grad()
+def _evaluate(model: nn.Module, x: Tensor) -> Tensor:
+    model.eval()
+    return model(x)
+
+
+def _check_output(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    bad: list[tuple[str, str]] = []
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
+            what = non_finite(current, result)
+            if what is not None:
+                bad.append((name, what))
+
+        return Tap(see)
+
+    with tapped(model, "check", make):
+        out = _evaluate(model, x)
+    checks = []
+    if not isinstance(out, Tensor):
+        return [Check("output", False, f"the model returns {type(out).__name__}, not a tensor [T, B, ...]")]
+    batch = x.shape[batch_dim]
+    shaped = out.ndim >= 2 and out.shape[1] == batch and (batch_dim == 0 or out.shape[0] == x.shape[0])
+    wanted = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...]"
+    checks.append(Check("output", shaped, f"output is {list(out.shape)}, {'as' if shaped else 'not'} {wanted}"))
+    layer, what = bad[0] if bad else (None, None)
+    finite = bool(out.isfinite().all()) and not bad
+    message = "everything is finite" if finite else f"layer '{layer}': {what}" if layer else "the output is not finite"
+    checks.append(Check("finite", finite, message, layer))
+    return checks
+
+
+def _check_repeatable(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    same = torch.equal(_evaluate(model, x), _evaluate(model, x))
+    message = "two calls agree bit for bit" if same else "two calls on the same input differ: a state is carried over"
+    return [Check("repeatable", same, message)]
+
+
+def _check_batch(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    model.eval()
+    leak = first_batch_leak(model, x, batch_dim, tolerance)
+    if leak is None:
+        return [Check("batch", True, "a batch of B equals B batches of one")]
+    message = (
+        (f"layer '{leak.layer}': " if leak.layer else "")
+        + f"sample {leak.sample} depends on the rest of its batch (error {leak.error:.2g}); is a batch axis scanned as time?"
+    )
+    return [Check("batch", False, message, leak.layer)]
+
+
+def _check_causal(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    if batch_dim == 0 or x.shape[0] < 2:
+        return []
+    out = _evaluate(model, x)
+    changed = x.clone()
+    changed[-1] = changed[-1].flip(0) + 1.0
+    early = _evaluate(model, changed)[:-1]
+    error = float((early - out[:-1]).abs().max())
+    ok = error <= tolerance * (1 + float(out.abs().max()))
+    text = "earlier outputs do not see later inputs" if ok else f"an output sees a later input (error {error:.2g})"
+    return [Check("causal", ok, text + ("" if ok else "; is time on the first axis everywhere?"))]
+
+
+def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    model.train()
+    model.zero_grad(set_to_none=True)
+    out = model(x)
+    # Every output with its own weight, so that no sum (softmax, norm) can cancel the gradient.
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
+    (out * weight.sin()).sum().backward()
+    checks = []
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
+        if p.grad is None:
+            checks.append(Check("gradient", False, f"parameter '{name}' gets no gradient", name))
+        elif not p.grad.isfinite().all():
+            checks.append(Check("gradient", False, f"parameter '{name}' gets a gradient that is not finite", name))
+        elif not p.grad.any():
+            checks.append(Check("gradient", False, f"parameter '{name}' gets a gradient of zeros", name))
+    model.zero_grad(set_to_none=True)
+    return checks or [Check("gradient", True, "every trainable parameter gets a finite gradient that is not zero")]
+
+
+def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
+    """Mean of S per neuron layer over one forward in the model's present mode, by name."""
+    rates: dict[str, float] = {}
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
+            rates[name] = float((result.out.detach() != 0).double().mean())
+
+        return Tap(see)
+
+    with torch.no_grad(), tapped(model, "rates", make):
+        model(x)
+    return rates
+
+
+def dead_layers(rates: dict[str, float]) -> list[Check]:
+    """A failed check for every layer that never or always fires."""
+    checks = []
+    for name, rate in rates.items():
+        if rate == 0.0:
+            message = (
+                f"layer '{name}' never fires, so nothing behind it learns; put a norm before it, "
+                "enlarge the weights that feed it, or lower its threshold"
+            )
+            checks.append(Check("activity", False, message, name))
+        elif rate == 1.0:
+            checks.append(Check("activity", False, f"layer '{name}' fires at every step in every neuron", name))
+    return checks
+
+
+def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    # Training mode: at initialisation batch norm's running statistics do not describe the data yet.
+    model.train()
+    rates = firing_rates(model, x)
+    if not rates:
+        return [Check("activity", True, "no SteadySpike neuron layers found")]
+    low, high = min(rates.values()), max(rates.values())
+    return dead_layers(rates) or [Check("activity", True, f"firing rates from {low:.3f} to {high:.3f}")]
+
+
+def _check_range(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    checks = []
+    for name, layer in neurons(model).items():
+        v, a = layer.threshold, layer.leak
+        if not (v.isfinite().all() and (v.abs() > 1e-4).all() and (v.abs() < 1e4).all()):
+            checks.append(
+                Check("range", False, f"layer '{name}': threshold {v.tolist()} has collapsed or run away", name)
+            )
+        if not (a.isfinite().all() and (a >= 0).all() and (a <= 1).all()):
+            checks.append(Check("range", False, f"layer '{name}': 1/tau {a.tolist()} is outside [0, 1]", name))
+    return checks or [Check("range", True, "thresholds and taus are in range")]

@@ -1,0 +1,69 @@
+"""`health`: while it is on, a membrane that is not finite raises with the layer's name.
+
+A spike hides a bad potential (a NaN compared with a threshold is just "no spike"), so the membrane is looked at, not the
+loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+
+
+class HealthError(RuntimeError):
+    """A neuron layer is not in working order; ``layer`` is its name in the model."""
+
+    def __init__(self, layer: str, what: str) -> None:
+        super().__init__(f"layer '{layer}': {what}")
+        self.layer = layer
+
+
+def non_finite(x: Tensor, result: ScanResult) -> str | None:
+    """What is not finite in this forward, in words; None if all is well."""
+    if torch.isfinite(result.u).all() and torch.isfinite(result.out).all():
+        return None
+    if not torch.isfinite(x).all():
+        steps = (~torch.isfinite(x.detach().flatten(1))).any(1).nonzero().flatten().tolist()
+        return f"the input current is not finite at time step {', '.join(str(t + 1) for t in steps[:8])}"
+    return "the membrane potential is not finite although its input is"
+
+
+@contextmanager
+def tapped(model: nn.Module, key: str, make: Callable[[str], Tap]) -> Iterator[dict[str, Neuron]]:
+    """Hangs ``make(name) -> Tap`` on every neuron layer and takes it off again, whatever happens."""
+    layers = neurons(model)
+    for name, layer in layers.items():
+        if key in layer.taps:
+            raise RuntimeError(f"layer '{name}' is already watched by {key!r}")
+        layer.taps[key] = make(name)
+    try:
+        yield layers
+    finally:
+        for layer in layers.values():
+            layer.taps.pop(key, None)
+
+
+@contextmanager
+def health(model: nn.Module) -> Iterator[None]:
+    """Raises `HealthError` with the layer's name as soon as a membrane of ``model`` is not finite.
+
+    with ss.health(model):
+        loss = criterion(model(x), y)
+    """
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            what = non_finite(x, result)
+            if what is not None:
+                raise HealthError(name, what)
+
+        return Tap(see)
+
+    with tapped(model, "health", make):
+        yield
