@@ -1,0 +1,130 @@
+"""What the norms over [T, B, C, ...] share: options, running statistics, input checks."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from steadyspike.nn.norm.statistics import Moments, moments
+from steadyspike.nn.recompute import recomputing
+from steadyspike.nn.sync import world_size
+
+
+class TimeNorm(nn.Module):
+    """Batch norm of [T, B, C, ...]; ``steps`` rows of per-channel constants, or one row ([C]) if None.
+
+    momentum: weight of the new batch in the running statistics, as in ``nn.BatchNorm2d``.
+    sync: in training mode, statistics over all processes of ``group`` (gloo or nccl) where there is more than one.
+    """
+
+    running_mean: Tensor
+    running_var: Tensor
+    num_batches_tracked: Tensor
+    weight: nn.Parameter
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        channels: int,
+        steps: int | None = None,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        bias: bool = True,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__()
+        if channels < 1:
+            raise ValueError(f"channels must be at least 1, got {channels}")
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+        self.channels, self.eps, self.momentum, self.sync, self.group = channels, eps, momentum, sync, group
+        shape = (channels,) if steps is None else (steps, channels)
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.register_parameter("bias", nn.Parameter(torch.zeros(shape)) if bias else None)
+        self.register_buffer("running_mean", torch.zeros(shape))
+        self.register_buffer("running_var", torch.ones(shape))
+        self.register_buffer("num_batches_tracked", torch.zeros((), dtype=torch.long))
+
+    @property
+    def synchronises(self) -> bool:
+        """True where this forward takes its statistics over several processes."""
+        return self.sync and self.training and world_size(self.group) > 1
+
+    @property
+    def tracks(self) -> bool:
+        """True where this forward moves the running statistics."""
+        return self.training and not recomputing()
+
+    def count_batch(self) -> None:
+        """One more training batch seen."""
+        if self.tracks:
+            self.num_batches_tracked.add_(1)
+
+    def batch_moments(self, x: Tensor, axes: list[int]) -> Moments:
+        """`moments` with this norm's synchronisation."""
+        return moments(x, axes, sync=self.sync, group=self.group)
+
+    def check_input(self, x: Tensor) -> None:
+        """Refuses what is not [T, B, C, ...] of this norm's channels."""
+        name = type(self).__name__
+        if not x.is_floating_point():
+            raise TypeError(f"{name} takes floating-point input, got {x.dtype}; convert with x.float()")
+        if x.ndim < 3 or x.shape[2] != self.channels:
+            raise ValueError(
+                f"{name} takes [T, B, {self.channels}, ...] with time first and channels on axis 2, "
+                f"got shape {list(x.shape)}"
+            )
+
+    def extra_repr(self) -> str:
+        return f"{self.channels}, eps={self.eps}, momentum={self.momentum}" + ("" if self.sync else ", sync=False")
+
+
+class StepNorm(TimeNorm):
+    """A norm with parameters of its own for every time step: tied to one T in training, a prefix in evaluation."""
+
+    def __init__(
+        self,
+        channels: int,
+        timesteps: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        bias: bool = True,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(
+            channels, check_timesteps(timesteps), eps=eps, momentum=momentum, bias=bias, sync=sync, group=group
+        )
+        self.timesteps = timesteps
+
+    def check_input(self, x: Tensor) -> None:
+        super().check_input(x)
+        check_steps(self, x.shape[0], self.timesteps)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, timesteps={self.timesteps}"
+
+
+def check_timesteps(timesteps: int) -> int:
+    """``timesteps`` if it is a whole number above 0."""
+    if not isinstance(timesteps, int) or timesteps < 1:
+        raise ValueError(f"timesteps must be a whole number above 0, got {timesteps!r}")
+    return timesteps
+
+
+def check_steps(norm: nn.Module, steps: int, timesteps: int) -> None:
+    """Refuses an input whose T the per-step parameters do not cover."""
+    name = type(norm).__name__
+    if steps > timesteps:
+        raise ValueError(
+            f"{name} has parameters for {timesteps} time steps and cannot run {steps}; build it with timesteps={steps}"
+        )
+    if norm.training and steps != timesteps:
+        raise ValueError(
+            f"{name} has parameters for {timesteps} time steps but is trained on {steps}; "
+            "fewer steps (a prefix) are allowed in evaluation mode only"
+        )

@@ -1,0 +1,36 @@
+"""Batch norm through time (Kim and Panda, 2021): a batch norm of its own for every time step."""
+
+from __future__ import annotations
+
+import torch.distributed as dist
+from torch import Tensor
+
+from steadyspike.nn.norm.base import StepNorm
+from steadyspike.nn.norm.perstep import step_norm
+
+
+class BNTT(StepNorm):
+    """y[t] = weight[t] * (x[t] - mean[t]) / sqrt(var[t] + eps) on [T, B, C, ...], moments over (B, ...) of step t.
+
+    weight, running_mean, running_var: [T, C]. As in the authors' code there is no bias (``bias=True`` adds one) and eps
+    is 1e-4.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        timesteps: int,
+        *,
+        eps: float = 1e-4,
+        momentum: float = 0.1,
+        bias: bool = False,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(channels, timesteps, eps=eps, momentum=momentum, bias=bias, sync=sync, group=group)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, C, ...] -> the same shape."""
+        self.check_input(x)
+        self.count_batch()
+        return step_norm(self, x)

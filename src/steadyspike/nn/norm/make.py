@@ -1,0 +1,66 @@
+"""Norms by name: the table a network's ``norm=`` argument chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from torch import nn
+
+from steadyspike.nn.norm.bn import StepBN
+from steadyspike.nn.norm.bntt import BNTT
+from steadyspike.nn.norm.tab import TAB
+from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.norm.tebn import TEBN
+
+
+class NormInfo(NamedTuple):
+    """How to build a norm, and whether it has parameters per time step (and so needs ``timesteps``)."""
+
+    build: Callable[[int, int, float, float], nn.Module]  # (channels, timesteps, threshold, alpha)
+    per_step: bool
+    summary: str
+
+
+NORMS: dict[str, NormInfo] = {
+    "tdbn": NormInfo(lambda c, t, v, a: TDBN(c), False, "joint statistics over time and batch (the paper's use)"),
+    "tdbn-scaled": NormInfo(
+        lambda c, t, v, a: TDBN(c, "factor", v, a), False, "tdbn with the fixed factor alpha * threshold"
+    ),
+    "tdbn-gamma": NormInfo(
+        lambda c, t, v, a: TDBN(c, "gamma", v, a), False, "tdbn whose weight starts at alpha * threshold"
+    ),
+    "bn": NormInfo(lambda c, t, v, a: StepBN(c), False, "ordinary batch norm at every step"),
+    "bntt": NormInfo(lambda c, t, v, a: BNTT(c, t), True, "a batch norm of its own per step, no bias"),
+    "tebn": NormInfo(lambda c, t, v, a: TEBN(c, t), True, "joint statistics, a learned weight per step"),
+    "tab": NormInfo(lambda c, t, v, a: TAB(c, t), True, "statistics of steps 1..t, parameters per step"),
+    "none": NormInfo(lambda c, t, v, a: nn.Identity(), False, "no norm"),
+}
+
+
+def make_norm(
+    norm: str | Callable[[int], nn.Module],
+    channels: int,
+    *,
+    timesteps: int | None = None,
+    threshold: float = 1.0,
+    alpha: float = 1.0,
+) -> nn.Module:
+    """A norm over [T, B, channels, ...]: a name of `NORMS`, or a callable that gets ``channels``.
+
+    timesteps: T, required by norms with parameters per step. threshold: V of the neuron that follows, alpha: 1 or
+    1/sqrt(2) where two branches are added; only the two scaled tdbn variants use them.
+    """
+    if not isinstance(norm, str):
+        return norm(channels)
+    if norm == "mpbn":
+        raise ValueError(
+            "mpbn normalises the membrane inside the neuron, not its input: use the 'mpbn' neuron, "
+            "with norm='tdbn' (as its authors do) or another norm before it"
+        )
+    if norm not in NORMS:
+        raise ValueError(f"unknown norm {norm!r}; known: {', '.join(NORMS)}")
+    info = NORMS[norm]
+    if info.per_step and timesteps is None:
+        raise ValueError(f"norm {norm!r} has parameters per time step and needs timesteps")
+    return info.build(channels, timesteps or 1, threshold, alpha)

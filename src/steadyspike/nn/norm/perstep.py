@@ -1,0 +1,39 @@
+"""Batch statistics of every time step on its own: shared machinery of `bn` and `bntt`."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.statistics import Moments, move_running, normalise
+
+
+def row(p: Tensor | None, t: int) -> Tensor | None:
+    """The constants of step t: row t of [T, C], or the one row [C] that all steps share."""
+    return p if p is None or p.ndim == 1 else p[t]
+
+
+def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
+    """Each x[t] normalised by its own batch statistics; running statistics move once per step."""
+    if norm.synchronises:
+        return _over_processes(norm, x)
+    keep = norm.tracks or not norm.training
+    out = []
+    for t, x_t in enumerate(x.unbind(0)):
+        mean, var = (row(norm.running_mean, t), row(norm.running_var, t)) if keep else (None, None)
+        weight, bias = row(norm.weight, t), row(norm.bias, t)
+        out.append(F.batch_norm(x_t, mean, var, weight, bias, norm.training, norm.momentum, norm.eps))
+    return torch.stack(out)
+
+
+def _over_processes(norm: TimeNorm, x: Tensor) -> Tensor:
+    """As `step_norm` in training mode, with the moments of all steps in one exchange between processes."""
+    batch = norm.batch_moments(x, [i for i in range(x.ndim) if i not in (0, 2)])
+    if norm.tracks:
+        for t in range(x.shape[0]):
+            mean, var = row(norm.running_mean, t), row(norm.running_var, t)
+            assert mean is not None and var is not None
+            move_running(mean, var, Moments(batch.mean[t], batch.var[t], batch.n), norm.momentum)
+    return normalise(x, batch.mean, batch.var, norm.eps, norm.weight, norm.bias)

@@ -1,0 +1,96 @@
+"""Batch mean and variance over chosen axes, of one process or of all of them, with gradients through both.
+
+Local moments come from one stable pass; the moments of all processes are merged from them by the parallel-variance
+formula (Chan et al.) in float64, so no difference of large sums is ever taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from steadyspike.nn.sync import world_size
+
+
+class Moments(NamedTuple):
+    """mean and biased variance over the reduced axes (shape: the axes kept); n: elements behind each value."""
+
+    mean: Tensor
+    var: Tensor
+    n: Tensor
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    """All-reduce whose gradient is an all-reduce: every process used the sum, so every process sends a gradient."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.group = group
+        total = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+        total = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def sum_over_processes(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """``x`` summed over all processes of ``group``, differentiably, on any backend; ``x`` itself if there is one."""
+    return x if world_size(group) == 1 else _SumOverProcesses.apply(x, group)
+
+
+def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.ProcessGroup | None = None) -> Moments:
+    """Mean and biased variance of ``x`` over ``axes`` in float32 or better, over all processes if ``sync``.
+
+    One value per channel has no variance: an error, as in torch's batch norm.
+    """
+    elements = math.prod(x.shape[axis] for axis in axes)
+    processes = world_size(group) if sync else 1
+    if elements * processes < 2:
+        raise ValueError(f"batch statistics need more than 1 value per channel, got shape {list(x.shape)}")
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    var, mean = torch.var_mean(x, list(axes), correction=0)
+    n = torch.full((), float(elements), dtype=torch.float64, device=x.device)
+    if processes == 1:
+        return Moments(mean, var, n)
+    return _merged(Moments(mean.double(), var.double(), n), x.dtype, group)
+
+
+def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None) -> Moments:
+    """Moments of all processes from the local ones."""
+    sums = torch.cat([(local.mean * local.n).reshape(-1), local.n.reshape(1)])
+    sums = sum_over_processes(sums, group)
+    n = sums[-1].detach()
+    mean = (sums[:-1] / n).view_as(local.mean)
+    spread = sum_over_processes(local.n * (local.var + (local.mean - mean).square()), group)
+    return Moments(mean.to(dtype), (spread / n).to(dtype), n)
+
+
+@torch.no_grad()
+def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, momentum: float) -> None:
+    """In place: running = (1 - momentum) running + momentum batch, with the unbiased batch variance."""
+    unbiased = batch.var.double() * (batch.n / (batch.n - 1))
+    running_mean.lerp_(batch.mean.to(running_mean.dtype), momentum)
+    running_var.lerp_(unbiased.to(running_var.dtype), momentum)
+
+
+def per_step_channel(p: Tensor, ndim: int) -> Tensor:
+    """[C] or [T, C] shaped to broadcast over [T, B, C, ...] of ``ndim`` axes."""
+    trailing = [1] * (ndim - 3)
+    return p.view(-1, *trailing) if p.ndim == 1 else p.view(p.shape[0], 1, -1, *trailing)
+
+
+def normalise(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """weight (x - mean) / sqrt(var + eps) + bias; constants [C] or [T, C], x [T, B, C, ...], in x's dtype."""
+    scale = weight * torch.rsqrt(var + eps)
+    shift = -mean * scale if bias is None else bias - mean * scale
+    scale, shift = per_step_channel(scale, x.ndim), per_step_channel(shift, x.ndim)
+    return (x.to(scale.dtype) * scale + shift).to(x.dtype)

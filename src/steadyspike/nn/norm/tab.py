@@ -1,0 +1,71 @@
+"""Temporal accumulated batch norm (Jiang et al., 2024): step t is normalised by the statistics of steps 1 to t."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from steadyspike.nn.norm.base import StepNorm
+from steadyspike.nn.norm.statistics import Moments, move_running, normalise
+
+
+def accumulated(steps: Moments) -> Moments:
+    """Moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
+
+    One pass over T: the pooled variance (it includes the variance between steps) grows by Chan's merge, so nothing
+    cancels where the mean is large against the spread.
+    """
+    mean, var = steps.mean[0], steps.var[0]
+    means, variances = [mean], [var]
+    for t in range(2, steps.mean.shape[0] + 1):
+        delta = steps.mean[t - 1] - mean
+        mean = mean + delta / t
+        var = var + (steps.var[t - 1] - var + delta.square() * ((t - 1) / t)) / t
+        means.append(mean)
+        variances.append(var)
+    seen = torch.arange(1, len(means) + 1, dtype=steps.n.dtype, device=steps.n.device)
+    return Moments(torch.stack(means), torch.stack(variances), (seen * steps.n)[:, None])
+
+
+class TAB(StepNorm):
+    """y[t] = p[t]^2 * (weight[t] * (x[t] - mean[1:t]) / sqrt(var[1:t] + eps) + bias[t]) on [T, B, C, ...].
+
+    weight, bias, running_mean, running_var: [T, C]; p [T] starts at 1 and acts squared. Gradients reach earlier steps
+    through the statistics. Evaluation uses the running statistics of step t.
+    """
+
+    no_decay: ClassVar[tuple[str, ...]] = ("p",)
+
+    def __init__(
+        self,
+        channels: int,
+        timesteps: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(channels, timesteps, eps=eps, momentum=momentum, sync=sync, group=group)
+        self.p = nn.Parameter(torch.ones(timesteps))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, C, ...] -> the same shape."""
+        self.check_input(x)
+        self.count_batch()
+        steps = x.shape[0]
+        if self.training:
+            single = self.batch_moments(x, [i for i in range(x.ndim) if i not in (0, 2)])
+            batch = accumulated(single)
+            if self.tracks:
+                move_running(self.running_mean, self.running_var, batch, self.momentum)
+            mean, var = batch.mean, batch.var
+        else:
+            mean, var = self.running_mean[:steps], self.running_var[:steps]
+        importance = self.p[:steps, None].square()
+        assert self.bias is not None
+        weight, bias = self.weight[:steps] * importance, self.bias[:steps] * importance
+        return normalise(x, mean, var, self.eps, weight, bias)

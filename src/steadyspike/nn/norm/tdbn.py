@@ -1,0 +1,71 @@
+"""Threshold-dependent batch norm (Zheng et al., 2021): one set of statistics over time, batch and space."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.statistics import move_running, normalise
+from steadyspike.nn.time import fold_time
+
+SCALINGS = ("none", "factor", "gamma")
+
+
+class TDBN(TimeNorm):
+    """y = weight * f * (x - mean) / sqrt(var + eps) + bias on [T, B, C, ...], moments over (T, B, ...) per channel.
+
+    scaling: ``"none"`` f = 1, plain joint statistics: what the paper and its released code use;
+        ``"factor"`` f = alpha * threshold, a fixed factor, as Zheng et al. define it;
+        ``"gamma"`` f = 1 and weight starts at alpha * threshold, as SpikingJelly does it: the same output at the start,
+        another gradient scale and another effect of weight decay afterwards.
+    threshold: V of the neuron that follows, a constant here even where the neuron learns it (a second gradient path
+        into V would otherwise appear). alpha: 1, or 1/sqrt(2) where two branches are added.
+    """
+
+    def __init__(
+        self,
+        channels: int,
+        scaling: str = "none",
+        threshold: float = 1.0,
+        alpha: float = 1.0,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(channels, eps=eps, momentum=momentum, sync=sync, group=group)
+        if scaling not in SCALINGS:
+            raise ValueError(f"unknown tdBN scaling {scaling!r}; known: {', '.join(SCALINGS)}")
+        self.scaling = scaling
+        self.factor = alpha * threshold if scaling == "factor" else 1.0
+        if scaling == "gamma":
+            torch.nn.init.constant_(self.weight, alpha * threshold)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, C, ...] -> the same shape."""
+        self.check_input(x)
+        self.count_batch()
+        weight = self.weight if self.factor == 1.0 else self.weight * self.factor
+        if self.synchronises:
+            return self._over_processes(x, weight)
+        return fold_time(lambda folded: self._native(folded, weight), x)
+
+    def _native(self, x: Tensor, weight: Tensor) -> Tensor:
+        """torch's own fused batch norm on [T*B, C, ...]."""
+        keep = self.tracks or not self.training
+        mean, var = (self.running_mean, self.running_var) if keep else (None, None)
+        return F.batch_norm(x, mean, var, weight, self.bias, self.training, self.momentum, self.eps)
+
+    def _over_processes(self, x: Tensor, weight: Tensor) -> Tensor:
+        batch = self.batch_moments(x, [i for i in range(x.ndim) if i != 2])
+        if self.tracks:
+            move_running(self.running_mean, self.running_var, batch, self.momentum)
+        return normalise(x, batch.mean, batch.var, self.eps, weight, self.bias)
+
+    def extra_repr(self) -> str:
+        text = super().extra_repr()
+        return text if self.scaling == "none" else f"{text}, scaling={self.scaling!r}"

@@ -1,0 +1,47 @@
+"""Temporal effective batch norm (Duan et al., 2022): joint statistics, one learned weight per time step."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from steadyspike.nn.norm.base import check_steps, check_timesteps
+from steadyspike.nn.norm.tdbn import TDBN
+
+
+class TEBN(TDBN):
+    """y[t] = p[t] * BN(x)[t] on [T, B, C, ...], with BN's moments over (T, B, ...) per channel.
+
+    p [T] starts at 1, is learned without constraint (it may become negative) and scales the affine output, bias too.
+    """
+
+    no_decay: ClassVar[tuple[str, ...]] = ("p",)
+
+    def __init__(
+        self,
+        channels: int,
+        timesteps: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        sync: bool = True,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        super().__init__(channels, eps=eps, momentum=momentum, sync=sync, group=group)
+        self.timesteps = check_timesteps(timesteps)
+        self.p = nn.Parameter(torch.ones(timesteps))
+
+    def check_input(self, x: Tensor) -> None:
+        super().check_input(x)
+        check_steps(self, x.shape[0], self.timesteps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, C, ...] -> the same shape."""
+        y = super().forward(x)
+        return y * self.p[: x.shape[0]].to(y.dtype).view(-1, *([1] * (x.ndim - 1)))
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, timesteps={self.timesteps}"
