@@ -58,6 +58,15 @@ class TimeNorm(nn.Module):
         """True where this forward moves the running statistics."""
         return self.training and not recomputing()
 
+    def running(self) -> tuple[Tensor, Tensor]:
+        """Running mean and variance for a forward that may write them; copies to throw away while recomputing.
+
+        (Not None: checkpointing counts the tensors that an operator saves, and they must be as many as before.)
+        """
+        if recomputing():
+            return self.running_mean.clone(), self.running_var.clone()
+        return self.running_mean, self.running_var
+
     def count_batch(self) -> None:
         """One more training batch seen."""
         if self.tracks:

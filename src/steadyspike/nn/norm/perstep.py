@@ -19,12 +19,11 @@ def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
     """Each x[t] normalised by its own batch statistics; running statistics move once per step."""
     if norm.synchronises:
         return _over_processes(norm, x)
-    keep = norm.tracks or not norm.training
+    mean, var = norm.running()
     out = []
     for t, x_t in enumerate(x.unbind(0)):
-        mean, var = (row(norm.running_mean, t), row(norm.running_var, t)) if keep else (None, None)
-        weight, bias = row(norm.weight, t), row(norm.bias, t)
-        out.append(F.batch_norm(x_t, mean, var, weight, bias, norm.training, norm.momentum, norm.eps))
+        mean_t, var_t, weight_t, bias_t = (row(p, t) for p in (mean, var, norm.weight, norm.bias))
+        out.append(F.batch_norm(x_t, mean_t, var_t, weight_t, bias_t, norm.training, norm.momentum, norm.eps))
     return torch.stack(out)
 
 

@@ -56,9 +56,7 @@ class TDBN(TimeNorm):
 
     def _native(self, x: Tensor, weight: Tensor) -> Tensor:
         """torch's own fused batch norm on [T*B, C, ...]."""
-        keep = self.tracks or not self.training
-        mean, var = (self.running_mean, self.running_var) if keep else (None, None)
-        return F.batch_norm(x, mean, var, weight, self.bias, self.training, self.momentum, self.eps)
+        return F.batch_norm(x, *self.running(), weight, self.bias, self.training, self.momentum, self.eps)
 
     def _over_processes(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = self.batch_moments(x, [i for i in range(x.ndim) if i != 2])
