@@ -1,8 +1,176 @@
+"""The C++ kernel of csrc/ behind the `Backend` contract: tensors become pointers and sizes, called through ctypes.
+
+The library is optional and loaded on first use. It includes no torch header, so one build serves every torch version;
+its OpenMP resolves to the runtime that torch has loaded, and it uses torch's number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cached_property
+from pathlib import Path
+
+import torch
 from torch import Tensor
+
+from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.check import DTYPES, channel_count
+
+LIBRARY = Path(__file__).with_name("_lif.so")
+STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
+_int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+class _Scan(ctypes.Structure):
+    """``Scan`` of csrc/abi.h."""
+
+    _fields_ = (
+        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]
+        + [(name, _int) for name in ("family", "surrogate", "reset", "detach", "strict", "decay_input")]
+        + [(name, _double) for name in ("width", "scale", "temperature")]
+        + [(name, _int) for name in ("u0_kind", "v_kind", "a_kind")]
+        + [(name, _pointer) for name in ("x", "u0", "v", "a")]
+        + [(name, _int) for name in ("x_stride", "threads", "isa")]
+    )
+
+
+class _Forward(ctypes.Structure):
+    """``Forward`` of csrc/abi.h."""
+
+    _fields_ = [(name, _pointer) for name in ("out", "u", "m", "active")] + [("channelwise", _int)]
+
+
+class _Backward(ctypes.Structure):
+    """``Backward`` of csrc/abi.h."""
+
+    _fields_ = (
+        [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
+        + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
+        + [(name, _pointer) for name in ("dx", "du0", "dv", "da")]
+    )
+
+
+ABI = 1000000 + ctypes.sizeof(_Scan) * 10000 + ctypes.sizeof(_Forward) * 100 + ctypes.sizeof(_Backward)
 
 
 class CpuBackend:
+    """The C++ LIF scan. ``isa``: index into `instruction_sets`, or -1 for the best this CPU has."""
+
     name = "cpu"
 
+    def __init__(self, library: Path = LIBRARY, isa: int = -1) -> None:
+        self.path = library
+        self.isa = isa
+
+    @cached_property
+    def _loaded(self) -> ctypes.CDLL | str:
+        """The library, or the reason why there is none."""
+        if not self.path.exists():
+            return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
+        try:
+            library = ctypes.CDLL(str(self.path))
+            for function in ("forward", "backward", "isas", "abi"):
+                getattr(library, f"steadyspike_lif_{function}").restype = _int
+            library.steadyspike_lif_isa_name.restype = ctypes.c_char_p
+            if library.steadyspike_lif_abi() != ABI:
+                return f"{self.path.name} was built from another version of the sources; reinstall steadyspike"
+        except (OSError, AttributeError) as error:
+            return f"the C++ extension does not load: {error}"
+        return library
+
+    @property
+    def instruction_sets(self) -> list[str]:
+        """The instruction sets this build can use on this CPU, the best last."""
+        library = self._library()
+        names = [library.steadyspike_lif_isa_name(_int(i)) for i in range(library.steadyspike_lif_isas())]
+        return [name.decode() for name in names]
+
     def why_not(self, x: Tensor) -> str | None:
-        return "the extension is not built"
+        if x.device.type != "cpu":
+            return f"the tensor is on {x.device.type}, not on the CPU"
+        if x.dtype not in DTYPES:
+            return f"it has no kernel for {x.dtype}"
+        return self._loaded if isinstance(self._loaded, str) else None
+
+    def forward(
+        self,
+        x: Tensor,
+        u0: Tensor,
+        v: Tensor,
+        a: Tensor,
+        codes: list[int],
+        constants: list[float],
+        membrane: bool,
+        channelwise: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        dtype = compute_dtype(x)
+        out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
+        m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
+        shape = (2, channel_count(x) if channelwise else 1)
+        if x.numel() == 0:
+            return out, u, m, x.new_zeros(shape, dtype=torch.float64)
+        active = x.new_empty(shape, dtype=torch.float64)
+        scan = self._scan(x, u0, v, a, codes, constants, channelwise)
+        io = _Forward(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise)
+        self._call("steadyspike_lif_forward", scan, io)
+        return out, u, m, active
+
+    def backward(
+        self,
+        g_out: Tensor | None,
+        g_u: Tensor | None,
+        g_m: Tensor | None,
+        x: Tensor,
+        u0: Tensor,
+        v: Tensor,
+        a: Tensor,
+        codes: list[int],
+        constants: list[float],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        dx = empty_steps(x, x.dtype)
+        if x.numel() == 0:
+            return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
+        du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
+        scan = self._scan(x, u0, v, a, codes, constants, False)
+        io = _Backward(
+            *(None if g is None else g.data_ptr() for g in (g_out, g_u, g_m)),
+            *(0 if g is None else g.stride(0) for g in (g_out, g_m)),
+            *(d.data_ptr() for d in (dx, du0, dv, da)),
+        )
+        self._call("steadyspike_lif_backward", scan, io)
+        return dx, du0, dv, da
+
+    def _library(self) -> ctypes.CDLL:
+        if isinstance(self._loaded, str):
+            raise RuntimeError(f"backend 'cpu' cannot run here: {self._loaded}")
+        return self._loaded
+
+    def _scan(
+        self,
+        x: Tensor,
+        u0: Tensor,
+        v: Tensor,
+        a: Tensor,
+        codes: list[int],
+        constants: list[float],
+        channelwise: bool,
+    ) -> _Scan:
+        n = x[0].numel()
+        u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
+        v_kind, a_kind = int(v.numel() > 1), int(a.numel() > 1)
+        channels, inner = 1, n
+        if channel_count(x) > 1 and (channelwise or v_kind or a_kind or u0_kind == 1):
+            channels, inner = x.shape[2], x.stride(2)
+        return _Scan(
+            *(DTYPES.index(x.dtype), x.shape[0], n, channels, inner),
+            *codes,
+            *constants,
+            *(u0_kind, v_kind, a_kind),
+            *(t.data_ptr() for t in (x, u0, v, a)),
+            *(x.stride(0), torch.get_num_threads(), self.isa),
+        )
+
+    def _call(self, function: str, scan: _Scan, io: ctypes.Structure) -> None:
+        status = getattr(self._library(), function)(ctypes.byref(scan), ctypes.byref(io))
+        if status != 0:
+            raise RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")

@@ -10,27 +10,19 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.check import channel_count, check_contract, same_strides
 from steadyspike.kernels.registry import get_backend
-
-
-def is_dense(step: Tensor) -> bool:
-    """True if the elements of ``step`` fill one block of memory, each exactly once."""
-    expected = 1
-    for stride, size in sorted((st, sz) for st, sz in zip(step.stride(), step.shape) if sz != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
 
 
 def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     """``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``; copied only if it differs."""
-    inner = torch.empty_like(x[0]).stride()
-    same = all(gs == xs or n == 1 for gs, xs, n in zip(g.stride()[1:], inner, g.shape[1:]))
-    if same and g.dtype == dtype:
+    if g.shape != x.shape:
+        raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
+    if g.device != x.device:
+        raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
+    if same_strides(g[0], x[0]) and g.dtype == dtype:
         return g
-    out = empty_steps(x, dtype)
-    return out.copy_(g)
+    return empty_steps(x, dtype).copy_(g)
 
 
 @torch.library.custom_op("steadyspike::lif_scan", mutates_args=())
@@ -45,6 +37,7 @@ def lif_scan_op(
     channelwise: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    check_contract(x, u0, v, a, compute_dtype(x))
     return get_backend(backend).forward(x, u0, v, a, codes, constants, membrane, channelwise)
 
 
@@ -62,7 +55,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dtype = compute_dtype(x)
     m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
-    active = x.new_empty((2, x.shape[2] if channelwise else 1), dtype=torch.float64)
+    active = x.new_empty((2, channel_count(x) if channelwise else 1), dtype=torch.float64)
     return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
 
 
@@ -80,6 +73,7 @@ def lif_scan_backward_op(
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     dtype = compute_dtype(x)
+    check_contract(x, u0, v, a, dtype)
     if g_out is not None:
         g_out = laid_out(g_out, x, x.dtype)
     if g_u is not None:

@@ -8,7 +8,8 @@ from torch import Tensor
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.op import is_dense, lif_scan_op
+from steadyspike.kernels.check import check_arguments, is_dense, same_strides
+from steadyspike.kernels.op import lif_scan_op
 from steadyspike.kernels.registry import choose_backend
 
 
@@ -29,6 +30,7 @@ def lif_scan(
     ``channelwise`` reduces the MP-Init statistics per channel. ``backend``: ``"auto"``, ``"reference"``, ``"cpu"``,
     ``"triton"``; an explicit choice that cannot run raises.
     """
+    check_arguments(x, u0, v, a)
     chosen = choose_backend(backend, x)
     if chosen == "reference":
         return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
@@ -44,6 +46,6 @@ def lif_scan(
 def _like_step(u0: Tensor, x: Tensor) -> Tensor:
     """Per-element u0, broadcast to x.shape[1:] with the strides of x[0]; differentiable."""
     step = x[0]
-    if u0.shape == step.shape and all(s == r or n == 1 for s, r, n in zip(u0.stride(), step.stride(), u0.shape)):
+    if same_strides(u0, step):
         return u0
     return torch.empty_like(step, dtype=u0.dtype).copy_(u0)

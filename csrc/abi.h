@@ -1,0 +1,42 @@
+// The C ABI of the CPU kernel: what Python passes through ctypes (src/steadyspike/kernels/cpu.py mirrors these structs).
+// All tensors of one call describe the same n elements per time step, in the same memory order; strides are in elements.
+#pragma once
+#include <cstdint>
+
+#define STEADYSPIKE_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+enum DType : int64_t { F64 = 0, F32 = 1, BF16 = 2, F16 = 3 };                  // of x, out, g_out, dx
+enum Kind : int64_t { SCALAR = 0, CHANNEL = 1, ELEMENT = 2 };                  // shape of u0, v, a
+enum Status : int64_t { OK = 0, BAD_ARGUMENT = 1, OUT_OF_MEMORY = 2 };
+
+struct Scan {
+    int64_t dtype, steps, n;                  // n: elements per time step
+    int64_t channels, inner;                  // channel of element i: (i / inner) % channels
+    int64_t family, surrogate, reset, detach, strict, decay_input;  // ScanSpec.codes
+    double width, scale, temperature;         // ScanSpec.constants
+    int64_t u0_kind, v_kind, a_kind;          // v, a: not ELEMENT
+    const void *x, *u0, *v, *a;               // x in dtype; u0, v, a in the compute type: double for F64, else float
+    int64_t x_stride;                         // from one time step to the next; 0 repeats one frame
+    int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index below steadyspike_lif_isas()
+};
+
+struct Forward {
+    void *out, *u, *m;                        // out in dtype, [steps, n]; u [n], m [steps, n] or null: compute type
+    double* active;                           // [2, channels if channelwise else 1]
+    int64_t channelwise;
+};
+
+struct Backward {
+    const void *g_out, *g_u, *g_m;            // null: zero. g_out in dtype; g_u [n], g_m in the compute type
+    int64_t g_out_stride, g_m_stride;         // from one time step to the next
+    void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n]; the others like u0, v, a
+};
+
+STEADYSPIKE_EXPORT int64_t steadyspike_lif_forward(const Scan*, const Forward*);
+STEADYSPIKE_EXPORT int64_t steadyspike_lif_backward(const Scan*, const Backward*);
+STEADYSPIKE_EXPORT int64_t steadyspike_lif_isas();               // how many instruction sets this build has that this CPU can run
+STEADYSPIKE_EXPORT const char* steadyspike_lif_isa_name(int64_t isa);
+STEADYSPIKE_EXPORT int64_t steadyspike_lif_abi();                // changes with the structs above
+}

@@ -1,0 +1,214 @@
+// The entry points: check the arguments, plan the work, run chunks in parallel, add up the partial sums in fixed order.
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <vector>
+
+#include "task.h"
+
+#if defined(STEADYSPIKE_X86)
+extern const ChunkFunctions steadyspike_chunks_avx2, steadyspike_chunks_avx512;
+#endif
+extern const ChunkFunctions steadyspike_chunks_base;
+
+namespace {
+
+constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
+constexpr int64_t MIN_BLOCK = 64, MAX_BLOCK = 1024, SCRATCH = 512 * 1024, SHORT_WINDOW = 32;
+constexpr int64_t UNIFORM_RUN = 256;  // channels with longer runs in memory get blocks of their own
+
+struct Isa {
+    const char* name;
+    const ChunkFunctions* chunks;
+};
+
+const std::vector<Isa>& isas() {
+    static const std::vector<Isa> found = [] {
+        std::vector<Isa> list{{"base", &steadyspike_chunks_base}};
+#if defined(STEADYSPIKE_X86)
+        if (__builtin_cpu_supports("avx2")) list.push_back({"avx2", &steadyspike_chunks_avx2});
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+            list.push_back({"avx512", &steadyspike_chunks_avx512});
+#endif
+        return list;
+    }();
+    return found;
+}
+
+const ChunkFunctions& chunks_for(const Scan& scan) {
+    return *(scan.isa < 0 ? isas().back() : isas()[size_t(scan.isa)]).chunks;
+}
+
+bool in(int64_t value, int64_t end) { return 0 <= value && value < end; }
+
+bool valid(const Scan& s) {
+    return in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
+           in(s.surrogate, 5) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
+           in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < int64_t(isas().size()) && s.n % (s.channels * s.inner) == 0;
+}
+
+int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
+    Plan plan{};
+    const int64_t size = scan.dtype == F64 ? 8 : 4;
+    plan.window = scan.steps;
+    if (scan.steps > SHORT_WINDOW) {
+        plan.window = SHORT_WINDOW;
+        while (plan.window * plan.window < scan.steps) plan.window *= 2;
+    }
+    plan.windows = (scan.steps + plan.window - 1) / plan.window;
+    const int64_t rows = fixed_rows + (backward ? 2 * plan.window + plan.windows : 0);
+    plan.block = SCRATCH / (rows * size) / MIN_BLOCK * MIN_BLOCK;
+    plan.block = plan.block < MIN_BLOCK ? MIN_BLOCK : plan.block > MAX_BLOCK ? MAX_BLOCK : plan.block;
+    plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
+    if (plan.chunk * scan.steps < CHUNK_WORK) plan.chunk = CHUNK_WORK / scan.steps;
+    if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
+    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
+    plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
+    plan.vector = scan.channels > 1 && scan.inner < UNIFORM_RUN;
+    plan.scratch = rows * plan.block * size;
+    return plan;
+}
+
+// Parameters per channel in the compute type, with what the rows need derived from them once.
+template <class R>
+struct ParamTable {
+    std::vector<R> v, fire, keep, gain, inverse, u0;
+
+    explicit ParamTable(const Scan& scan) {
+        const R *v_in = static_cast<const R*>(scan.v), *a_in = static_cast<const R*>(scan.a);
+        const R* u0_in = static_cast<const R*>(scan.u0);
+        for (int64_t c = 0; c < scan.channels; ++c) {
+            const R value = v_in[scan.v_kind == CHANNEL ? c : 0], a = a_in[scan.a_kind == CHANNEL ? c : 0];
+            v.push_back(value);
+            fire.push_back(scan.strict ? above(value) : value);
+            keep.push_back(1 - a);
+            gain.push_back(scan.decay_input ? a : R(1));
+            inverse.push_back(1 / value);
+            u0.push_back(scan.u0_kind == ELEMENT ? R(0) : u0_in[scan.u0_kind == CHANNEL ? c : 0]);
+        }
+    }
+
+    // M > V is M >= the next number above V; nothing is above infinity.
+    static R above(R value) {
+        const R infinity = std::numeric_limits<R>::infinity();
+        return value == infinity ? std::numeric_limits<R>::quiet_NaN() : std::nextafter(value, infinity);
+    }
+
+    ChannelParams pointers() const {
+        return {v.data(), fire.data(), keep.data(), gain.data(), inverse.data(), u0.data()};
+    }
+};
+
+SurrogateShape make_shape(const Scan& s) {
+    const double w = s.width, half_pi = 1.57079632679489661923;
+    const double peak = s.scale * s.temperature / (2 * std::tanh(s.temperature / 2)) / w;
+    const double heights[] = {s.scale / w, s.scale / (w * w), s.scale * w / 2, s.scale / w, 4 * peak};
+    return {w, w / 2, heights[s.surrogate], s.surrogate == 2 ? half_pi * w : 2 * s.temperature};
+}
+
+// Runs all chunks; returns their partial sums added up in the order of the chunks, [kinds][channels].
+template <class Task, class Chunk>
+int64_t run(const Task& task, Chunk chunk_function, int64_t kinds, std::vector<double>& sums) {
+    const Plan& plan = task.plan;
+    const size_t width = size_t(kinds * task.scan.channels);
+    std::vector<double> partial(width * size_t(plan.chunks), 0.0);
+    const int64_t wanted = task.scan.threads < plan.chunks ? task.scan.threads : plan.chunks;
+    const int threads = int(wanted < 1 ? 1 : wanted);
+    bool failed = false;
+    const auto work = [&](int64_t begin, int64_t step) {
+        std::unique_ptr<char[]> memory(new (std::nothrow) char[size_t(plan.scratch) + 64]);
+        if (!memory) return false;
+        void* aligned = memory.get() + (64 - reinterpret_cast<uintptr_t>(memory.get()) % 64) % 64;
+        for (int64_t c = begin; c < plan.chunks; c += step)
+            chunk_function(task, c, aligned, partial.data() + width * size_t(c));
+        return true;
+    };
+    if (threads == 1) {
+        failed = !work(0, 1);
+    } else {
+        // Strided, so that neighbouring chunks are worked on at the same time; a team may be smaller than asked for.
+#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(|| : failed)
+        for (int i = 0; i < threads; ++i) failed = failed || !work(i, threads);
+    }
+    if (failed) return OUT_OF_MEMORY;
+    sums.assign(width, 0.0);
+    for (int64_t c = 0; c < plan.chunks; ++c)
+        for (size_t i = 0; i < width; ++i) sums[i] += partial[width * size_t(c) + i];
+    return OK;
+}
+
+double total(const double* values, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += values[i];
+    return sum;
+}
+
+template <class R>
+void store(const double* per_channel, int64_t channels, int64_t kind, void* to) {
+    R* out = static_cast<R*>(to);
+    if (kind == SCALAR) out[0] = R(total(per_channel, channels));
+    if (kind == CHANNEL)
+        for (int64_t c = 0; c < channels; ++c) out[c] = R(per_channel[c]);
+}
+
+template <class R>
+int64_t forward(const Scan& scan, const Forward& io) {
+    const ParamTable<R> table(scan);
+    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false), table.pointers()};
+    std::vector<double> sums;
+    const int64_t status = run(task, chunks_for(scan).forward[scan.dtype], 2, sums);
+    if (status != OK) return status;
+    const int64_t kind = io.channelwise ? CHANNEL : SCALAR, width = io.channelwise ? scan.channels : 1;
+    store<double>(sums.data(), scan.channels, kind, io.active);
+    store<double>(sums.data() + scan.channels, scan.channels, kind, io.active + width);
+    return OK;
+}
+
+template <class R>
+int64_t backward(const Scan& scan, const Backward& io) {
+    const ParamTable<R> table(scan);
+    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true), table.pointers(), make_shape(scan)};
+    std::vector<double> sums;
+    const int64_t status = run(task, chunks_for(scan).backward[scan.dtype], 3, sums);
+    if (status != OK) return status;
+    store<R>(sums.data(), scan.channels, scan.v_kind, io.dv);
+    store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da);
+    store<R>(sums.data() + 2 * scan.channels, scan.channels, scan.u0_kind, io.du0);
+    return OK;
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t steadyspike_lif_forward(const Scan* scan, const Forward* io) {
+    if (!valid(*scan)) return BAD_ARGUMENT;
+    try {
+        return scan->dtype == F64 ? forward<double>(*scan, *io) : forward<float>(*scan, *io);
+    } catch (const std::bad_alloc&) {
+        return OUT_OF_MEMORY;
+    }
+}
+
+int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
+    if (!valid(*scan) || io->g_out_stride < 0 || io->g_m_stride < 0) return BAD_ARGUMENT;
+    try {
+        return scan->dtype == F64 ? backward<double>(*scan, *io) : backward<float>(*scan, *io);
+    } catch (const std::bad_alloc&) {
+        return OUT_OF_MEMORY;
+    }
+}
+
+int64_t steadyspike_lif_isas() { return int64_t(isas().size()); }
+
+const char* steadyspike_lif_isa_name(int64_t isa) {
+    return in(isa, steadyspike_lif_isas()) ? isas()[size_t(isa)].name : "";
+}
+
+int64_t steadyspike_lif_abi() { return int64_t(1000000 + sizeof(Scan) * 10000 + sizeof(Forward) * 100 + sizeof(Backward)); }
+}

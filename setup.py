@@ -1,0 +1,85 @@
+"""Builds the optional CPU kernel: csrc/ into one plain shared library inside the package.
+
+The library has a C ABI and includes neither Python's nor torch's headers: it needs a C++17 compiler and nothing else.
+Without one the install succeeds all the same, and the library runs on the PyTorch reference.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+# No FMA contraction: the kernel rounds where the reference rounds, so that both see the same spikes.
+COMMON = ["-std=c++17", "-O3", "-g0", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-fno-math-errno",
+          "-fno-trapping-math"]  # fmt: skip
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
+# One object per instruction set, chosen at run time; the library itself runs on any CPU of the platform.
+INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2"], "avx512": AVX512}
+
+
+class BuildKernel(build_ext):
+    """Compiles chunk.cpp once per instruction set and lif.cpp once; a failure is a warning, not an error."""
+
+    def get_ext_filename(self, fullname: str) -> str:
+        return os.path.join(*fullname.split(".")) + ".so"
+
+    def build_extension(self, ext: Extension) -> None:
+        x86 = platform.machine().lower() in ("x86_64", "amd64") and sys.platform.startswith("linux")
+        openmp = sys.platform != "darwin"
+        attempts = [(o, i) for i in dict.fromkeys((x86, False)) for o in dict.fromkeys((openmp, False))]
+        errors = []
+        for with_openmp, with_sets in attempts:
+            try:
+                self._build(ext, with_openmp, with_sets)
+                return
+            except Exception as error:  # whatever a tool chain can come up with
+                errors.append(f"  OpenMP {with_openmp}, instruction sets {with_sets}: {error}")
+        self.warn(
+            "steadyspike: the CPU kernel was not built (is there a C++17 compiler, GCC or Clang?). "
+            "The library works without it, on the slower PyTorch reference. Attempts:\n" + "\n".join(errors)
+        )
+
+    def _build(self, ext: Extension, openmp: bool, instruction_sets: bool) -> None:
+        flags = COMMON + (["-fopenmp"] if openmp else [])
+        names = list(INSTRUCTION_SETS) if instruction_sets else ["base"]
+        driver_macros = [("STEADYSPIKE_X86", "1")] if instruction_sets else []
+        jobs = [("csrc/chunk.cpp", n, INSTRUCTION_SETS[n], [("STEADYSPIKE_CHUNKS", f"steadyspike_chunks_{n}")])
+                for n in reversed(names)]  # fmt: skip
+        jobs.append(("csrc/lif.cpp", "driver", [], driver_macros))
+
+        def compile_one(job: tuple) -> list[str]:
+            source, name, extra, macros = job
+            return self.compiler.compile(
+                [source], output_dir=os.path.join(self.build_temp, name), macros=macros, include_dirs=["csrc"],
+                extra_postargs=flags + extra, depends=ext.depends,
+            )  # fmt: skip
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+            objects = [obj for objs in pool.map(compile_one, jobs) for obj in objs]
+        target = self.get_ext_fullpath(ext.name)
+        self.compiler.link_shared_object(
+            objects, target, extra_postargs=["-fopenmp"] if openmp else [], target_lang="c++"
+        )
+
+    def copy_extensions_to_source(self) -> None:
+        # For editable installs; an extension that was not built has nothing to copy.
+        self.extensions = [e for e in self.extensions if Path(self.build_lib, self.get_ext_filename(e.name)).exists()]
+        super().copy_extensions_to_source()
+
+    def get_outputs(self) -> list[str]:
+        return [path for path in super().get_outputs() if os.path.exists(path)]
+
+
+kernel = Extension(
+    "steadyspike.kernels._lif",
+    sources=["csrc/lif.cpp", "csrc/chunk.cpp"],
+    depends=sorted(str(p) for p in Path("csrc").glob("*.h")),
+    language="c++",
+)
+setup(ext_modules=[kernel], cmdclass={"build_ext": BuildKernel})
