@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
+import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import Backend
@@ -11,7 +12,7 @@ from steadyspike.kernels.backend import Backend
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
 
-@lru_cache(maxsize=None)
+@cache
 def get_backend(name: str) -> Backend:
     """The compiled backend of that name (``"cpu"`` or ``"triton"``)."""
     if name == "cpu":
@@ -25,21 +26,34 @@ def get_backend(name: str) -> Backend:
     raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")
 
 
-def choose_backend(backend: str, x: Tensor) -> str:
-    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best."""
+@cache
+def _choose(backend: str, device: str, dtype: torch.dtype) -> str:
     if backend not in BACKENDS:
         raise ValueError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
     if backend == "reference":
         return backend
+    probe = torch.empty(0, dtype=dtype, device=device)
     if backend != "auto":
-        reason = get_backend(backend).why_not(x)
+        reason = get_backend(backend).why_not(probe)
         if reason is not None:
             raise RuntimeError(f"backend {backend!r} cannot run here: {reason}")
         return backend
-    candidate = {"cpu": "cpu", "cuda": "triton"}.get(x.device.type)
-    if candidate is None or get_backend(candidate).why_not(x) is not None:
+    candidate = {"cpu": "cpu", "cuda": "triton"}.get(device)
+    if candidate is None or get_backend(candidate).why_not(probe) is not None:
         return "reference"
     return candidate
+
+
+@torch.compiler.assume_constant_result
+def _choose_while_compiling(backend: str, device: str, dtype: torch.dtype) -> str:
+    return _choose(backend, device, dtype)
+
+
+def choose_backend(backend: str, x: Tensor) -> str:
+    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best."""
+    if torch.compiler.is_compiling():
+        return _choose_while_compiling(backend, x.device.type, x.dtype)
+    return _choose(backend, x.device.type, x.dtype)
 
 
 def backend_report(x: Tensor) -> dict[str, str]:

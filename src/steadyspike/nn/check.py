@@ -1,8 +1,8 @@
 """`check_model`: one call that finds the mistakes spiking networks hide.
 
-A network whose neuron scans the batch as if it were time trains and scores (this happened in a published model); a layer
-that never fires stalls training at chance without an error; a parameter may get no gradient at all. Each is a check
-with a name, a verdict, and the layer it happened in.
+A network whose neuron scans the batch as if it were time trains and scores (this happened in a published model); a
+layer that never fires stalls training at chance without an error; a parameter may get no gradient at all. Each is a
+check with a name, a verdict, and the layer it happened in.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -61,13 +62,18 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
     example: ``[T, B, ...]`` with B >= 2 (``batch_dim=1``), or a static batch ``[B, ...]`` for networks that encode it
         themselves (``batch_dim=0``). The output must be ``[T, B, ...]``.
     The model is copied to float64 first: its buffers, gradients and mode stay as they are, and rounding cannot flip a
-    spike between a batch of B and a batch of one.
+    spike between a batch of B and a batch of one. The copy's running statistics are set from the example, so that
+    evaluation mode means something in a network that has not been trained yet.
     """
     if example.shape[batch_dim] < 2:
         raise ValueError(f"the example needs a batch of at least 2 on axis {batch_dim}, got {list(example.shape)}")
     work = copy.deepcopy(model).double()
     x = example.detach().double()
     report = CheckReport()
+    try:
+        _calibrate(work, x)
+    except Exception as error:
+        return CheckReport([Check("output", False, f"a training forward fails: {type(error).__name__}: {error}")])
     steps: list[Callable[[nn.Module, Tensor, int, float], list[Check]]] = [
         _check_output,
         _check_repeatable,
@@ -86,6 +92,20 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
             if step is _check_output:
                 break
     return report
+
+
+@torch.no_grad()
+def _calibrate(model: nn.Module, x: Tensor) -> None:
+    """Running statistics (batch norms, MP-Init) from ``x`` alone: a few training forwards with momentum 1."""
+    followers: list[Any] = [m for m in model.modules() if isinstance(getattr(m, "momentum", None), float)]
+    before = [m.momentum for m in followers]
+    for m in followers:
+        m.momentum = 1.0
+    model.train()
+    for _ in range(3):
+        model(x)
+    for m, momentum in zip(followers, before):
+        m.momentum = momentum
 
 
 @torch.no_grad()
@@ -132,10 +152,9 @@ def _check_batch(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) 
     leak = first_batch_leak(model, x, batch_dim, tolerance)
     if leak is None:
         return [Check("batch", True, "a batch of B equals B batches of one")]
-    message = (
-        (f"layer '{leak.layer}': " if leak.layer else "")
-        + f"sample {leak.sample} depends on the rest of its batch (error {leak.error:.2g}); is a batch axis scanned as time?"
-    )
+    where = f"layer '{leak.layer}': " if leak.layer else ""
+    what = f"sample {leak.sample} depends on the rest of its batch (error {leak.error:.2g})"
+    message = f"{where}{what}; is a batch axis scanned as time?"
     return [Check("batch", False, message, leak.layer)]
 
 

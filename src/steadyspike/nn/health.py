@@ -1,7 +1,7 @@
 """`health`: while it is on, a membrane that is not finite raises with the layer's name.
 
-A spike hides a bad potential (a NaN compared with a threshold is just "no spike"), so the membrane is looked at, not the
-loss.
+A spike hides a bad potential (a NaN compared with a threshold is just "no spike"), so the membrane is looked at, not
+the loss.
 """
 
 from __future__ import annotations

@@ -1,0 +1,146 @@
+"""check_model passes a sound network and names the layer of each kind of broken one."""
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike.nn.time import Folded
+
+
+class Net(nn.Module):
+    """Conv-BN-LIF, FC-LIF, FC; ``order`` may scan the wrong axis in the second LIF."""
+
+    def __init__(self, order="time", gain=1.0):
+        super().__init__()
+        self.conv = Folded(nn.Sequential(nn.Conv2d(2, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4)))
+        self.lif1 = ss.LIF()
+        self.fc1 = nn.Linear(4 * 36, 16)
+        self.lif2 = ss.LIF()
+        self.fc2 = nn.Linear(16, 3)
+        self.order = order
+        nn.init.normal_(self.fc1.weight, std=gain)
+
+    def forward(self, x):
+        h = self.fc1(self.lif1(self.conv(x)).flatten(2))
+        if self.order == "transposed":
+            h = self.lif2(h.transpose(0, 1)).transpose(0, 1)
+        elif self.order == "folded":
+            h = self.lif2(h.flatten(0, 1)[:, None])[:, 0].unflatten(0, h.shape[:2])
+        else:
+            h = self.lif2(h)
+        return self.fc2(h)
+
+
+@pytest.fixture
+def example():
+    torch.manual_seed(3)
+    return torch.randn(4, 5, 2, 6, 6)
+
+
+def failed(report, name):
+    return [c for c in report.checks if c.name == name and not c.ok]
+
+
+def test_a_sound_network_passes_and_is_left_alone(example):
+    model = Net()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    report = ss.check_model(model, example)
+    assert report.ok, str(report)
+    assert report.require() is report
+    assert {c.name for c in report.checks} == {
+        "output", "finite", "repeatable", "batch", "causal", "gradient", "activity", "range",
+    }  # fmt: skip
+    assert model.training and all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert all(p.grad is None and p.dtype == torch.float32 for p in model.parameters())
+
+
+@pytest.mark.parametrize("order", ["transposed", "folded"])
+def test_a_neuron_that_scans_the_batch_as_time_is_named(example, order):
+    report = ss.check_model(Net(order), example)
+    (check,) = failed(report, "batch")
+    assert check.layer == "lif2" and "scanned as time" in check.message
+    with pytest.raises(RuntimeError, match="lif2"):
+        report.require()
+
+
+def test_silent_and_saturated_layers_are_named(example):
+    report = ss.check_model(Net(gain=1e-4), example)
+    (check,) = failed(report, "activity")
+    assert check.layer == "lif2" and "never fires" in check.message
+    assert any(c.layer == "fc1.weight" for c in failed(report, "gradient"))
+    model = Net()
+    model.fc1.bias.data.fill_(1e4)
+    (check,) = failed(ss.check_model(model, example), "activity")
+    assert check.layer == "lif2" and "every step" in check.message
+
+
+def test_unused_parameters_are_named(example):
+    model = Net()
+    model.unused = nn.Linear(2, 2)
+    layers = {c.layer for c in failed(ss.check_model(model, example), "gradient")}
+    assert layers == {"unused.weight", "unused.bias"}
+
+
+def test_non_finite_layers_are_named(example):
+    model = Net()
+    model.fc1.weight.data[0, 0] = float("nan")
+    checks = failed(ss.check_model(model, example), "finite")
+    assert checks and checks[0].layer == "lif2"
+
+
+class Stateful(nn.Module):
+    """A layer of the kind that needs a reset by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(()))
+        self.seen = 0.0
+
+    def forward(self, x):
+        self.seen = self.seen + x.detach().sum()
+        return self.weight * x + self.seen
+
+
+def test_state_carried_over_is_found(example):
+    report = ss.check_model(nn.Sequential(Net(), Stateful()), example)
+    assert failed(report, "repeatable")
+
+
+class Lookahead(nn.Module):
+    def forward(self, x):
+        return x + x.mean(0, keepdim=True)
+
+
+def test_outputs_that_see_the_future_are_found(example):
+    assert failed(ss.check_model(nn.Sequential(Lookahead(), Net()), example), "causal")
+
+
+def test_wrong_output_layout_is_found(example):
+    class Mean(Net):
+        def forward(self, x):
+            return super().forward(x).mean(0)
+
+    assert failed(ss.check_model(Mean(), example), "output")
+
+
+def test_collapsed_threshold_is_found(example):
+    model = Net()
+    model.lif1.k.data.fill_(-20.0)
+    (check,) = failed(ss.check_model(model, example), "range")
+    assert check.layer == "lif1"
+
+
+def test_an_example_of_one_sample_is_refused(example):
+    with pytest.raises(ValueError, match="at least 2"):
+        ss.check_model(Net(), example[:, :1])
+
+
+def test_static_input():
+    class Static(Net):
+        def forward(self, x):
+            return super().forward(x.expand(3, *x.shape))
+
+    torch.manual_seed(0)
+    report = ss.check_model(Static(), torch.randn(4, 2, 6, 6), batch_dim=0)
+    assert report.ok, str(report)
