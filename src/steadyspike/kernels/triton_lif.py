@@ -1,8 +1,211 @@
+"""The LIF scan on a GPU: the `Backend` around the Triton kernels.
+
+Triton is imported on first use. The kernels have no state; what a launch needs is worked out by `forward_launch` and
+`backward_launch`, which also run without a GPU, so that the tests can compile exactly what a card would get.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
 from torch import Tensor
+
+from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.triton_launch import (
+    Launch,
+    interpreting,
+    plan_segments,
+    plan_tiles,
+    surrogate_constants,
+)
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+@cache
+def _why_no_triton() -> str | None:
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        return f"triton is not installed (pip install triton): {error}"
+    return None
 
 
 class TritonBackend:
+    """Triton kernels for tensors on a GPU (CUDA or ROCm); CPU tensors only in Triton's interpreter.
+
+    ``fixed`` (block, warps) replaces the tuning of the block size; block is a power of two from 256 on.
+    """
+
     name = "triton"
 
+    def __init__(self, fixed: tuple[int, int] | None = None) -> None:
+        self.fixed = fixed
+
     def why_not(self, x: Tensor) -> str | None:
-        return "triton is not installed"
+        """None if ``x`` can be run, else why not, in one sentence."""
+        reason = _why_no_triton()
+        if reason is not None:
+            return reason
+        if x.device.type != "cuda" and not (x.device.type == "cpu" and interpreting()):
+            return f"the tensor is on {x.device}, Triton kernels need a GPU (a cuda device, CUDA or ROCm)"
+        if x.dtype not in DTYPES:
+            return f"dtype {x.dtype} is not supported, use one of {', '.join(str(d) for d in DTYPES)}"
+        return None
+
+    def forward(
+        self,
+        x: Tensor,
+        u0: Tensor,
+        v: Tensor,
+        a: Tensor,
+        codes: list[int],
+        constants: list[float],
+        membrane: bool,
+        channelwise: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Backend.forward`."""
+        _check_devices(x, u0=u0, v=v, a=a)
+        dtype = compute_dtype(x)
+        out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
+        m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
+        if x.numel() == 0:
+            active = x.new_zeros((2, x.shape[2] if channelwise else 1), dtype=torch.float64)
+            return out, u, m, active
+        launch, partial = forward_launch(x, u0, v, a, codes, out, u, m if membrane else None, channelwise)
+        launch.run(x.device, self.fixed)
+        active = partial.sum(1)
+        return out, u, m, active if channelwise else active.sum(1, keepdim=True)
+
+    def backward(
+        self,
+        g_out: Tensor | None,
+        g_u: Tensor | None,
+        g_m: Tensor | None,
+        x: Tensor,
+        u0: Tensor,
+        v: Tensor,
+        a: Tensor,
+        codes: list[int],
+        constants: list[float],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Backend.backward`."""
+        _check_devices(x, u0=u0, v=v, a=a, g_out=g_out, g_u=g_u, g_m=g_m)
+        dx = empty_steps(x, x.dtype)
+        if x.numel() == 0:
+            return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
+        per_element = _u0_kind(u0, x) == 2
+        du0 = torch.empty_like(x[0], dtype=u0.dtype) if per_element else None
+        launch, partial = backward_launch((g_out, g_u, g_m), x, u0, v, a, codes, constants, dx, du0)
+        launch.run(x.device, self.fixed)
+        dv, da, shared = partial.sum(1)
+        return dx, _sum_to(shared, u0) if du0 is None else du0, _sum_to(dv, v), _sum_to(da, a)
+
+
+def forward_launch(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    out: Tensor,
+    u: Tensor,
+    m: Tensor | None,
+    channelwise: bool,
+) -> tuple[Launch, Tensor]:
+    """The forward kernel with its arguments, and its partial sums [2, slots, channels] of MP-Init's statistics."""
+    from steadyspike.kernels.triton_forward import forward_kernel
+
+    family, _, reset, _, strict, decay_input = codes
+    kinds = _parameter_kinds(x, u0, v, a)
+    tiles = plan_tiles(x, channelwise or 1 in kinds.values())
+    partial = x.new_empty((2, tiles.slots, tiles.channels), dtype=torch.float64)
+    tensors = {"x_ptr": x, "u0_ptr": u0, "v_ptr": v, "a_ptr": a, "out_ptr": out, "u_ptr": u, "m_ptr": m}
+    flags = {"SCALED": family == 2, "RESET": reset, "STRICT": bool(strict), "DECAY_INPUT": bool(decay_input)}
+    arguments = {
+        **tensors,
+        "partial_ptr": partial,
+        "T": x.shape[0],
+        "x_stride": x.stride(0),
+        **tiles.arguments(),
+        **flags,
+        **kinds,
+    }
+    return Launch(forward_kernel, tiles, arguments, ("size_class", "BLOCK_C")), partial
+
+
+def backward_launch(
+    gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    dx: Tensor,
+    du0: Tensor | None,
+) -> tuple[Launch, Tensor]:
+    """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0."""
+    from steadyspike.kernels.triton_backward import backward_kernel
+
+    g_out, g_u, g_m = gradients
+    kinds = _parameter_kinds(x, u0, v, a)
+    tiles = plan_tiles(x, 1 in kinds.values())
+    # The row of dU0 stays zero where du0 is written per element.
+    partial = x.new_zeros((3, tiles.slots, tiles.channels), dtype=torch.float64)
+    segments, steps = plan_segments(x.shape[0], v.dtype)
+    starts = x.new_empty((segments, tiles.size), dtype=v.dtype) if segments > 1 else None
+    edge, slope, height = surrogate_constants(codes[1], constants)
+    names = ("FAMILY", "SURROGATE", "RESET", "DETACH", "STRICT", "DECAY_INPUT")
+    arguments = {
+        "g_out_ptr": g_out,
+        "g_u_ptr": g_u,
+        "g_m_ptr": g_m,
+        "x_ptr": x,
+        "u0_ptr": u0,
+        "v_ptr": v,
+        "a_ptr": a,
+        "dx_ptr": dx,
+        "du0_ptr": du0,
+        "start_ptr": starts,
+        "partial_ptr": partial,
+        "T": x.shape[0],
+        "segments": segments,
+        "g_out_stride": 0 if g_out is None else g_out.stride(0),
+        "g_m_stride": 0 if g_m is None else g_m.stride(0),
+        "x_stride": x.stride(0),
+        **tiles.arguments(),
+        "edge": edge,
+        "slope": slope,
+        "height": height,
+        **dict(zip(names, codes)),
+        **kinds,
+        "STEPS": steps,
+        "RAGGED": x.shape[0] % steps != 0,
+    }
+    return Launch(backward_kernel, tiles, arguments, ("size_class", "BLOCK_C", "STEPS")), partial
+
+
+def _u0_kind(u0: Tensor, x: Tensor) -> int:
+    """0 scalar, 1 per channel, 2 per element."""
+    if u0.shape == x.shape[1:]:
+        return 2
+    return int(u0.numel() > 1)
+
+
+def _parameter_kinds(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> dict[str, int]:
+    return {"U0_KIND": _u0_kind(u0, x), "V_PER_CHANNEL": int(v.numel() > 1), "A_PER_CHANNEL": int(a.numel() > 1)}
+
+
+def _sum_to(per_channel: Tensor, like: Tensor) -> Tensor:
+    """A [channels] float64 sum in the shape and dtype of the parameter it belongs to."""
+    total = per_channel.sum(0, keepdim=True) if like.numel() == 1 else per_channel
+    # A copy, since the three sums are rows of one tensor and an operator must not return views of each other.
+    return total.to(like.dtype, copy=True)
+
+
+def _check_devices(x: Tensor, **others: Tensor | None) -> None:
+    for name, tensor in others.items():
+        if tensor is not None and tensor.device != x.device:
+            raise ValueError(f"{name} is on {tensor.device} but x is on {x.device}; move it to {x.device}")

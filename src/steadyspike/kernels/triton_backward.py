@@ -1,0 +1,210 @@
+# mypy: allow-untyped-defs
+# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+"""The backward Triton kernel: the gradient of the scan by recomputing the membrane from x (methods: BPTT, eqs. 1 to 3).
+
+Time is cut into segments of at most ``STEPS`` steps, short enough that a segment's x and U stay in registers. With one
+segment (T <= 8) x and g_out are read once and dx is written once: nothing else moves. Longer windows first run forward
+once and keep U at the start of each segment in ``start_ptr`` [segments, N]; x is then read a second time.
+"""
+
+import triton
+import triton.language as tl
+
+from steadyspike.kernels.triton_math import (
+    after_reset,
+    by_channel,
+    charge,
+    fire,
+    initial,
+    store_partial,
+    surrogate,
+    tile,
+    within,
+)
+
+
+@triton.jit
+def gradient_at(ptr, t, stride, T, offsets, mask, compute: tl.constexpr, RAGGED: tl.constexpr):
+    """The gradient tile of step t in the compute dtype; zeros if there is no such gradient (ptr None) or step."""
+    if ptr is None:
+        return tl.zeros(offsets.shape, compute)
+    else:
+        if RAGGED:
+            mask = within(mask, t, T)
+        return tl.load(ptr + t * stride + offsets, mask=mask, other=0.0).to(compute)
+
+
+@triton.jit
+def step_gradient(
+    g,
+    g_m,
+    du,
+    m,
+    s,
+    v,
+    inverse_v,
+    edge,
+    slope,
+    height,
+    FAMILY: tl.constexpr,
+    SURROGATE: tl.constexpr,
+    RESET: tl.constexpr,
+    DETACH: tl.constexpr,
+):
+    """(dL/dM, dL/dV of this step) from the gradients into O, M and U.
+
+    ``gs`` is the gradient into S: through the output, and through the reset unless that is detached.
+    """
+    gs = g
+    if FAMILY == 2:
+        gs = v * g
+    if RESET == 0 and DETACH == 0:
+        gs -= v * du
+    if RESET == 1 and DETACH == 0:
+        gs -= m * du
+    if FAMILY == 0:
+        gx = gs * surrogate(m - v, edge, slope, height, SURROGATE)
+        dm = gx
+        dv = -gx
+    else:
+        ratio = m * inverse_v
+        gx = gs * surrogate(ratio - 1, edge, slope, height, SURROGATE)
+        dm = gx * inverse_v
+        dv = -dm * ratio
+    if FAMILY == 2:
+        dv += g * s
+    if RESET == 0 and DETACH != 2:
+        dv -= du * s
+    if RESET == 1:
+        dm += du * (1 - s)
+    else:
+        dm += du
+    return dm + g_m, dv
+
+
+@triton.jit(do_not_specialize=["size_class"])
+def backward_kernel(
+    g_out_ptr,
+    g_u_ptr,
+    g_m_ptr,
+    x_ptr,
+    u0_ptr,
+    v_ptr,
+    a_ptr,
+    dx_ptr,
+    du0_ptr,
+    start_ptr,
+    partial_ptr,
+    T,
+    segments,
+    g_out_stride: tl.int64,
+    g_m_stride: tl.int64,
+    x_stride: tl.int64,
+    step: tl.int64,
+    per_channel,
+    channels,
+    inner,
+    slots,
+    size_class,
+    edge: tl.float64,
+    slope: tl.float64,
+    height: tl.float64,
+    FAMILY: tl.constexpr,
+    SURROGATE: tl.constexpr,
+    RESET: tl.constexpr,
+    DETACH: tl.constexpr,
+    STRICT: tl.constexpr,
+    DECAY_INPUT: tl.constexpr,
+    U0_KIND: tl.constexpr,
+    V_PER_CHANNEL: tl.constexpr,
+    A_PER_CHANNEL: tl.constexpr,
+    STEPS: tl.constexpr,
+    RAGGED: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One tile back through all T steps. partial_ptr [3, slots, channels]: dV, da and, unless per element, dU0.
+
+    Gradients that are None are zeros. ``RAGGED``: the last segment is shorter than STEPS.
+    """
+    offsets, mask, c, row = tile(per_channel, channels, inner, WIDE, BLOCK_C, BLOCK)
+    v = by_channel(v_ptr, c, channels, V_PER_CHANNEL)
+    a = by_channel(a_ptr, c, channels, A_PER_CHANNEL)
+    u = initial(u0_ptr, offsets, mask, c, channels, U0_KIND)
+    compute: tl.constexpr = u.dtype
+    inverse_v = 1 / v
+    edge = tl.full((), edge, compute)
+    slope = tl.full((), slope, compute)
+    height = tl.full((), height, compute)
+
+    if start_ptr is not None:
+        for i in range(segments - 1):
+            tl.store(start_ptr + i * step + offsets, u, mask=mask)
+            for k in tl.static_range(STEPS):
+                x = tl.load(x_ptr + (i * STEPS + k) * x_stride + offsets, mask=mask, other=0.0)
+                m = charge(x.to(compute), u, a, DECAY_INPUT)
+                u = after_reset(m, fire(m, v, STRICT), v, RESET)
+        tl.store(start_ptr + (segments - 1) * step + offsets, u, mask=mask)
+        # Makes the block's own writes visible to all its threads before they are read back.
+        tl.debug_barrier()
+
+    du = tl.zeros(offsets.shape, compute)
+    if g_u_ptr is not None:
+        du = tl.load(g_u_ptr + offsets, mask=mask, other=0.0)
+    dv = tl.zeros(offsets.shape, compute)
+    da = tl.zeros(offsets.shape, compute)
+    for i in range(segments):
+        first = (segments - 1 - i) * STEPS
+        if start_ptr is not None:
+            u = tl.load(start_ptr + (segments - 1 - i) * step + offsets, mask=mask, other=0.0)
+        xs = ()
+        us = ()
+        for k in tl.static_range(STEPS):
+            live = mask
+            if RAGGED:
+                live = within(mask, first + k, T)
+            x = tl.load(x_ptr + (first + k) * x_stride + offsets, mask=live, other=0.0)
+            xs = xs + (x,)
+            us = us + (u,)
+            m = charge(x.to(compute), u, a, DECAY_INPUT)
+            u = after_reset(m, fire(m, v, STRICT), v, RESET)
+        ahead = gradient_at(g_out_ptr, first + (STEPS - 1), g_out_stride, T, offsets, mask, compute, RAGGED)
+        for k in tl.static_range(STEPS - 1, -1, -1):
+            live = mask
+            if RAGGED:
+                live = within(mask, first + k, T)
+            g = ahead
+            # Loaded before this step's store, which would hold it back.
+            if k > 0:
+                ahead = gradient_at(g_out_ptr, first + (k - 1), g_out_stride, T, offsets, mask, compute, RAGGED)
+            g_m = gradient_at(g_m_ptr, first + k, g_m_stride, T, offsets, mask, compute, RAGGED)
+            x = xs[k].to(compute)
+            before = us[k]
+            m = charge(x, before, a, DECAY_INPUT)
+            s = fire(m, v, STRICT)
+            dm, dv_step = step_gradient(
+                g, g_m, du, m, s, v, inverse_v, edge, slope, height, FAMILY, SURROGATE, RESET, DETACH
+            )
+            if DECAY_INPUT:
+                da_step = dm * (x - before)
+                dx = a * dm
+            else:
+                da_step = -dm * before
+                dx = dm
+            tl.store(dx_ptr + (first + k) * step + offsets, dx.to(dx_ptr.dtype.element_ty), mask=live)
+            if RAGGED:
+                dv_step = tl.where(live, dv_step, 0.0)
+                da_step = tl.where(live, da_step, 0.0)
+                du = tl.where(live, (1 - a) * dm, du)
+            else:
+                du = (1 - a) * dm
+            dv += dv_step
+            da += da_step
+    size = slots * channels
+    store_partial(partial_ptr, dv, mask, c, channels, row, slots, BLOCK_C, BLOCK)
+    store_partial(partial_ptr + size, da, mask, c, channels, row, slots, BLOCK_C, BLOCK)
+    if U0_KIND == 2:
+        tl.store(du0_ptr + offsets, du, mask=mask)
+    else:
+        store_partial(partial_ptr + 2 * size, du, mask, c, channels, row, slots, BLOCK_C, BLOCK)

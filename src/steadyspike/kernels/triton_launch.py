@@ -1,0 +1,149 @@
+"""How a scan is cut into Triton programs, and how a kernel is started: tuned on a card, plain elsewhere.
+
+This file does not import triton at the top: `steadyspike` works without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SLOT = 256  # elements per partial sum, and the smallest block; triton_math.SLOT
+# (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
+CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
+FIXED = (512, 4)
+# Registers that the backward may spend on a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
+# float64. With `FIXED` that fits the 255 registers of a thread without spilling (ptxas -v, sm_80).
+SEGMENT_BYTES = 64
+# Passed with every launch because Triton's default is about to change. Nothing depends on it: the one multiply-add that
+# decides about spikes is written as such.
+OPTIONS = {"enable_fp_fusion": True}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A step as [outer, channels, inner]: ``per_channel`` = outer * inner positions, ``inner`` the channel's stride.
+
+    ``block_c`` channels share a program; ``slots`` partial sums are kept per channel; ``wide`` asks for 64-bit offsets.
+    """
+
+    per_channel: int
+    channels: int
+    inner: int
+    block_c: int
+
+    @property
+    def size(self) -> int:
+        return self.per_channel * self.channels
+
+    @property
+    def slots(self) -> int:
+        return math.ceil(self.per_channel / (SLOT // self.block_c))
+
+    @property
+    def wide(self) -> bool:
+        # The last tile may reach past the end by a block.
+        return self.size + CONFIGS[-1][0] * self.channels >= 2**31
+
+    def programs(self, block: int) -> int:
+        return math.ceil(self.per_channel / (block // self.block_c)) * math.ceil(self.channels / self.block_c)
+
+    def arguments(self) -> dict[str, Any]:
+        """The kernel arguments that describe the tiling."""
+        return {
+            "step": self.size,
+            "per_channel": self.per_channel,
+            "channels": self.channels,
+            "inner": self.inner,
+            "slots": self.slots,
+            # Tuning is repeated when the size doubles, not for every batch size.
+            "size_class": self.size.bit_length(),
+            "WIDE": self.wide,
+            "BLOCK_C": self.block_c,
+        }
+
+
+def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
+    """Tiles for x [T, B, C, ...]; with nothing per channel a step is one flat row."""
+    size = x[0].numel()
+    if not by_channel or x.shape[2] == 1:
+        return Tiles(size, 1, 1, 1)
+    channels, inner = x.shape[2], x.stride(2)
+    # Positions of one channel are `inner` consecutive elements. If those are too few to fill a memory transaction, a
+    # program takes several channels instead (channels_last and [T, B, C]: inner == 1).
+    block_c = 1 if inner >= 16 else min(32, 1 << (channels - 1).bit_length())
+    return Tiles(size // channels, channels, inner, block_c)
+
+
+def plan_segments(timesteps: int, dtype: torch.dtype) -> tuple[int, int]:
+    """(number of segments, steps in each) for the backward: as equal as possible, x and U in `SEGMENT_BYTES`."""
+    segments = math.ceil(timesteps * 2 * dtype.itemsize / SEGMENT_BYTES)
+    return segments, math.ceil(timesteps / segments)
+
+
+def surrogate_constants(code: int, constants: list[float]) -> tuple[float, float, float]:
+    """(edge, slope, height) as `triton_math.surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
+    width, scale, b = constants
+    if code == 0:
+        return width / 2, 0.0, scale / width
+    if code == 1:
+        return width, 0.0, scale / width**2
+    if code == 2:
+        return 0.0, math.pi / 2 * width, scale * width / 2
+    if code == 3:
+        return 0.0, 1 / width, scale / width
+    if code == 4:
+        return width / 2, 2 * b / width, 4 * scale * b / (2 * math.tanh(b / 2)) / width
+    raise ValueError(f"the Triton kernel has no surrogate with code {code}; known: 0 to 4")
+
+
+def interpreting() -> bool:
+    """Whether Triton runs its kernels in its Python interpreter (TRITON_INTERPRET=1), which takes CPU tensors."""
+    import triton
+
+    from steadyspike.kernels.triton_forward import forward_kernel
+
+    return not isinstance(forward_kernel, triton.JITFunction)
+
+
+@cache
+def _tuned(kernel: Any, key: tuple[str, ...]) -> Any:
+    import triton
+
+    configs = [triton.Config({"BLOCK": block}, num_warps=warps) for block, warps in CONFIGS]
+    return triton.autotune(configs=configs, key=list(key))(kernel)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel with all its arguments but the block size, and the argument names that the tuning depends on."""
+
+    kernel: Any
+    tiles: Tiles
+    arguments: dict[str, Any]
+    tuning_key: tuple[str, ...]
+
+    def run(self, device: torch.device, fixed: tuple[int, int] | None = None) -> None:
+        """Start it on ``device``, with a tuned block size or with the (block, warps) given.
+
+        The interpreter has nothing to tune, and with `torch.use_deterministic_algorithms` the order of summation must
+        not depend on a timing: both take `FIXED`.
+        """
+        if fixed is None and (interpreting() or torch.are_deterministic_algorithms_enabled()):
+            fixed = FIXED
+        on_device: Callable[..., contextlib.AbstractContextManager[Any]]
+        on_device = torch.cuda.device if device.type == "cuda" else contextlib.nullcontext
+        with on_device(device):
+            if fixed is None:
+                grid = lambda meta: (self.tiles.programs(meta["BLOCK"]),)  # noqa: E731
+                _tuned(self.kernel, self.tuning_key)[grid](**self.arguments, **OPTIONS)
+            else:
+                block, warps = fixed
+                self.kernel[(self.tiles.programs(block),)](**self.arguments, BLOCK=block, num_warps=warps, **OPTIONS)

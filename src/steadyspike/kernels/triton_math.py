@@ -1,0 +1,123 @@
+# mypy: allow-untyped-defs
+# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+"""What the forward and the backward Triton kernel share: tiles, one LIF step, surrogates, partial sums.
+
+A step x[t] is one dense block of memory seen as [outer, channels, inner]; for layer-wise parameters it is [N, 1, 1].
+A program owns a tile of ``BLOCK // BLOCK_C`` positions (outer and inner together, "k") by ``BLOCK_C`` channels and
+keeps it through all time steps, so the only traffic is the tensors themselves.
+"""
+
+import triton
+import triton.language as tl
+
+# Partial sums are stored per this many elements whatever block size the tuner takes, so that the buffer's size is known
+# before the launch.
+SLOT = tl.constexpr(256)
+
+
+@triton.jit
+def tile(per_channel, channels, inner, WIDE: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
+    """(offsets and mask [BLOCK // BLOCK_C, BLOCK_C] within a step, channels [1, BLOCK_C], index of the k block)."""
+    column_blocks = tl.cdiv(channels, BLOCK_C)
+    column = tl.program_id(0) % column_blocks
+    row = tl.program_id(0) // column_blocks
+    c = column * BLOCK_C + tl.arange(0, BLOCK_C)
+    if WIDE:
+        row = row.to(tl.int64)
+        c = c.to(tl.int64)
+    k = row * (BLOCK // BLOCK_C) + tl.arange(0, BLOCK // BLOCK_C)
+    k = k[:, None]
+    c = c[None, :]
+    # Launched with inner == 1 Triton folds the division, and the offsets are seen to be consecutive.
+    offsets = (k // inner) * (channels * inner) + k % inner + c * inner
+    return offsets, (k < per_channel) & (c < channels), c, row
+
+
+@triton.jit
+def within(mask, t, T):
+    """``mask`` if step t exists, else nothing. (Not ``mask & (t < T)``: Triton's interpreter widens that to int32.)"""
+    return tl.where(t < T, mask, False)
+
+
+@triton.jit
+def by_channel(ptr, c, channels, PER_CHANNEL: tl.constexpr):
+    """A [1] or [C] parameter as [1, BLOCK_C]; lanes past the last channel read 1, which divides safely."""
+    if PER_CHANNEL:
+        return tl.load(ptr + c, mask=c < channels, other=1.0)
+    else:
+        return tl.load(ptr + c * 0)
+
+
+@triton.jit
+def initial(ptr, offsets, mask, c, channels, KIND: tl.constexpr):
+    """u0 over the tile: KIND 0 scalar, 1 per channel, 2 per element."""
+    if KIND == 2:
+        return tl.load(ptr + offsets, mask=mask, other=0.0)
+    else:
+        shape: tl.constexpr = offsets.shape
+        return tl.broadcast_to(by_channel(ptr, c, channels, KIND == 1), shape)
+
+
+@triton.jit
+def charge(x, u, a, DECAY_INPUT: tl.constexpr):
+    """M = (1 - a) U + a I. The fused multiply-add is explicit: left to the compiler, forward and backward could round
+    differently, and a backward that recomputes M would then see other spikes than the forward gave."""
+    if DECAY_INPUT:
+        return tl.fma(1 - a, u, a * x)
+    else:
+        return tl.fma(1 - a, u, x)
+
+
+@triton.jit
+def fire(m, v, STRICT: tl.constexpr):
+    """S in {0, 1}, or NaN where M is NaN."""
+    if STRICT:
+        fired = m > v
+    else:
+        fired = m >= v
+    return tl.where(m != m, m, fired.to(m.dtype))
+
+
+@triton.jit
+def after_reset(m, s, v, RESET: tl.constexpr):
+    """U from M and S: RESET 0 soft, 1 hard, 2 none."""
+    if RESET == 0:
+        return m - v * s
+    elif RESET == 1:
+        return m * (1 - s)
+    else:
+        return m
+
+
+@triton.jit
+def surrogate(x, edge, slope, height, CODE: tl.constexpr):
+    """f'(x) of `core.surrogate` from the constants of `surrogate_constants`. Conditions are written so that a NaN
+    argument gives what the reference gives: 0 in the rectangle, else NaN."""
+    size = tl.abs(x)
+    if CODE == 0:
+        return tl.where(size < edge, height, 0.0)
+    elif CODE == 1:
+        return tl.where(size >= edge, 0.0, height * (edge - size))
+    elif CODE == 2:
+        z = slope * x
+        return height / (1 + z * z)
+    else:
+        # 4 cosh^-2(y/2) = e / (1 + e)^2 with e = exp(-|y|) serves both the sigmoid and Dspike and cannot overflow.
+        e = tl.exp(-slope * size)
+        bell = height * e / ((1 + e) * (1 + e))
+        if CODE == 3:
+            return bell
+        else:
+            return tl.where(size > edge, 0.0, bell)
+
+
+@triton.jit
+def store_partial(ptr, values, mask, c, channels, row, slots, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
+    """Sum ``values`` over the tile's positions into ptr [slots, channels], in double.
+
+    A program of a larger block owns several slots: it writes its sum into the first and zeros into the others.
+    """
+    total = tl.sum(tl.where(mask, values, 0.0).to(tl.float64), axis=0)[None, :]
+    own = tl.arange(0, BLOCK // SLOT)[:, None]
+    slot = row * (BLOCK // SLOT) + own
+    tl.store(ptr + slot * channels + c, tl.where(own == 0, total, 0.0), mask=(slot < slots) & (c < channels))
