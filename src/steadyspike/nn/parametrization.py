@@ -40,7 +40,7 @@ def leak_from_w(w: Tensor) -> Tensor:
 
 def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int | None, name: str) -> list[float]:
     """``value`` as a list of 1 (layer-wise) or ``channels`` floats."""
-    values = [float(v) for v in torch.as_tensor(value, dtype=torch.float64).reshape(-1)]
+    values = [float(v) for v in torch.as_tensor(value, dtype=torch.float64, device="cpu").reshape(-1)]
     wanted = channels or 1
     if len(values) == 1:
         return values * wanted

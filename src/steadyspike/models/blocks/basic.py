@@ -1,0 +1,39 @@
+"""The basic block of ResNet-19 and Spiking ResNet-34: the residual add sits before the spike."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steadyspike.models.blocks.conv import ConvNorm
+from steadyspike.models.blocks.shortcut import shortcut
+from steadyspike.models.parts import Parts, Shape
+
+
+class BasicBlock(nn.Module):
+    """``lif2( norm(conv(lif1(norm(conv(x))))) + shortcut(x) )``: add, then spike.
+
+    Input and output are spikes (V*S with TrSG), so an identity shortcut adds the spikes of the block before to a real
+    current: this is where V shows in the forward pass, since no norm stands between. The 1x1 shortcut has no neuron.
+
+    identity_norm: a norm on identity shortcuts too, as TEBN's code has it.
+    """
+
+    def __init__(
+        self, parts: Parts, shape: Shape, channels: int, stride: int = 1, *, identity_norm: bool = False
+    ) -> None:
+        super().__init__()
+        out = shape.conv(channels, stride)
+        self.conv1 = ConvNorm(parts, shape, channels, stride=stride)
+        self.lif1 = parts.make_neuron(out)
+        self.conv2 = ConvNorm(parts, out, channels, residual=True)
+        self.shortcut = shortcut(parts, shape, channels, stride)
+        if identity_norm and isinstance(self.shortcut, nn.Identity):
+            self.shortcut = parts.make_norm(channels, residual=True)
+        self.lif2 = parts.make_neuron(out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lif2(self.conv2(self.lif1(self.conv1(x))) + self.shortcut(x))
+
+    def last_norm(self) -> nn.Module:
+        """The norm whose zero scale makes the branch silent at the start."""
+        return self.conv2.norm

@@ -1,0 +1,42 @@
+"""The membrane-shortcut block (Hu et al., 2021): spikes inside the branch only, the residual stream is a current."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steadyspike.models.blocks.conv import ConvNorm
+from steadyspike.models.blocks.shortcut import changes_shape, shortcut
+from steadyspike.models.parts import Parts, Shape
+
+
+class MSBlock(nn.Module):
+    """``norm(conv(lif2(norm(conv(lif1(x)))))) + shortcut(x)``: spike first, add real currents.
+
+    No spike is ever added, so V folds into the convolution behind each neuron without further ado. The 1x1 shortcut
+    works on real values.
+
+    pool_shortcut: halve the resolution of the shortcut by average pooling instead of a stride (MS-ResNet-104).
+    """
+
+    def __init__(
+        self, parts: Parts, shape: Shape, channels: int, stride: int = 1, *, pool_shortcut: bool = False
+    ) -> None:
+        super().__init__()
+        out = shape.conv(channels, stride)
+        self.lif1 = parts.make_neuron(shape)
+        self.conv1 = ConvNorm(parts, shape, channels, stride=stride)
+        self.lif2 = parts.make_neuron(out)
+        self.conv2 = ConvNorm(parts, out, channels, residual=True)
+        if pool_shortcut and changes_shape(shape, channels, stride):
+            self.shortcut: nn.Module = ConvNorm(parts, shape, channels, kernel=1, residual=True)
+            pool = nn.AvgPool2d(stride, ceil_mode=True, count_include_pad=False)
+            self.shortcut.conv = nn.Sequential(pool, self.shortcut.conv)
+        else:
+            self.shortcut = shortcut(parts, shape, channels, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.conv2(self.lif2(self.conv1(self.lif1(x)))) + self.shortcut(x)
+
+    def last_norm(self) -> nn.Module:
+        """The norm whose zero scale makes the branch silent at the start."""
+        return self.conv2.norm

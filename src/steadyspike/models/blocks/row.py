@@ -1,0 +1,30 @@
+"""A plain row of conv-norm-spike layers and poolings."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from steadyspike.models.blocks.conv import ConvNormLIF
+from steadyspike.models.parts import Parts, Shape
+from steadyspike.nn.time import Folded
+
+POOL = 0
+
+
+def conv_row(
+    parts: Parts, shape: Shape, plan: tuple[int, ...], *, stride_pool: bool = False
+) -> tuple[nn.Sequential, Shape]:
+    """Conv-norm-spike layers by a plan: a number is that many channels at width 1, `POOL` a 2x2 average of the spikes.
+
+    stride_pool: no averages; the convolution before each has stride 2 instead.
+    """
+    row = nn.Sequential()
+    for full, following in zip(plan, (*plan[1:], None)):
+        if full != POOL:
+            stride = 2 if stride_pool and following == POOL else 1
+            row.append(ConvNormLIF(parts, shape, parts.channels(full), stride=stride))
+            shape = shape.conv(parts.channels(full), stride)
+        elif not stride_pool:
+            row.append(Folded(nn.AvgPool2d(2)))
+            shape = shape.pooled(2)
+    return row, shape

@@ -1,0 +1,27 @@
+"""Stages of residual blocks from a plan of (channels, blocks, stride)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import nn
+
+from steadyspike.models.parts import Parts, Shape
+
+# block(parts, shape, channels, stride): a module from [T, B, *shape] to [T, B, *shape.conv(channels, stride)]
+Block = Callable[[Parts, Shape, int, int], nn.Module]
+
+
+def residual_stages(
+    block: Block, parts: Parts, shape: Shape, plan: Iterable[tuple[int, int, int]]
+) -> tuple[nn.Sequential, Shape]:
+    """``layer1``, ``layer2``, ...: per row (channels at width 1, number of blocks, stride of the first one)."""
+    body = nn.Sequential()
+    for i, (full, count, first_stride) in enumerate(plan, start=1):
+        stage, channels = nn.Sequential(), parts.channels(full)
+        for j in range(count):
+            stride = first_stride if j == 0 else 1
+            stage.append(block(parts, shape, channels, stride))
+            shape = shape.conv(channels, stride)
+        body.add_module(f"layer{i}", stage)
+    return body, shape

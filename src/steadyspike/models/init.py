@@ -1,0 +1,81 @@
+"""Weight initialisations by name, as in the official code of each network, and a start for layers without a norm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
+
+from torch import nn
+
+from steadyspike.models.blocks.head import Head
+
+
+def _default(model: nn.Module) -> None:
+    """PyTorch's: uniform in +-1/sqrt(fan_in) for weights and biases."""
+
+
+def _kaiming_fan_out(model: nn.Module) -> None:
+    for m in model.modules():
+        if isinstance(m, nn.Conv2d):
+            nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+
+
+def _imagenet(model: nn.Module) -> None:
+    _kaiming_fan_out(model)
+    for m in model.modules():
+        if isinstance(m, nn.Linear):
+            nn.init.normal_(m.weight, 0, 0.01)
+            nn.init.zeros_(m.bias)
+
+
+INITS: dict[str, Callable[[nn.Module], None]] = {
+    "default": _default,
+    "kaiming_fan_out": _kaiming_fan_out,
+    "imagenet": _imagenet,
+}
+
+
+@runtime_checkable
+class Residual(Protocol):
+    """A block that can start as its shortcut."""
+
+    def last_norm(self) -> nn.Module: ...
+
+
+def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zero_residual: bool = False) -> None:
+    """Sets the weights of a new network in place.
+
+    init: ``"default"`` (PyTorch's own: the paper's ResNet-19, TET's ResNet-19, MS-ResNet, SEW's CIFAR10-DVS network),
+        ``"kaiming_fan_out"`` (convolutions normal with variance 2/fan_out: TEBN, TAB, TET's VGGSNN), ``"imagenet"``
+        (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34, SEW-ResNet-34), or a
+        function of the model.
+    zero_residual: the last norm of every residual branch starts at scale 0, so that the block starts as its shortcut.
+    A spiking fully connected layer gets `fire` whatever the name says: none of them makes it fire at V = 1.
+    """
+    if isinstance(init, str):
+        if init not in INITS:
+            raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
+        init = INITS[init]
+    init(model)
+    for m in model.modules():
+        if isinstance(m, Head) and isinstance(m.fc1, nn.Linear) and not isinstance(m.lif, nn.Identity):
+            fire(m.fc1)
+        if zero_residual and isinstance(m, Residual):
+            weight = getattr(m.last_norm(), "weight", None)
+            if weight is None:
+                raise ValueError(f"zero_residual needs a norm with a scale called weight, not {m.last_norm()!r}")
+            nn.init.zeros_(weight)
+
+
+def fire(layer: nn.Linear | nn.Conv2d, threshold: float = 1.0, mean_square: float = 0.02) -> None:
+    """Weights for a layer that feeds a neuron without a norm between: a current of spread ``threshold``, bias 0.
+
+    mean_square: expected square of the layer's inputs; 0.02 suits pooled spikes of a rate about 0.1. With PyTorch's
+    default the current's spread is sqrt(mean_square / 3), 0.08: a neuron with V = 1 then never fires and, outside the
+    surrogate's window, never learns to.
+    """
+    fan_in = layer.weight[0].numel()
+    nn.init.normal_(layer.weight, 0, threshold / math.sqrt(fan_in * mean_square))
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,40 @@
+"""`SpikingNet`: stem, body, head; static images and frames through the same layers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steadyspike.nn.time import repeat_in_time
+
+
+class SpikingNet(nn.Module):
+    """``forward(x, timesteps=None) -> [T, B, classes]``.
+
+    A static batch [B, C, H, W] is repeated T times without copying it, and the stem's convolution and norm run once
+    (`blocks.conv.ConvNorm` sees the repetition). Frames [T, B, C, H, W] bring their own T.
+
+    ``streams``: for each residual stream that is a sum of spikes, the names of the neuron layers that write to it;
+    empty where no spikes are summed (see `steadyspike.models.streams`).
+    """
+
+    def __init__(self, stem: nn.Module, body: nn.Module, head: nn.Module, *, in_channels: int, timesteps: int) -> None:
+        super().__init__()
+        self.stem, self.body, self.head = stem, body, head
+        self.in_channels, self.timesteps = in_channels, timesteps
+        self.streams: list[list[str]] = []
+
+    def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
+        return self.head(self.body(self.stem(self.frames(x, timesteps))))
+
+    def frames(self, x: Tensor, timesteps: int | None = None) -> Tensor:
+        """``x`` as [T, B, C, H, W]: a view, with a time stride of 0 if it is static."""
+        if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
+            c = self.in_channels
+            raise ValueError(
+                f"the model takes static images [B, {c}, H, W] or frames [T, B, {c}, H, W], got shape {list(x.shape)}"
+            )
+        if x.ndim == 4:
+            return repeat_in_time(x, self.timesteps if timesteps is None else timesteps)
+        if timesteps not in (None, x.shape[0]):
+            raise ValueError(f"the input has {x.shape[0]} frames, so timesteps={timesteps} cannot be; leave it out")
+        return x

@@ -1,0 +1,101 @@
+"""What a network is built from: the shape that flows through it, and the neurons, norms and widths it uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import nn
+
+from steadyspike.nn.factory import NeuronLike, Placeable, Site, build_neuron
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.norm import make_norm
+
+NormLike = str | Callable[[int], nn.Module]
+
+CHANNEL_MULTIPLE = 8
+
+
+class Shape(NamedTuple):
+    """One sample at one time step: channels, height, width."""
+
+    channels: int
+    height: int
+    width: int
+
+    def conv(self, channels: int, stride: int = 1) -> Shape:
+        """After a padded convolution (or a padded 3x3 pooling) of this stride."""
+        return Shape(channels, -(-self.height // stride), -(-self.width // stride))
+
+    def pooled(self, size: int = 2) -> Shape:
+        """After an unpadded pooling."""
+        if min(self.height, self.width) < size:
+            raise ValueError(
+                f"the image is too small for this network: {self.height}x{self.width} is left where it pools by "
+                f"{size}; give a larger image_size"
+            )
+        return Shape(self.channels, self.height // size, self.width // size)
+
+    @property
+    def features(self) -> int:
+        return self.channels * self.height * self.width
+
+
+class Task(NamedTuple):
+    """What goes in and what comes out."""
+
+    num_classes: int
+    image: Shape
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The choices that every layer of a network shares.
+
+    neuron: a callable without arguments (``ss.LIF``, ``partial(ss.LIF, tau=1.5)``) or an object with ``.at(site)``.
+    norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...].
+    timesteps: T for which per-step parameters are made, and the T of static images where none is given.
+    width: factor on every channel count, see `channels`.
+    conv_bias: give convolutions a bias (TEBN's and TET's code do; the norm behind them makes it idle).
+    norm_threshold, residual_alpha: tdBN's V_th, and its alpha where a norm's output is added to a shortcut. Only
+        ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" means joint statistics and nothing else.
+    """
+
+    neuron: NeuronLike = LIF
+    norm: NormLike = "tdbn"
+    timesteps: int = 4
+    width: float = 1.0
+    conv_bias: bool = False
+    norm_threshold: float = 1.0
+    residual_alpha: float = 2**-0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.neuron, nn.Module) and not isinstance(self.neuron, Placeable):
+            raise TypeError(
+                "neuron is a layer, but a network needs one per place: pass the class or a factory, "
+                "such as ss.LIF or functools.partial(ss.LIF, tau=1.5)"
+            )
+        if self.timesteps < 1:
+            raise ValueError(f"timesteps must be at least 1, got {self.timesteps}")
+        if not self.width > 0:
+            raise ValueError(f"width must be above 0, got {self.width}")
+
+    def channels(self, full: int) -> int:
+        """``full * width``, rounded to a multiple of 8, at least 8; exactly ``full`` at width 1."""
+        if self.width == 1:
+            return full
+        return max(CHANNEL_MULTIPLE, round(full * self.width / CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE)
+
+    def make_neuron(self, shape: Shape) -> nn.Module:
+        """A neuron layer for [T, B, C, H, W]."""
+        return build_neuron(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps))
+
+    def make_flat_neuron(self, features: int) -> nn.Module:
+        """A neuron layer for [T, B, features]."""
+        return build_neuron(self.neuron, Site(features, (), self.timesteps))
+
+    def make_norm(self, channels: int, residual: bool = False) -> nn.Module:
+        """A norm on [T, B, C, ...]; ``residual``: its output is added to a shortcut."""
+        alpha = self.residual_alpha if residual else 1.0
+        return make_norm(self.norm, channels, timesteps=self.timesteps, threshold=self.norm_threshold, alpha=alpha)

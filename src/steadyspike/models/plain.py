@@ -1,0 +1,33 @@
+"""Plain convolutional networks: a row of conv-norm-spike layers and a head; V folds everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from steadyspike.models.blocks.head import Head
+from steadyspike.models.blocks.row import conv_row
+from steadyspike.models.blocks.stem import Stem
+from steadyspike.models.init import initialise
+from steadyspike.models.net import SpikingNet
+from steadyspike.models.parts import Parts, Task
+
+
+def plain_cnn(
+    task: Task,
+    parts: Parts,
+    plan: tuple[int, ...],
+    *,
+    init: str | Callable[[nn.Module], None],
+    stride_pool: bool = False,
+    **head: Any,
+) -> SpikingNet:
+    """The first entry of ``plan`` is the stem, the rest as in `conv_row`; ``head`` are options of `Head`."""
+    first = Stem(parts, task.image, parts.channels(plan[0]))
+    body, shape = conv_row(parts, first.shape, plan[1:], stride_pool=stride_pool)
+    last = Head(parts, shape, task.num_classes, pool=0, **head)
+    net = SpikingNet(first, body, last, in_channels=task.image.channels, timesteps=parts.timesteps)
+    initialise(net, init)
+    return net

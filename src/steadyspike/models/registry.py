@@ -1,0 +1,92 @@
+"""Models by name: ``create("resnet19", num_classes=100)``.
+
+An entry is a builder, the defaults of its task, and options of the builder; a variant (a tiny member for tests, another
+depth) is an entry with other options, not another class.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from steadyspike.models.net import SpikingNet
+from steadyspike.models.parts import NormLike, Parts, Shape, Task
+from steadyspike.nn.factory import NeuronLike
+from steadyspike.nn.lif import LIF
+
+Builder = Callable[..., SpikingNet]
+
+_PARTS_OPTIONS = ("conv_bias", "norm_threshold", "residual_alpha")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One registered model: ``build(task, parts, **options)``."""
+
+    build: Builder
+    family: str
+    num_classes: int
+    in_channels: int
+    image_size: tuple[int, int]
+    width: float = 1.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def option_names(self) -> list[str]:
+        """Options that ``create`` passes on to the builder or to `Parts`."""
+        kinds = inspect.signature(self.build).parameters.values()
+        return [p.name for p in kinds if p.kind is p.KEYWORD_ONLY] + list(_PARTS_OPTIONS)
+
+
+_ENTRIES: dict[str, Entry] = {}
+
+
+def register(name: str, entry: Entry) -> None:
+    """Adds a model; a name can be taken once."""
+    if name in _ENTRIES:
+        raise ValueError(f"a model named {name!r} exists already")
+    _ENTRIES[name] = entry
+
+
+def entry(name: str) -> Entry:
+    """The entry of a registered model."""
+    if name not in _ENTRIES:
+        raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
+    return _ENTRIES[name]
+
+
+def names(family: str | None = None) -> list[str]:
+    """Names of all registered models, or of one family."""
+    return sorted(n for n, e in _ENTRIES.items() if family in (None, e.family))
+
+
+def create(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    in_channels: int | None = None,
+    image_size: int | tuple[int, int] | None = None,
+    timesteps: int = 4,
+    neuron: NeuronLike = LIF,
+    norm: NormLike = "tdbn",
+    width: float | None = None,
+    **options: Any,
+) -> SpikingNet:
+    """A network by name; ``forward`` takes static images [B, C, H, W] or frames [T, B, C, H, W], gives [T, B, classes].
+
+    num_classes, in_channels, image_size: those of the data set the model was made for, unless given.
+    timesteps: T of static images, and of norms and neurons with per-step parameters.
+    neuron, norm, width: see `Parts`.
+    options: those of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
+    """
+    e = entry(name)
+    chosen = {**e.options, **options}
+    unknown = [o for o in chosen if o not in e.option_names()]
+    if unknown:
+        raise TypeError(f"{name} has no option {unknown[0]!r}; known: {', '.join(e.option_names())}")
+    parts_options = {o: chosen.pop(o) for o in _PARTS_OPTIONS if o in chosen}
+    parts = Parts(neuron, norm, timesteps, e.width if width is None else width, **parts_options)
+    height, columns = (image_size, image_size) if isinstance(image_size, int) else image_size or e.image_size
+    image = Shape(in_channels or e.in_channels, height, columns)
+    return e.build(Task(num_classes or e.num_classes, image), parts, **chosen)
