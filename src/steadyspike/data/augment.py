@@ -1,0 +1,65 @@
+"""Batched augmentation by torch ops on the device of the batch; every random number comes from the generator passed in.
+
+A clip [B, T, C, H, W] takes one draw per sample for all its frames. Draws are made on the CPU, so the same seed gives
+the same augmentation on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+
+def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
+    """Zero-pad by `padding`, crop back to size at a random place, mirror with probability 1/2; one draw per sample.
+
+    x: [B, ..., H, W] of any dtype (a clip's frames and channels share the draw); returns the same shape.
+    """
+    batch, height, width = x.shape[0], x.shape[-2], x.shape[-1]
+    offset = torch.randint(0, 2 * padding + 1, (batch, 2), generator=generator)
+    mirrored = torch.rand(batch, generator=generator) < 0.5 if flip else torch.zeros(batch, dtype=torch.bool)
+    return (
+        apply_crop_and_flip(x, padding, offset.to(x.device), mirrored.to(x.device))
+        if batch
+        else x.view(x.shape[:-2] + (height, width))
+    )
+
+
+def apply_crop_and_flip(x: Tensor, padding: int, offset: Tensor, mirrored: Tensor) -> Tensor:
+    """The deterministic half: `offset` [B, 2], (row, column) of the crop in the padded image; `mirrored` [B], bool."""
+    batch, height, width = x.shape[0], x.shape[-2], x.shape[-1]
+    flat = pad(x.reshape(batch, -1, height, width), (padding,) * 4)
+    rows = offset[:, :1] + torch.arange(height, device=x.device)
+    columns = torch.arange(width, device=x.device).expand(batch, width)
+    columns = offset[:, 1:] + torch.where(mirrored[:, None], width - 1 - columns, columns)
+    place = rows[:, :, None] * flat.shape[-1] + columns[:, None, :]
+    index = place.view(batch, 1, -1).expand(-1, flat.shape[1], -1)
+    return flat.flatten(2).gather(2, index).view(x.shape)
+
+
+def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
+    """uint8 images [B, C, H, W] to float32: (x / 255 - mean) / std."""
+    scale = torch.tensor([1 / (255 * s) for s in std], device=x.device).view(-1, 1, 1)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std)], device=x.device).view(-1, 1, 1)
+    return x.to(torch.float32).mul_(scale).add_(shift)
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What happens to a training batch: padding of the random crop (0: none) and horizontal flip."""
+
+    padding: int = 0
+    flip: bool = False
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        if self.padding == 0 and not self.flip:
+            return x
+        return crop_and_flip(x, self.padding, self.flip, generator)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

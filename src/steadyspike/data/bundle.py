@@ -1,0 +1,117 @@
+"""What a run works with: a data set with its split, and the loaders of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .dataset import DataSet
+from .errors import DataError
+from .loader import EvalLoader, TrainLoader
+from .sampler import TrainPlan, eval_batches
+from .splits import PARTS, SELECTIONS, Split
+
+
+@dataclass(frozen=True)
+class DataBundle:
+    """A data set and a split of it. Model selection looks at `selection_part`: "validation", "test" or None."""
+
+    dataset: DataSet
+    split: Split
+
+    @property
+    def name(self) -> str:
+        return self.dataset.name
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.dataset.classes
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.dataset.classes)
+
+    @property
+    def in_channels(self) -> int:
+        return self.dataset.channels
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(height, width) of what the loaders give."""
+        return self.dataset.size
+
+    @property
+    def timesteps(self) -> int | None:
+        """Frames of a clip; None for still images, which the model shows for as many steps as it runs."""
+        return self.dataset.timesteps
+
+    @property
+    def selection_part(self) -> str | None:
+        return None if self.split.selection == "none" else self.split.selection
+
+    def indices(self, part: str) -> NDArray[np.int64]:
+        """Sample indices of "train", "validation" or "test"; DataError where the part is empty."""
+        index = self.split.part(part)
+        if len(index) == 0:
+            raise DataError(
+                f"split '{self.split.name}' of '{self.name}' has no {part} part: {SELECTIONS[self.split.selection]}; "
+                "load with validation='holdout' to keep one."
+            )
+        return index
+
+    def train_loader(
+        self,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+        drop_last: bool = False,
+    ) -> TrainLoader:
+        """Augmented, shuffled batches of the training part for one process; `batch_size` is per process."""
+        index = self.indices("train")
+        plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last)
+        return TrainLoader(self.dataset, index, plan, device, workers)
+
+    def eval_loader(
+        self,
+        part: str,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+    ) -> EvalLoader:
+        """Every sample of a part exactly once over all processes, in order, without augmentation."""
+        index = self.indices(part)
+        return EvalLoader(self.dataset, index, eval_batches(len(index), batch_size, rank, world_size), device, workers)
+
+    def describe(self) -> dict[str, Any]:
+        """Everything a run has to store to say what it was trained and measured on (plain values, JSON-ready)."""
+        data, augment = self.dataset, self.dataset.augment
+        return {
+            "name": data.name,
+            "classes": self.num_classes,
+            "shape": [data.channels, *data.size],
+            "timesteps": data.timesteps,
+            "split": self.split.record(),
+            "mean": None if data.mean is None else list(data.mean),
+            "std": None if data.std is None else list(data.std),
+            "augment": augment.as_dict(),
+            **data.settings,
+        }
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{len(self.split.part(part))} {part}" for part in PARTS)
+        steps = "" if self.timesteps is None else f"T={self.timesteps}, "
+        return (
+            f"{self.name}: {self.num_classes} classes, {steps}{self.in_channels} x {self.shape[0]} x {self.shape[1]}, "
+            f"{counts}; split {self.split.name} ({self.split.fingerprint})"
+        )

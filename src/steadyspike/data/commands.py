@@ -1,0 +1,60 @@
+"""`steadyspike data ...`: list the data sets, draw contact sheets. The main command line mounts `app`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .errors import DataError
+from .place import Place
+from .registry import REGISTRY, load
+from .show import show as write_sheet
+
+app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]
+
+
+@app.command("list")
+def list_command(data_dir: DataDir = None) -> None:
+    """Names, where each was found, and its splits."""
+    try:
+        place = Place.of(data_dir, None, download=False)
+    except DataError as error:
+        raise _ended(error) from None
+    width = max(len(name) for name in REGISTRY)
+    typer.echo(f"looked in {place.data_dir}")
+    for name, entry in REGISTRY.items():
+        found = entry.find(place)
+        where = "an image folder given as --data-dir" if name == "folder" else found or "not found"
+        typer.echo(f"{name:<{width}}  {entry.about}")
+        typer.echo(f"{'':<{width}}  where: {where}; splits: {', '.join(entry.splits)}")
+
+
+@app.command("show")
+def show_command(
+    name: Annotated[str, typer.Argument(help="Data set, as `list` names it.")],
+    data_dir: DataDir = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="PNG file; default NAME.png.")] = None,
+    part: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
+    split: Annotated[str | None, typer.Option(help="Split; default: the data set's own.")] = None,
+    timesteps: Annotated[int | None, typer.Option("-T", "--timesteps", help="Frames of event data.")] = None,
+    per_class: Annotated[int, typer.Option(help="Samples per class (still images).")] = 8,
+    size: Annotated[int | None, typer.Option(help="Side of image-folder images or event frames.")] = None,
+    download: Annotated[bool, typer.Option(help="Download what is missing.")] = True,
+) -> None:
+    """Write a contact sheet of samples: still images by class, events as two-colour frames over time."""
+    options: dict[str, Any] = {} if size is None else {"size": size}
+    try:
+        bundle = load(name, data_dir, split=split, timesteps=timesteps, download=download, **options)
+        path = write_sheet(bundle, out or Path(f"{bundle.name}.png"), part, per_class)
+    except DataError as error:
+        raise _ended(error) from None
+    typer.echo(str(bundle))
+    typer.echo(f"wrote {path}")
+
+
+def _ended(error: DataError) -> typer.Exit:
+    typer.echo(f"error: {error}", err=True)
+    return typer.Exit(1)

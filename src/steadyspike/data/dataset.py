@@ -1,0 +1,49 @@
+"""A data set that was found and read, before it is split: samples, labels and what a batch of them needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .augment import Augment, normalise
+from .sources import Source
+from .splits import Population
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """size: (height, width) of a sample; timesteps: frames of a clip (None: a still image).
+
+    mean, std: of a uint8 image divided by 255 (None: values are used as they are). settings: everything else that
+    shapes a sample (frames, resize, transforms), as plain values for a run's record.
+    """
+
+    name: str
+    source: Source
+    population: Population
+    classes: tuple[str, ...]
+    channels: int
+    size: tuple[int, int]
+    timesteps: int | None = None
+    default_split: str = "official"
+    test_fraction: float = 0.1
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    augment: Augment = field(default_factory=Augment)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        return torch.from_numpy(self.population.labels)
+
+    def finish(self, x: Tensor) -> Tensor:
+        """A raw (augmented) batch as the network takes it: float32, normalised, time first."""
+        if self.timesteps is not None:
+            return x.transpose(0, 1).to(torch.float32).contiguous()
+        if self.mean is not None and self.std is not None:
+            return normalise(x, self.mean, self.std)
+        return x.to(torch.float32)

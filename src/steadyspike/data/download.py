@@ -1,0 +1,122 @@
+"""Downloads that resume: a partial file is continued, checked by its hash, and only then given its name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .cache import lock
+from .errors import DataError
+
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A file of a public data set: its name on disk, address and md5 (None: the publisher states none)."""
+
+    name: str
+    url: str
+    md5: str | None = None
+
+
+def md5_of(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with open(path, "rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def check_md5(path: Path, expected: str | None) -> None:
+    """Raise DataError unless the file has the md5 its publisher states."""
+    if expected is not None and (found := md5_of(path)) != expected:
+        raise DataError(
+            f"has md5 {found}, but {expected} is expected: the file is damaged, truncated or another one. "
+            "Delete it to have it downloaded again.",
+            path,
+        )
+
+
+def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
+    """The file in `folder`, downloaded (or a partial download continued) unless it is there with the right hash.
+
+    What was received before a broken connection stays in `<name>.part`; a file with a wrong hash is never kept.
+    """
+    target = folder / remote.name
+    with lock(folder / f".{remote.name}.lock"):
+        if target.exists():
+            check_md5(target, remote.md5)
+            return target
+        part = folder / f"{remote.name}.part"
+        continued = part.exists() and part.stat().st_size > 0
+        _receive(remote, part, timeout)
+        if continued and remote.md5 is not None and md5_of(part) != remote.md5:
+            part.unlink()  # the beginning was of another file or damaged: once more from the start
+            _receive(remote, part, timeout)
+        try:
+            check_md5(part, remote.md5)
+        except DataError as error:
+            part.unlink()
+            raise DataError(
+                f"what {remote.url} answered is not the published file (wrong md5); download it by hand to {target}.",
+                target,
+            ) from error
+        os.replace(part, target)
+    return target
+
+
+def _receive(remote: Remote, part: Path, timeout: float) -> None:
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(remote.url, headers={"User-Agent": "steadyspike"})
+    if have:
+        request.add_header("Range", f"bytes={have}-")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
+            length = answer.headers.get("Content-Length")
+            expected = None if length is None else int(length) + (have if resumed else 0)
+            _copy(answer, part, have if resumed else 0, expected, remote.name)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if error.code == 416 and have:  # nothing left to send: the part is complete, or longer than the file
+            return
+        raise DataError(f"{remote.url} answered {error.code} {error.reason}; download it by hand.", part) from error
+    except (urllib.error.URLError, OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise DataError(
+            f"download from {remote.url} failed ({reason}); run again to continue it, or put the file there by hand.",
+            part.with_name(remote.name),
+        ) from error
+    if expected is not None and part.stat().st_size < expected:
+        raise DataError(
+            f"the connection ended after {part.stat().st_size} of {expected} bytes; run again to continue.", part
+        )
+
+
+def _copy(answer: Any, part: Path, start: int, total: int | None, name: str) -> None:
+    show = _progress(name, start, total)
+    with open(part, "ab" if start else "wb") as sink:
+        while block := answer.read(BLOCK):
+            sink.write(block)
+            show(len(block))
+    show(-1)
+
+
+def _progress(name: str, start: int, total: int | None) -> Callable[[int], None]:
+    """A function told the size of every block (-1 at the end): a progress bar on a terminal, silence elsewhere."""
+    if not sys.stderr.isatty():
+        return lambda size: None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return lambda size: None
+    bar = tqdm(total=total, initial=start, unit="B", unit_scale=True, desc=name)
+    return lambda size: bar.close() if size < 0 else (bar.update(size), None)[1]

@@ -1,0 +1,30 @@
+"""The one error of the data layer: a sentence that names the offending file and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class DataError(ValueError):
+    """Data that is missing, damaged or asked for in a way that cannot be served.
+
+    `path` names the file or folder at fault, where there is one; it also opens the message.
+    """
+
+    def __init__(self, message: str, path: str | Path | None = None) -> None:
+        self.path = None if path is None else Path(path)
+        super().__init__(message if path is None else f"{path}: {message}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (self.args[0], self.path)
+
+
+def _rebuild(text: str, path: Path | None) -> DataError:
+    error = DataError(text)
+    error.path = path
+    return error
+
+
+def needs(package: str, extra: str, what: str) -> DataError:
+    """The error for a missing optional package: says what needs it and how to install it."""
+    return DataError(f"{what} needs the package '{package}': install it with `pip install 'steadyspike[{extra}]'`.")

@@ -1,0 +1,74 @@
+r"""AEDAT 2.0 as DVS-CIFAR10 (CIFAR10-DVS) was published: DVS128 camera, 128 x 128 pixels.
+
+ASCII header lines that begin with '#' and end in CRLF, then pairs of big-endian uint32: address, time in us.
+Address bits: 0 polarity, 1-7 x, 8-14 y; bit 15 marks an external signal (no pixel), higher bits are unused.
+
+Orientation: the raw axes are transposed and mirrored, so the image is upright for x = 127 - y_raw, y = 127 - x_raw,
+p = 1 - p_raw (the convention TEBN and TAB trained with). Another one in use mirrors x only; a horizontal flip then acts
+on another physical axis.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import DataError
+from ..events import Events, checked, read_bytes
+
+SIZE = (128, 128)
+MAGIC = b"#!AER-DAT2.0"
+EXTERNAL = 1 << 15
+
+
+def read(path: str | Path) -> Events:
+    """Events of one .aedat file, upright."""
+    return decode(read_bytes(path), path)
+
+
+def header_length(raw: bytes, path: str | Path) -> int:
+    """Length of the '#' lines that open `raw`."""
+    if not raw.startswith(MAGIC):
+        raise DataError(f"is not an AEDAT 2.0 file: it begins with {raw[:14]!r}, not {MAGIC!r}.", path)
+    at = 0
+    while raw[at : at + 1] == b"#":
+        end = raw.find(b"\n", at)
+        if end < 0:
+            raise DataError("is truncated: it ends inside its header.", path)
+        at = end + 1
+    return at
+
+
+def decode(raw: bytes, path: str | Path) -> Events:
+    start = header_length(raw, path)
+    if (len(raw) - start) % 8:
+        raise DataError(f"is truncated: {len(raw) - start} bytes are not a whole number of 8-byte events.", path)
+    pairs = np.frombuffer(raw, dtype=">u4", offset=start).reshape(-1, 2)
+    address = pairs[:, 0].astype(np.uint32)
+    t = unwrap(pairs[:, 1].astype(np.int64))
+    if len(address) and int(address.max()) >= EXTERNAL:
+        if int(address.max()) >= 2 * EXTERNAL:
+            i = int(np.argmax(address >= 2 * EXTERNAL))
+            raise DataError(f"event {i} has address {int(address[i]):#x}, outside the 128 x 128 sensor.", path)
+        keep = address < EXTERNAL
+        address, t = address[keep], t[keep]
+    x = 127 - ((address >> 8) & 0x7F)
+    y = 127 - ((address >> 1) & 0x7F)
+    return checked(x, y, t, 1 - (address & 1), SIZE, path)
+
+
+def unwrap(t: np.ndarray) -> np.ndarray:
+    """Times of a 32-bit microsecond counter as one growing line: it wraps after 71 minutes of camera time."""
+    wraps = np.diff(t) < -(1 << 31)
+    if wraps.any():
+        t[1:] += np.cumsum(wraps, dtype=np.int64) << 32
+    return t
+
+
+def encode(events: Events) -> bytes:
+    """The inverse of `decode`, for tests and for making data in the published layout."""
+    x_raw, y_raw = 127 - events.y.astype(np.uint32), 127 - events.x.astype(np.uint32)
+    address = (1 - events.p.astype(np.uint32)) | (x_raw << 1) | (y_raw << 8)
+    pairs = np.stack([address, events.t.astype(np.uint32)], axis=1).astype(">u4")
+    return MAGIC + b"\r\n# This is a raw AE data file - do not edit\r\n" + pairs.tobytes()

@@ -1,0 +1,57 @@
+"""MNIST's idx files (plain or gzip): big-endian sizes, then unsigned bytes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import DataError
+from ..events import read_bytes
+
+LIMIT = 1 << 30
+
+
+def read(path: str | Path) -> NDArray[np.uint8]:
+    """The array of one idx file of unsigned bytes, unpacked when gzipped."""
+    raw = read_bytes(path)
+    if raw[:2] == b"\x1f\x8b":
+        raw = _gunzip(raw, path)
+    return decode(raw, path)
+
+
+def _gunzip(raw: bytes, path: str | Path) -> bytes:
+    import io
+
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
+            data = stream.read(LIMIT + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"is a damaged or truncated gzip file ({error}).", path) from error
+    if len(data) > LIMIT:
+        raise DataError(f"unpacks to more than {LIMIT} bytes; no idx file of this kind is so large.", path)
+    return data
+
+
+def decode(raw: bytes, path: str | Path) -> NDArray[np.uint8]:
+    if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != 8 or not 1 <= raw[3] <= 4:
+        raise DataError(f"is not an idx file of unsigned bytes (it begins with {raw[:4]!r}).", path)
+    rank = raw[3]
+    if len(raw) < 4 + 4 * rank:
+        raise DataError("is truncated: it ends inside its header.", path)
+    shape = struct.unpack(f">{rank}I", raw[4 : 4 + 4 * rank])
+    expected = 4 + 4 * rank + math.prod(shape)
+    if len(raw) != expected:
+        raise DataError(f"has {len(raw)} bytes, but its header {shape} asks for {expected}.", path)
+    return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def encode(array: NDArray[np.uint8]) -> bytes:
+    """The idx bytes of an array of unsigned bytes."""
+    head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
+    return head + np.ascontiguousarray(array).tobytes()

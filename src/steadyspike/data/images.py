@@ -1,0 +1,87 @@
+"""Image files to uint8 tensors with Pillow: decoding and the standard ImageNet transforms, one image at a time."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .errors import DataError, needs
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Box = tuple[int, int, int, int]
+
+
+def open_rgb(path: str | Path) -> Image:
+    """The decoded RGB image; DataError for a file that is none, or a damaged one."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise needs("Pillow", "data", "decoding images") from error
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
+            with Image.open(path) as image:
+                return image.convert("RGB")
+    except FileNotFoundError:
+        raise DataError("does not exist.", path) from None
+    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
+        raise DataError(f"is not an image that can be decoded ({error}).", path) from error
+
+
+def to_tensor(image: Image) -> Tensor:
+    """uint8 [3, H, W]."""
+    return torch.from_numpy(np.array(image, dtype=np.uint8)).permute(2, 0, 1).contiguous()
+
+
+def random_box(
+    width: int,
+    height: int,
+    generator: torch.Generator,
+    scale: tuple[float, float] = (0.08, 1.0),
+    ratio: tuple[float, float] = (3 / 4, 4 / 3),
+) -> Box:
+    """RandomResizedCrop's box (left, top, right, bottom): area share in `scale`, log-uniform aspect in `ratio`."""
+    low, high = math.log(ratio[0]), math.log(ratio[1])
+    for _ in range(10):
+        share, aspect, at_x, at_y = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
+        area = width * height * (scale[0] + share * (scale[1] - scale[0]))
+        shape = math.exp(low + aspect * (high - low))
+        w, h = round(math.sqrt(area * shape)), round(math.sqrt(area / shape))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(at_x * (width - w + 1)), int(at_y * (height - h + 1))
+            return left, top, left + w, top + h
+    w = min(width, max(1, round(height * ratio[1])))
+    h = min(height, max(1, round(width / ratio[0])))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def random_resized_crop(image: Image, size: int, generator: torch.Generator) -> Tensor:
+    """The training transform: random box to size x size (bilinear), mirrored with probability 1/2; uint8 [3, S, S]."""
+    from PIL.Image import Resampling, Transpose
+
+    crop = image.resize((size, size), Resampling.BILINEAR, box=random_box(*image.size, generator))
+    if torch.rand((), generator=generator) < 0.5:
+        crop = crop.transpose(Transpose.FLIP_LEFT_RIGHT)
+    return to_tensor(crop)
+
+
+def resize_and_centre(image: Image, resize: int, size: int) -> Tensor:
+    """The evaluation transform: short side to `resize` (bilinear), the central size x size of it; uint8 [3, S, S]."""
+    from PIL.Image import Resampling
+
+    width, height = image.size
+    short = min(width, height)
+    if short != resize:
+        width, height = (resize * width // short, resize * height // short)
+        image = image.resize((width, height), Resampling.BILINEAR)
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return to_tensor(image.crop((left, top, left + size, top + size)))

@@ -1,0 +1,115 @@
+"""Loaders: batches (x, y) on the training device. x is [B, C, H, W], or [T, B, C, H, W] for clips; y is [B]."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .dataset import DataSet
+from .errors import DataError
+from .sampler import TrainPlan
+from .seeds import generator, mix
+from .sources import Request
+
+Batch = tuple[Tensor, Tensor]
+_AUGMENT = 2  # keeps augmentation's numbers apart from those of the shuffle
+
+
+class TrainLoader:
+    """Augmented, shuffled training batches. Equal (seed, epoch, rank, world_size) give equal batches.
+
+    `for x, y in loader` runs the rest of the current epoch and then moves to the next one; `set_epoch` chooses another.
+    `state_dict()` between two batches says where it is; a loader that loads it goes on with the very next batch.
+    """
+
+    def __init__(
+        self, dataset: DataSet, index: NDArray[np.int64], plan: TrainPlan, device: torch.device | str, workers: int
+    ) -> None:
+        self.dataset, self.plan, self.device = dataset, plan, torch.device(device)
+        self._index, self._reader = torch.from_numpy(index), dataset.source.reader(workers)
+        self.epoch, self._next = 0, 0
+
+    def __len__(self) -> int:
+        """Batches in a whole epoch."""
+        return self.plan.num_batches
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Batches start, start + 1, ... of an epoch; changes nothing in the loader."""
+        plan, data = self.plan, self.dataset
+        indices = [self._index[positions] for positions in plan.batches(epoch, start)]
+        seed = mix(_AUGMENT, plan.seed, epoch)
+        raw = self._reader.stream([Request(index, True, seed) for index in indices])
+        for number, (index, x) in enumerate(zip(indices, raw), start):
+            random = generator(_AUGMENT, plan.seed, epoch, plan.rank, plan.world_size, number)
+            yield data.finish(data.augment(x.to(self.device), random)), data.labels[index].to(self.device)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, start = self.epoch, self._next
+        for number, batch in enumerate(self.batches(epoch, start), start + 1):
+            self._next = number
+            if number == len(self):
+                self.epoch, self._next = epoch + 1, 0
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of `epoch`, unless the loader is already somewhere inside it (after a resume)."""
+        if epoch != self.epoch:
+            self.epoch, self._next = epoch, 0
+
+    def restart(self) -> None:
+        """Back to the first batch of the current epoch (after leaving a loop early)."""
+        self._next = 0
+
+    def _identity(self) -> dict[str, Any]:
+        p = self.plan
+        return {
+            "samples": p.samples,
+            "batch_size": p.batch_size,
+            "seed": p.seed,
+            "world_size": p.world_size,
+            "drop_last": p.drop_last,
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**self._identity(), "epoch": self.epoch, "batch": self._next}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where `state` was taken; refuses one of other data, batch size, seed or number of processes."""
+        for key, value in self._identity().items():
+            if state.get(key) != value:
+                raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}.")
+        self.epoch, self._next = int(state["epoch"]), int(state["batch"])
+
+
+class EvalLoader:
+    """Batches of one part without augmentation, every sample exactly once over all processes (nothing is padded)."""
+
+    def __init__(
+        self,
+        dataset: DataSet,
+        index: NDArray[np.int64],
+        batches: list[Tensor],
+        device: torch.device | str,
+        workers: int,
+    ) -> None:
+        self.dataset, self.device, self._reader = dataset, torch.device(device), dataset.source.reader(workers)
+        self._batches = [torch.from_numpy(index)[positions] for positions in batches]
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    @property
+    def samples(self) -> int:
+        """Samples this process will see."""
+        return sum(len(batch) for batch in self._batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        data = self.dataset
+        raw = self._reader.stream([Request(index, False, 0) for index in self._batches])
+        for index, x in zip(self._batches, raw):
+            yield data.finish(x.to(self.device)), data.labels[index].to(self.device)

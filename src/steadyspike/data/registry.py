@@ -1,0 +1,160 @@
+"""Data sets by name: `load("cifar10", data_dir=...)`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .bundle import DataBundle
+from .dataset import DataSet
+from .errors import DataError
+from .frames import FrameSettings
+from .place import Place
+from .sets import cifar, digits, digits_events, dvs_cifar10, dvs_gesture, image_folder, mnist, nmnist
+from .splits import make_split
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set: how to load and find it, what it is, its splits, and for event data the default frames."""
+
+    load: Callable[..., DataSet]
+    find: Callable[[Place], Path | str | None]
+    about: str
+    splits: tuple[str, ...] = ("official",)
+    frames: FrameSettings | None = None
+
+
+def _imagenet_root(place: Place) -> Path | None:
+    for name in ("ILSVRC2012", "imagenet", "ImageNet", "."):
+        if (place.data_dir / name / "train").is_dir() and (place.data_dir / name / "val").is_dir():
+            return place.data_dir / name
+    return None
+
+
+def _load_imagenet(place: Place, size: int = 224, policy: str = "resized-crop", resize: int | None = None) -> DataSet:
+    if (root := _imagenet_root(place)) is None:
+        raise DataError(
+            "ImageNet was not found: ILSVRC2012/train/<wnid>/*.JPEG and ILSVRC2012/val/<wnid>/*.JPEG are expected.",
+            place.data_dir,
+        )
+    return image_folder.load(place, "imagenet", root, size, policy, resize)
+
+
+def _load_folder(place: Place, size: int = 224, policy: str = "resized-crop", resize: int | None = None) -> DataSet:
+    return image_folder.load(place, "folder", place.data_dir, size, policy, resize)
+
+
+def _embedded(place: Place) -> str:
+    return "embedded (scikit-learn)"
+
+
+def _spec_entry(module: Any, spec: Any, about: str) -> Entry:
+    def load_spec(place: Place) -> DataSet:
+        loaded: DataSet = module.load(place, spec)
+        return loaded
+
+    return Entry(load_spec, lambda place: module.find(place, spec), about)
+
+
+REGISTRY: dict[str, Entry] = {
+    "digits": Entry(digits.load, _embedded, "1,797 handwritten digits on a 16 x 16 canvas", ("random:SEED",)),
+    "digits-events": Entry(
+        digits_events.load, _embedded, "the same digits before a simulated event camera", ("random:SEED",),
+        FrameSettings(timesteps=6),
+    ),
+    "cifar10": _spec_entry(cifar, cifar.CIFAR10, "32 x 32 colour, 10 classes"),
+    "cifar100": _spec_entry(cifar, cifar.CIFAR100, "32 x 32 colour, 100 classes"),
+    "mnist": _spec_entry(mnist, mnist.MNIST, "28 x 28 grey digits"),
+    "fashion-mnist": _spec_entry(mnist, mnist.FASHION, "28 x 28 grey clothes"),
+    "imagenet": Entry(_load_imagenet, _imagenet_root, "ILSVRC2012, train/<wnid> and val/<wnid>"),
+    "folder": Entry(
+        _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
+        ("official", "random:SEED"),
+    ),
+    "nmnist": Entry(nmnist.load, nmnist.find, "N-MNIST, 34 x 34 events", frames=FrameSettings(timesteps=10)),
+    "dvs-cifar10": Entry(
+        dvs_cifar10.load, dvs_cifar10.find, "DVS-CIFAR10 (CIFAR10-DVS), 128 x 128 events resized to 48 x 48",
+        ("tebn", "tet", "random:SEED"), FrameSettings(timesteps=10, size=(48, 48)),
+    ),
+    "dvs-gesture": Entry(
+        dvs_gesture.load, dvs_gesture.find, "DVS128-Gesture, 128 x 128 events", frames=FrameSettings(timesteps=16)
+    ),
+}  # fmt: skip
+ALIASES = {
+    "cifar10-dvs": "dvs-cifar10",
+    "cifar10dvs": "dvs-cifar10",
+    "n-mnist": "nmnist",
+    "dvs128-gesture": "dvs-gesture",
+}
+FRAME_OPTIONS = ("by", "size", "antialias")
+
+
+def names() -> tuple[str, ...]:
+    """Names that `load` knows."""
+    return tuple(REGISTRY)
+
+
+def entry(name: str) -> tuple[str, Entry]:
+    """The canonical name and registry entry; DataError that lists the valid names otherwise."""
+    canonical = ALIASES.get(name.lower(), name.lower())
+    if canonical not in REGISTRY:
+        raise DataError(f"there is no data set '{name}'; valid are {', '.join(REGISTRY)}.")
+    return canonical, REGISTRY[canonical]
+
+
+def load(
+    name: str,
+    data_dir: str | Path | None = None,
+    *,
+    split: str | None = None,
+    validation: str = "holdout",
+    timesteps: int | None = None,
+    download: bool = True,
+    cache_dir: str | Path | None = None,
+    **options: Any,
+) -> DataBundle:
+    """A data set, split and ready for loaders.
+
+    data_dir: the folder that holds data sets (downloads go there too); default: the user's cache folder.
+    split: "official", "tebn", "tet" or "random:SEED"; default: the data set's own.
+    validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
+    timesteps: frames of event data.
+    options: of the data set; for event data by ("number" or "time"), size ((height, width) or None) and antialias, for
+    image folders size, policy and resize.
+    """
+    name, found = entry(name)
+    place = Place.of(data_dir, cache_dir, download)
+    if name == "folder" and data_dir is None:
+        raise DataError("'folder' needs data_dir=..., the image folder.")
+    dataset = _load(found, name, place, timesteps, options)
+    split_name = split or dataset.default_split
+    return DataBundle(dataset, make_split(dataset.population, split_name, validation, dataset.test_fraction))
+
+
+def _load(found: Entry, name: str, place: Place, timesteps: int | None, options: dict[str, Any]) -> DataSet:
+    accepted = [p for p in inspect.signature(found.load).parameters if p not in ("place", "frames")]
+    frame_options = FRAME_OPTIONS if found.frames is not None else ()
+    for option in options:
+        if option not in (*accepted, *frame_options):
+            valid = ", ".join((*accepted, *frame_options)) or "none"
+            raise DataError(f"data set '{name}' has no option '{option}'; its options are: {valid}.")
+    if found.frames is None:
+        return found.load(place, **options)
+    chosen = {key: options.pop(key) for key in FRAME_OPTIONS if key in options}
+    return found.load(place, frame_settings(found.frames, timesteps, chosen), **options)
+
+
+def frame_settings(default: FrameSettings, timesteps: int | None, chosen: dict[str, Any]) -> FrameSettings:
+    """`default` with the given number of frames and options; a single number as size means a square."""
+    merged: dict[str, Any] = {**asdict(default), **chosen}
+    if timesteps is not None:
+        merged["timesteps"] = timesteps
+    if isinstance(merged["size"], int):
+        merged["size"] = (merged["size"], merged["size"])
+    if merged["size"] is not None:
+        merged["size"] = tuple(int(n) for n in merged["size"])
+    return FrameSettings(**merged)

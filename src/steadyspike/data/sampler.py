@@ -1,0 +1,72 @@
+"""Which samples a process sees, and when: pure functions of (seed, epoch, rank), so a run can start at any batch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .errors import DataError
+from .seeds import generator
+
+_ORDER = 1  # keeps the shuffle's numbers apart from those of augmentation
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """Shuffled batches of one epoch for one of `world_size` processes; `batch_size` is per process.
+
+    Every epoch all processes share one permutation; each takes every world_size-th entry, so no sample is seen twice.
+    The samples % world_size last ones (others in every epoch) sit out, so that all processes have as many batches.
+    """
+
+    samples: int
+    batch_size: int
+    seed: int = 0
+    rank: int = 0
+    world_size: int = 1
+    drop_last: bool = False
+
+    def __post_init__(self) -> None:
+        check_process(self.rank, self.world_size, self.batch_size)
+        if self.num_batches == 0:
+            raise DataError(
+                f"{self.samples} training samples over {self.world_size} processes make no batch of {self.batch_size}"
+                + ("; drop_last=False keeps the incomplete one." if self.drop_last else ".")
+            )
+
+    @property
+    def samples_per_rank(self) -> int:
+        return self.samples // self.world_size
+
+    @property
+    def num_batches(self) -> int:
+        whole, rest = divmod(self.samples_per_rank, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    def order(self, epoch: int) -> Tensor:
+        """This process's sample positions of an epoch, in order."""
+        everyone = torch.randperm(self.samples, generator=generator(_ORDER, self.seed, epoch))
+        return everyone[: self.samples_per_rank * self.world_size][self.rank :: self.world_size]
+
+    def batches(self, epoch: int, start: int = 0) -> list[Tensor]:
+        """Batches `start`, start + 1, ... of an epoch, as sample positions."""
+        return list(self.order(epoch).split(self.batch_size))[start : self.num_batches]
+
+
+def eval_batches(samples: int, batch_size: int, rank: int = 0, world_size: int = 1) -> list[Tensor]:
+    """Batches that cover positions 0..samples-1 exactly once over all processes: nothing padded, nothing dropped.
+
+    Processes may get one batch more or less than others: sum counts over processes, never average their averages.
+    """
+    check_process(rank, world_size, batch_size)
+    mine = torch.arange(rank, samples, world_size)
+    return list(mine.split(batch_size)) if len(mine) else []
+
+
+def check_process(rank: int, world_size: int, batch_size: int) -> None:
+    if world_size < 1 or not 0 <= rank < world_size:
+        raise DataError(f"rank {rank} of {world_size} processes does not exist: 0 <= rank < world_size.")
+    if batch_size < 1:
+        raise DataError(f"batch_size must be at least 1, not {batch_size}.")

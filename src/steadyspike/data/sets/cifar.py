@@ -1,0 +1,126 @@
+"""CIFAR-10 and CIFAR-100: official binary or python files, extracted or as the published archives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .. import archive
+from ..augment import Augment
+from ..dataset import DataSet
+from ..download import Remote
+from ..errors import DataError
+from ..events import read_bytes
+from ..formats import cifar, plain_pickle
+from ..place import Place
+from ..sources import ArraySource
+from ..splits import Population
+
+BASE = "https://www.cs.toronto.edu/~kriz/"
+CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One of the two sets: file names without suffix, rows per file, label layout, archives, constants."""
+
+    name: str
+    classes: int
+    train_files: tuple[str, ...]
+    test_files: tuple[str, ...]
+    train_rows: int
+    test_rows: int
+    label_bytes: int
+    label_key: str
+    binary: tuple[str, Remote]
+    python: tuple[str, Remote]
+    names_in: tuple[str, str, str]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+def _archive(name: str, md5: str) -> Remote:
+    return Remote(name, BASE + name, md5)
+
+
+CIFAR10 = Spec(
+    "cifar10", 10, tuple(f"data_batch_{i}" for i in range(1, 6)), ("test_batch",), 10_000, 10_000, 1, "labels",
+    ("cifar-10-batches-bin", _archive("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530")),
+    ("cifar-10-batches-py", _archive("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a")),
+    ("batches.meta.txt", "batches.meta", "label_names"), (0.4913, 0.4821, 0.4465), (0.2470, 0.2434, 0.2615),
+)  # fmt: skip
+CIFAR100 = Spec(
+    "cifar100", 100, ("train",), ("test",), 50_000, 10_000, 2, "fine_labels",
+    ("cifar-100-binary", _archive("cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8")),
+    ("cifar-100-python", _archive("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85")),
+    ("fine_label_names.txt", "meta", "fine_label_names"), (0.5071, 0.4867, 0.4408), (0.2673, 0.2564, 0.2762),
+)  # fmt: skip
+
+
+def load(place: Place, spec: Spec) -> DataSet:
+    folder, binary = locate(place, spec)
+    images, labels, official_test, ids = [], [], [], []
+    for part, files, rows in (("train", spec.train_files, spec.train_rows), ("test", spec.test_files, spec.test_rows)):
+        for file in files:
+            if binary:
+                x, y = cifar.read_binary(folder / f"{file}.bin", spec.label_bytes, spec.classes, rows)
+            else:
+                x, y = cifar.read_pickle(folder / file, spec.label_key, spec.classes, rows)
+            images.append(x)
+            labels.append(y)
+        official_test.append(np.full(rows * len(files), part == "test"))
+        ids += [f"{part}/{i:05d}" for i in range(rows * len(files))]
+    return DataSet(
+        name=spec.name,
+        source=ArraySource(torch.from_numpy(np.concatenate(images))),
+        population=Population(ids, np.concatenate(labels), np.concatenate(official_test)),
+        classes=class_names(folder, spec, binary),
+        channels=3,
+        size=(32, 32),
+        mean=spec.mean,
+        std=spec.std,
+        augment=Augment(padding=4, flip=True),
+    )
+
+
+def find(place: Place, spec: Spec) -> Path | None:
+    """What `load` would read, without downloading."""
+    return place.first((spec.binary[0], spec.python[0], spec.binary[1].name, spec.python[1].name))
+
+
+def locate(place: Place, spec: Spec) -> tuple[Path, bool]:
+    """The folder with the files, and whether they are the binary ones: extracted folder, archive, then download."""
+    for (name, _), binary in ((spec.binary, True), (spec.python, False)):
+        if (place.data_dir / name).is_dir():
+            return place.data_dir / name, binary
+    for (name, remote), binary in ((spec.binary, True), (spec.python, False)):
+        if (folder := place.unpacked(remote)) is not None:
+            return _inner(folder, name), binary
+    name, remote = spec.binary
+    path = place.downloaded(remote, spec.name)
+    return _inner(archive.extract(path, place.cache_dir / "extracted" / remote.name.split(".")[0]), name), True
+
+
+def _inner(folder: Path, name: str) -> Path:
+    if not (folder / name).is_dir():
+        raise DataError(f"has no folder '{name}': the archive is not the published one.", folder)
+    return folder / name
+
+
+def class_names(folder: Path, spec: Spec, binary: bool) -> tuple[str, ...]:
+    text_file, pickle_file, key = spec.names_in
+    path = folder / (text_file if binary else pickle_file)
+    if not path.is_file() and spec.name == "cifar10":
+        return CIFAR10_NAMES
+    raw = read_bytes(path)
+    if binary:
+        names = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
+    else:
+        found = plain_pickle.load(raw, path).get(key, [])
+        names = [name.decode("latin1") if isinstance(name, bytes) else str(name) for name in found]
+    if len(names) != spec.classes:
+        raise DataError(f"names {len(names)} classes; {spec.classes} are expected.", path)
+    return tuple(names)

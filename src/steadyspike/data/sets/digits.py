@@ -1,0 +1,95 @@
+"""scikit-learn's 1,797 real handwritten digits (8 x 8), drawn at random places and sizes on a larger canvas.
+
+No download. Placement makes the task one for a network: pixels no longer stand for fixed parts of a digit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import grid_sample
+
+from ..augment import Augment
+from ..dataset import DataSet
+from ..errors import DataError, needs
+from ..place import Place
+from ..sources import ArraySource
+from ..splits import Population
+
+CLASSES = tuple("0123456789")
+SCALE = (1.0, 1.5)
+MEAN, STD = 0.1214, 0.2470
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Digits [N, 8, 8] in 0..1 with their labels, and where each is drawn: centre (y, x) in pixels and scale [N]."""
+
+    digits: Tensor
+    labels: NDArray[np.int64]
+    centre: Tensor
+    scale: Tensor
+
+    def __len__(self) -> int:
+        return len(self.digits)
+
+
+def placed(canvas: int, seed: int) -> Placed:
+    """The digits with a random place and size that keep each whole digit on a canvas x canvas image."""
+    if canvas < 8 * SCALE[1]:
+        raise DataError(f"canvas must be at least {int(8 * SCALE[1])} pixels, not {canvas}.")
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError as error:
+        raise needs("scikit-learn", "data", "the data set 'digits'") from error
+    raw = load_digits()
+    random = np.random.default_rng(seed)
+    scale = random.uniform(*SCALE, size=len(raw.images))
+    half = 4 * scale[:, None]
+    centre = half + random.uniform(size=(len(scale), 2)) * (canvas - 2 * half)
+    images = torch.from_numpy(raw.images / 16.0).to(torch.float32)
+    return Placed(images, raw.target.astype(np.int64), _float(centre), _float(scale))
+
+
+def _float(array: NDArray[np.floating]) -> Tensor:
+    return torch.from_numpy(array).to(torch.float32)
+
+
+def draw(placed: Placed, canvas: int, shift: tuple[float, float] = (0.0, 0.0)) -> Tensor:
+    """Images [N, canvas, canvas] in 0..1, all digits moved by `shift` (y, x) pixels; bilinear between digit pixels."""
+    pixel = torch.arange(canvas, dtype=torch.float32) + 0.5
+    # Position of every canvas pixel in the digit's own coordinates, -1..1 over its 8 pixels.
+    y, x = (
+        (pixel[None] - (placed.centre[:, axis, None] + shift[axis])) / (4 * placed.scale[:, None]) for axis in (0, 1)
+    )
+    grid = torch.stack([x[:, None, :].expand(-1, canvas, -1), y[:, :, None].expand(-1, -1, canvas)], dim=-1)
+    return grid_sample(placed.digits[:, None], grid, mode="bilinear", align_corners=False)[:, 0]
+
+
+def population(labels: NDArray[np.int64]) -> Population:
+    """The digits' names: `digits` and `digits-events` share them, so equal split names mean equal samples."""
+    return Population([f"digits/{i:04d}" for i in range(len(labels))], labels)
+
+
+def load(place: Place, canvas: int = 16, placement_seed: int = 0) -> DataSet:
+    """canvas: side of the image; placement_seed: of the digits' places and sizes."""
+    drawn = placed(canvas, placement_seed)
+    images = (draw(drawn, canvas) * 255).round().clamp(0, 255).to(torch.uint8)
+    return DataSet(
+        name="digits",
+        source=ArraySource(images[:, None].contiguous()),
+        population=population(drawn.labels),
+        classes=CLASSES,
+        channels=1,
+        size=(canvas, canvas),
+        default_split="random:0",
+        test_fraction=0.2,
+        mean=(MEAN,),
+        std=(STD,),
+        augment=Augment(padding=2),
+        settings={"canvas": canvas, "placement_seed": placement_seed},
+    )

@@ -1,0 +1,139 @@
+"""DVS128-Gesture: AEDAT 3.1 recordings that hold several gestures each; a clip is one gesture, cut by the labels file.
+
+The publisher's lists trials_to_train.txt and trials_to_test.txt are the official parts (1176 and 288 clips). The data
+must be fetched by hand; a pre-cut version in circulation has other clips and must not be compared with this one.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..augment import Augment
+from ..cache import cached_clips
+from ..dataset import DataSet
+from ..download import Remote
+from ..errors import DataError
+from ..formats import aedat31
+from ..frames import FrameSettings, clip
+from ..place import Place
+from ..sources import ArraySource
+from ..splits import Population
+from .recordings import progress, stamp
+
+ARCHIVE = Remote(
+    "DvsGesture.tar.gz", "https://research.ibm.com/interactive/dvsgesture/", "8a5c71fb11e24e5ca5b11866ca6c00a1"
+)
+FOLDERS = (
+    "DvsGesture",
+    "DVS128Gesture",
+    "dvs-gesture",
+    "DVS128Gesture/extract/DvsGesture",
+    "DVS128Gesture/download",
+    ".",
+)
+CLASSES = (
+    "hand clapping", "right hand wave", "left hand wave", "right arm clockwise", "right arm counter clockwise",
+    "left arm clockwise", "left arm counter clockwise", "arm roll", "air drums", "air guitar", "other gestures",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Gesture:
+    label: int
+    start: int
+    stop: int
+
+
+def load(place: Place, frames: FrameSettings) -> DataSet:
+    root = locate(place)
+    trials = [(path, True) for path in trial_list(root, "trials_to_test.txt")]
+    trials = [(path, False) for path in trial_list(root, "trials_to_train.txt")] + trials
+    gestures = [(path, is_test, gesture_list(path)) for path, is_test in trials]
+    ids = [f"{path.stem}/{i:02d}" for path, _, found in gestures for i in range(len(found))]
+    labels = np.array([g.label for _, _, found in gestures for g in found], np.int64)
+    official = np.array([is_test for _, is_test, found in gestures for _ in found])
+    recordings = [(path, found) for path, _, found in gestures]
+    files = [file for path, _ in recordings for file in (path, labels_file(path))]
+    settings = {"reader": "aedat31-1", "files": stamp(files), "frames": frames.as_dict()}
+    clips = cached_clips(
+        place.cache_dir / "clips", "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames)
+    )
+    return DataSet(
+        name="dvs-gesture",
+        source=ArraySource(clips),
+        population=Population(ids, labels, official),
+        classes=CLASSES,
+        channels=2,
+        size=frames.size or aedat31.SIZE,
+        timesteps=frames.timesteps,
+        augment=Augment(padding=4, flip=False),  # mirroring turns a left-hand gesture into a right-hand one
+        settings={"frames": frames.as_dict()},
+    )
+
+
+def cut_clips(recordings: list[tuple[Path, list[Gesture]]], frames: FrameSettings) -> Iterator[tuple[int, Any]]:
+    """Clips in order; every recording is decoded once."""
+    index = 0
+    for path, gestures in progress(recordings, "dvs-gesture: events to frames"):
+        events = aedat31.read(path)
+        for gesture in gestures:
+            cut = events.between(gesture.start, gesture.stop)
+            if len(cut) == 0:
+                raise DataError(f"has no events between {gesture.start} and {gesture.stop} us.", path)
+            yield index, clip(cut, frames)
+            index += 1
+
+
+def find(place: Place) -> Path | None:
+    for name in FOLDERS:
+        for inner in ("trials_to_train.txt", ARCHIVE.name):
+            if (place.data_dir / name / inner).is_file():
+                return place.data_dir / name / inner
+    return None
+
+
+def locate(place: Place) -> Path:
+    for name in FOLDERS:
+        if (place.data_dir / name / "trials_to_train.txt").is_file():
+            return place.data_dir / name
+    folder = place.unpacked(ARCHIVE, FOLDERS)
+    if folder is None:
+        raise DataError(f"DVS128-Gesture was not found; put {ARCHIVE.name} (from {ARCHIVE.url}) there.", place.data_dir)
+    return folder / "DvsGesture" if (folder / "DvsGesture").is_dir() else folder
+
+
+def trial_list(root: Path, name: str) -> list[Path]:
+    path = root / name
+    if not path.is_file():
+        raise DataError("is missing: it lists the recordings of one part.", path)
+    trials = [root / line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    if not trials:
+        raise DataError("lists no recordings.", path)
+    for trial in trials:
+        if trial.parent != root or not trial.is_file():
+            raise DataError(f"lists '{trial.name}', which is not there.", path)
+    return trials
+
+
+def labels_file(recording: Path) -> Path:
+    return recording.with_name(recording.stem + "_labels.csv")
+
+
+def gesture_list(recording: Path) -> list[Gesture]:
+    """The gestures of one recording: class (1-11), start and end in microseconds."""
+    path = labels_file(recording)
+    try:
+        with open(path, newline="") as handle:
+            rows = [[int(cell) for cell in row[:3]] for row in list(csv.reader(handle))[1:] if row]
+        gestures = [Gesture(label - 1, start, stop) for label, start, stop in rows]
+    except (OSError, ValueError, csv.Error) as error:
+        raise DataError(f"is not a labels file (class,startTime_usec,endTime_usec): {error}.", path) from error
+    if not gestures or not all(0 <= g.label < len(CLASSES) and g.start < g.stop for g in gestures):
+        raise DataError("holds no gestures, a class outside 1-11 or one that ends before it starts.", path)
+    return gestures

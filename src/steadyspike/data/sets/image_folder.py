@@ -1,0 +1,119 @@
+"""Image folders: ImageNet (train/<wnid>, val/<wnid>) and any other tree of class folders, decoded in workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..augment import Augment
+from ..dataset import DataSet
+from ..errors import DataError
+from ..images import open_rgb, random_resized_crop, resize_and_centre, to_tensor
+from ..place import Place
+from ..sources import ItemSource
+from ..splits import Population
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
+TRAIN, TEST = ("train",), ("val", "test", "validation")
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+POLICIES = ("resized-crop", "crop")
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """item(index, train, seed) -> uint8 [3, S, S]. Paths are one bytes array, which worker processes share."""
+
+    root: str
+    paths: NDArray[np.bytes_]
+    size: int
+    resize: int
+    policy: str
+
+    def __call__(self, index: int, train: bool, seed: int) -> torch.Tensor:
+        image = open_rgb(os.path.join(self.root, self.paths[index].decode()))
+        if self.policy == "crop":
+            from PIL.Image import Resampling
+
+            same = image.size == (self.size, self.size)
+            return to_tensor(image if same else image.resize((self.size, self.size), Resampling.BILINEAR))
+        if train:
+            return random_resized_crop(image, self.size, torch.Generator().manual_seed(seed))
+        return resize_and_centre(image, self.resize, self.size)
+
+
+def load(
+    place: Place, name: str, root: Path, size: int = 224, policy: str = "resized-crop", resize: int | None = None
+) -> DataSet:
+    """A folder with train/<class>/ and val/<class>/ (or test/), or one with class folders only (to be split at random).
+
+    policy: "resized-crop" (ImageNet: RandomResizedCrop and flip; short side to `resize`, by default 8/7 of `size`, and
+    central crop to evaluate) or "crop" (resized to size x size; pad 4, random crop and flip, for small images).
+    """
+    if policy not in POLICIES:
+        raise DataError(f"policy must be {' or '.join(POLICIES)}, not '{policy}'.")
+    train, test = _part(root, TRAIN), _part(root, TEST)
+    if (train is None) != (test is None):
+        raise DataError(f"has only one of {TRAIN[0]}/ and {'/ or '.join(TEST)}/; both are needed.", root)
+    parts = [(train, False), (test, True)] if train is not None and test is not None else [(root, False)]
+    classes = class_folders(parts[0][0])
+    paths, labels, official = [], [], []
+    for folder, is_test in parts:
+        if (found := class_folders(folder)) != classes:
+            other = sorted(set(found) ^ set(classes))
+            raise DataError(f"has other classes than {parts[0][0]}: {', '.join(other[:5])}.", folder)
+        for label, class_name in enumerate(classes):
+            files = image_files(folder / class_name)
+            paths += [os.path.relpath(os.path.join(folder, class_name, file), root) for file in files]
+            labels += [label] * len(files)
+            official += [is_test] * len(files)
+    resize = resize or round(size * 256 / 224)
+    decoder = Decoder(str(root), np.array([p.encode() for p in paths]), size, resize, policy)
+    return DataSet(
+        name=name,
+        source=ItemSource(len(paths), decoder),
+        population=Population(paths, np.array(labels, np.int64), np.array(official) if len(parts) == 2 else None),
+        classes=tuple(classes),
+        channels=3,
+        size=(size, size),
+        default_split="official" if len(parts) == 2 else "random:0",
+        mean=MEAN,
+        std=STD,
+        augment=Augment(padding=4, flip=True) if policy == "crop" else Augment(),
+        settings={"image_policy": policy, "image_resize": resize},
+    )
+
+
+def _part(root: Path, names: tuple[str, ...]) -> Path | None:
+    return next((root / name for name in names if (root / name).is_dir()), None)
+
+
+def class_folders(folder: Path) -> list[str]:
+    """Sorted names of the class folders; DataError for none or for images lying outside of them."""
+    try:
+        names = sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith("."))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror}).", folder) from error
+    if not names:
+        flat = any(e.name.lower().endswith(SUFFIXES) for e in os.scandir(folder))
+        hint = "; its images must be sorted into one folder per class (ImageNet's val: with the devkit)" if flat else ""
+        raise DataError(f"has no class folders{hint}.", folder)
+    return names
+
+
+def image_files(folder: Path) -> list[str]:
+    """Sorted image names in a class folder and below; DataError when there are none."""
+    files = []
+    for base, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = sorted(f for f in folders if not f.startswith("."))
+        inside = os.path.relpath(base, folder)
+        for name in names:
+            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+                files.append(name if inside == "." else os.path.join(inside, name))
+    if not files:
+        raise DataError("is a class folder without any image.", folder)
+    return sorted(files)

@@ -1,0 +1,99 @@
+"""MNIST and Fashion-MNIST from their idx files (plain or gzip)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ..augment import Augment
+from ..dataset import DataSet
+from ..download import Remote, check_md5
+from ..errors import DataError
+from ..formats import idx
+from ..place import Place
+from ..sources import ArraySource
+from ..splits import Population
+
+FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+
+@dataclass(frozen=True)
+class Spec:
+    name: str
+    folders: tuple[str, ...]
+    base: str
+    md5: tuple[str, str, str, str]
+    classes: tuple[str, ...]
+    mean: float
+    std: float
+    flip: bool
+
+
+MNIST = Spec(
+    "mnist", ("MNIST/raw", "MNIST", "mnist"), "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
+     "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+    tuple("0123456789"), 0.1307, 0.3081, False,
+)  # fmt: skip
+FASHION = Spec(
+    "fashion-mnist", ("FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+    ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
+     "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+    ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    0.2860, 0.3530, True,
+)  # fmt: skip
+
+
+def load(place: Place, spec: Spec) -> DataSet:
+    arrays = [idx.read(path) for path in locate(place, spec)]
+    folder = find(place, spec) or place.data_dir
+    images, labels = [], []
+    for x, y in (arrays[:2], arrays[2:]):
+        if x.ndim != 3 or x.shape[1:] != (28, 28) or y.shape != x.shape[:1]:
+            raise DataError(f"holds images {x.shape} with labels {y.shape}; [N, 28, 28] and [N] are expected.", folder)
+        if len(y) and y.max() > 9:
+            raise DataError(f"holds label {y.max()}; there are 10 classes.", folder)
+        images.append(torch.from_numpy(x.copy()).unsqueeze(1))
+        labels.append(y.astype(np.int64))
+    counts = [len(y) for y in labels]
+    ids = [f"{part}/{i:05d}" for part, n in zip(("train", "test"), counts) for i in range(n)]
+    return DataSet(
+        name=spec.name,
+        source=ArraySource(torch.cat(images)),
+        population=Population(ids, np.concatenate(labels), np.repeat([False, True], counts)),
+        classes=spec.classes,
+        channels=1,
+        size=(28, 28),
+        mean=(spec.mean,),
+        std=(spec.std,),
+        augment=Augment(padding=2, flip=spec.flip),
+    )
+
+
+def find(place: Place, spec: Spec) -> Path | None:
+    for name in spec.folders:
+        folder = place.data_dir / name
+        if any((folder / (FILES[0] + suffix)).is_file() for suffix in ("", ".gz")):
+            return folder
+    return None
+
+
+def locate(place: Place, spec: Spec) -> list[Path]:
+    """The four files; those that are missing are downloaded, published .gz files are checked by their hash."""
+    folder = find(place, spec) or place.data_dir / spec.folders[-1]
+    paths = []
+    for name, md5 in zip(FILES, spec.md5):
+        plain, packed = folder / name, folder / f"{name}.gz"
+        if plain.is_file():
+            paths.append(plain)
+        elif packed.is_file():
+            check_md5(packed, md5)
+            paths.append(packed)
+        else:
+            inside = Place(folder, place.cache_dir / spec.name, place.download)
+            paths.append(inside.downloaded(Remote(packed.name, spec.base + packed.name, md5), spec.name))
+    return paths

@@ -1,0 +1,78 @@
+"""N-MNIST: 34 x 34 pixels, three saccades, official parts in the folders (or archives) Train and Test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from .. import archive
+from ..dataset import DataSet
+from ..download import Remote
+from ..errors import DataError
+from ..formats import atis
+from ..frames import FrameSettings
+from ..place import Place
+from ..splits import Population
+from .recordings import Recordings, event_dataset
+
+BASE = "https://data.mendeley.com/public-files/datasets/468j46mzdv/files/"
+TRAIN_URL = BASE + "39c25547-014b-4137-a934-9d29fa53c7a0/file_downloaded"
+TEST_URL = BASE + "05a4d654-7e03-4c15-bdfa-9bb2bcbea494/file_downloaded"
+ARCHIVES = (
+    Remote("Train.zip", TRAIN_URL, "20959b8e626244a1b502305a9e6e2031"),
+    Remote("Test.zip", TEST_URL, "69ca8762b2fe404d9b9bad1103e97832"),
+)
+FOLDERS = ("N-MNIST", "NMNIST", "nmnist", ".")
+SENSOR = (34, 34)
+DIGITS = tuple("0123456789")
+
+
+def load(place: Place, frames: FrameSettings) -> DataSet:
+    train, test = locate(place)
+    files, labels, official, ids = [], [], [], []
+    for folder, part in ((train, "train"), (test, "test")):
+        for label, digit in enumerate(DIGITS):
+            found = recordings_in(folder / digit)
+            files += found
+            labels += [label] * len(found)
+            official += [part == "test"] * len(found)
+            ids += [f"{part}/{digit}/{file.stem}" for file in found]
+    population = Population(ids, np.array(labels, np.int64), np.array(official))
+    recordings = Recordings("nmnist", files, atis.read, "atis-1", SENSOR)
+    return event_dataset(place, recordings, population, frames, classes=DIGITS)
+
+
+def find(place: Place) -> Path | None:
+    for name in FOLDERS:
+        for inner in ("Train", "Train.zip"):
+            if (place.data_dir / name / inner).exists():
+                return place.data_dir / name
+    return None
+
+
+def locate(place: Place) -> tuple[Path, Path]:
+    """The folders Train and Test: as extracted, from archives in data_dir, or downloaded."""
+    for name in FOLDERS:
+        folder = place.data_dir / name
+        if (folder / "Train").is_dir() and (folder / "Test").is_dir():
+            return folder / "Train", folder / "Test"
+    out = []
+    for remote in ARCHIVES:
+        inside = Place(place.data_dir, place.cache_dir / "nmnist", place.download)
+        folder_or_none = inside.unpacked(remote, FOLDERS)
+        if folder_or_none is None:
+            path = inside.downloaded(remote, "N-MNIST")
+            folder_or_none = archive.extract(path, inside.cache_dir / "extracted" / remote.name.split(".")[0])
+        inner = folder_or_none / remote.name.split(".")[0]
+        out.append(inner if inner.is_dir() else folder_or_none)
+    return out[0], out[1]
+
+
+def recordings_in(folder: Path) -> list[Path]:
+    """Sorted .bin files of a class folder; DataError when the folder is missing or has none."""
+    if not folder.is_dir():
+        raise DataError("is missing: a folder per digit with .bin recordings is expected.", folder)
+    if not (found := sorted(folder.glob("*.bin"))):
+        raise DataError("is a class folder without any .bin recording.", folder)
+    return found

@@ -1,0 +1,79 @@
+"""From a list of event files to a DataSet of cached clips: what all event data sets share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..augment import Augment
+from ..cache import cached_clips
+from ..dataset import DataSet
+from ..events import Events
+from ..frames import FrameSettings, clip
+from ..place import Place
+from ..sources import ArraySource
+from ..splits import Population
+
+Read = Callable[[Path], Events]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Event files of one sensor. `reader` names the decoder and its version: it is part of the cache key."""
+
+    name: str
+    files: Sequence[Path]
+    read: Read
+    reader: str
+    sensor: tuple[int, int]
+
+
+def stamp(files: Iterable[Path]) -> list[list[Any]]:
+    """Name, size and time of change of every file: a cache made from other files must not be taken for this one's."""
+    return [["/".join(file.parts[-3:]), info.st_size, info.st_mtime_ns] for file in files for info in (file.stat(),)]
+
+
+def clips_of(recordings: Recordings, frames: FrameSettings) -> Iterator[tuple[int, Any]]:
+    for index, file in enumerate(progress(recordings.files, f"{recordings.name}: events to frames")):
+        yield index, clip(recordings.read(file), frames)
+
+
+def progress(items: Sequence[T], text: str) -> Iterable[T]:
+    """`items` with a progress bar on a terminal."""
+    if not sys.stderr.isatty() or len(items) < 200:
+        return items
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return items
+    bar: Iterable[T] = tqdm(items, desc=text, unit="clip")
+    return bar
+
+
+def event_dataset(
+    place: Place, recordings: Recordings, population: Population, frames: FrameSettings, **more: Any
+) -> DataSet:
+    """The DataSet of the recordings' clips; `more` are further DataSet fields."""
+    settings = {"reader": recordings.reader, "files": stamp(recordings.files), "frames": frames.as_dict()}
+    clips = cached_clips(
+        place.cache_dir / "clips",
+        recordings.name,
+        settings,
+        len(recordings.files),
+        lambda: clips_of(recordings, frames),
+    )
+    more.setdefault("augment", Augment())
+    more["settings"] = {"frames": frames.as_dict(), **more.get("settings", {})}
+    return DataSet(
+        name=recordings.name,
+        source=ArraySource(clips),
+        population=population,
+        channels=2,
+        size=frames.size or recordings.sensor,
+        timesteps=frames.timesteps,
+        **more,
+    )

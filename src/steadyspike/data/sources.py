@@ -1,0 +1,132 @@
+"""Where raw batches come from: arrays in memory (or mapped from disk), or items decoded in worker processes.
+
+A source opens readers; a reader is asked for batches by `stream(requests)`: a request is (sample indices, training or
+not, seed of the epoch); the answer, in order, is the raw batch [B, ...].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from .errors import DataError
+from .seeds import mix
+
+
+class Request(NamedTuple):
+    samples: Tensor
+    train: bool
+    seed: int
+
+
+class Reader(Protocol):
+    """Answers requests in order. One reader serves one loop at a time; a loader has its own."""
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]: ...
+
+
+class Source(Protocol):
+    def __len__(self) -> int: ...
+
+    def reader(self, workers: int) -> Reader: ...
+
+
+class ArraySource:
+    """All samples as one array [N, ...]: a uint8 tensor, or clips [N, T, 2, H, W] mapped from disk."""
+
+    def __init__(self, data: Tensor | NDArray[Any]) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def batch(self, index: Tensor) -> Tensor:
+        if isinstance(self.data, Tensor):
+            return self.data.index_select(0, index)
+        return _tensor(self.data[index.numpy()])
+
+    def reader(self, workers: int = 0) -> ArraySource:
+        return self
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
+        return (self.batch(request.samples) for request in requests)
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    # Counts wider than a byte are few; int32 holds them where torch lacks the unsigned type's operations.
+    wide = array.dtype in (np.uint16, np.uint32, np.uint64)
+    return torch.from_numpy(np.ascontiguousarray(array.astype(np.int32) if wide else array))
+
+
+class ItemSource:
+    """Samples made one by one by `item(index, train, seed) -> Tensor` (picklable, where workers are spawned).
+
+    The seed of an item depends on (run seed, epoch, index) only: the number of workers changes nothing.
+    """
+
+    def __init__(self, count: int, item: Callable[[int, bool, int], Tensor]) -> None:
+        self.count, self.item = count, item
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, request: tuple[int, bool, int]) -> Tensor | DataError:
+        try:
+            return self.item(*request)
+        except DataError as error:
+            return error  # raised as it is in the main process; torch would wrap it in a worker's traceback
+
+    def reader(self, workers: int = 0) -> ItemReader:
+        return ItemReader(self, workers)
+
+
+class ItemReader:
+    """Decodes the items of a source in `workers` processes, which stay alive between epochs."""
+
+    def __init__(self, source: ItemSource, workers: int) -> None:
+        self._sampler = _Requests()
+        self._loader: DataLoader[Tensor] = DataLoader(
+            source,  # type: ignore[arg-type]
+            batch_sampler=self._sampler,  # type: ignore[arg-type]
+            num_workers=workers,
+            collate_fn=_collate,
+            persistent_workers=workers > 0,
+            generator=torch.Generator(),  # its own, so that iterating draws nothing from the global one
+        )
+
+    def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
+        self._sampler.requests = requests
+        for batch in self._loader:
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
+
+
+class _Requests:
+    """The batch sampler of `ItemReader`: hands out what `stream` put in."""
+
+    def __init__(self) -> None:
+        self.requests: Sequence[Request] = ()
+
+    def __len__(self) -> int:
+        return len(self.requests)
+
+    def __iter__(self) -> Iterator[list[tuple[int, bool, int]]]:
+        return ([(i, r.train, mix(r.seed, i)) for i in r.samples.tolist()] for r in self.requests)
+
+
+def _collate(items: list[Tensor | DataError]) -> Tensor | DataError:
+    tensors = []
+    for item in items:
+        if isinstance(item, DataError):
+            return item
+        tensors.append(item)
+    if len({t.shape for t in tensors}) > 1:
+        return DataError(f"samples of one batch differ in shape: {sorted({tuple(t.shape) for t in tensors})}.")
+    return torch.stack(tensors)

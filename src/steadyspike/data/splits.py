@@ -1,0 +1,193 @@
+"""Splits as objects: three disjoint parts of named samples, with a fingerprint that a run stores.
+
+A sample is known by its id ("truck/cifar10_truck_17", "test/00041"), never by its place in a folder listing. Random
+choices rank samples by a hash of (seed, id): they depend on no generator, no file order and no library version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import DataError
+
+Index = NDArray[np.int64]
+PARTS = ("train", "validation", "test")
+SELECTIONS = {
+    "validation": "model selection on a validation part kept out of training",
+    "test": "best epoch chosen on the test part (the paper's practice; optimistic)",
+    "none": "no model selection: the last epoch counts",
+}
+
+
+class SplitMismatchWarning(UserWarning):
+    """A checkpoint is being evaluated on another split than the one it was trained with."""
+
+
+@dataclass(frozen=True)
+class Population:
+    """All samples of a data set, of whichever part: what a split divides.
+
+    ids: unique names; labels: class indices [N]; official_test: bool [N] where the publisher fixed the test part;
+    numbers: the number in every sample's file name [N], where splits are defined by it (DVS-CIFAR10).
+    """
+
+    ids: Sequence[str]
+    labels: Index
+    official_test: NDArray[np.bool_] | None = None
+    numbers: Index | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Index arrays into a population. `selection` says which part model selection looks at: see SELECTIONS."""
+
+    name: str
+    population: Population
+    train: Index
+    validation: Index
+    test: Index
+    selection: str
+
+    def __post_init__(self) -> None:
+        together = np.concatenate([self.part(name) for name in PARTS])
+        if len(np.unique(together)) != len(together):
+            raise DataError(f"split '{self.name}': a sample is in more than one part.")
+        if len(self.train) == 0 or len(self.test) == 0:
+            raise DataError(f"split '{self.name}' leaves {len(self.train)} training and {len(self.test)} test samples.")
+        if self.selection not in SELECTIONS:
+            raise DataError(f"selection must be one of {', '.join(SELECTIONS)}, not '{self.selection}'.")
+
+    def part(self, name: str) -> Index:
+        if name not in PARTS:
+            raise DataError(f"'{name}' is not a part of a split; the parts are {', '.join(PARTS)}.")
+        array: Index = getattr(self, name)
+        return array
+
+    @cached_property
+    def part_fingerprints(self) -> dict[str, str]:
+        """Hash of the (id, label) pairs of every part, whatever their order."""
+        return {name: self._hash_part(name) for name in PARTS}
+
+    def _hash_part(self, name: str) -> str:
+        ids, labels = self.population.ids, self.population.labels
+        lines = sorted(f"{ids[i]}\t{labels[i]}\n" for i in self.part(name))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """One hash for the whole split: equal exactly when all three parts hold the same samples and labels."""
+        return hashlib.sha256("/".join(self.part_fingerprints[name] for name in PARTS).encode()).hexdigest()[:16]
+
+    def record(self) -> dict[str, Any]:
+        """What a run stores beside its numbers."""
+        return {
+            "name": self.name,
+            "fingerprint": self.fingerprint,
+            "parts": {n: {"samples": len(self.part(n)), "fingerprint": self.part_fingerprints[n]} for n in PARTS},
+            "selection": self.selection,
+            "selection_text": SELECTIONS[self.selection],
+        }
+
+    def difference(self, record: dict[str, Any]) -> str | None:
+        """None when `record` (from `record()`) is of this split; otherwise a sentence that says what differs."""
+        if record.get("fingerprint") == self.fingerprint:
+            return None
+        stored = record.get("parts", {})
+        other = [n for n in PARTS if stored.get(n, {}).get("fingerprint") != self.part_fingerprints[n]]
+        return (
+            f"the checkpoint was trained on split '{record.get('name')}' ({record.get('fingerprint')}), this is split "
+            f"'{self.name}' ({self.fingerprint}); the {' and '.join(other)} parts hold other samples"
+            + (": test samples may have been trained on." if "test" in other else ".")
+        )
+
+    def warn_if_other(self, record: dict[str, Any]) -> bool:
+        """Warn loudly (SplitMismatchWarning) when `record` is of another split; True when it is the same."""
+        if (text := self.difference(record)) is not None:
+            warnings.warn(text[0].upper() + text[1:], SplitMismatchWarning, stacklevel=2)
+        return text is None
+
+
+def make_split(population: Population, name: str, validation: str = "holdout", test_fraction: float = 0.1) -> Split:
+    """The split `name` of `population`, with its validation part.
+
+    name: "official", "tebn" (numbers 0-99 of every class are the test part), "tet" (900-999), "random:SEED".
+    validation: "holdout" or "holdout:FRACTION[:SEED]" (0.1, seed 0; taken from the training part, class by class),
+    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did).
+    """  # fmt: skip
+    if len(set(population.ids)) != len(population):
+        raise DataError(f"split '{name}': sample ids are not unique.")
+    in_test = _test_mask(population, name, test_fraction)
+    train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
+    kind, _, rest = validation.partition(":")
+    if kind in ("none", "test") and not rest:
+        return Split(f"{name}+validation:{kind}", population, train, np.empty(0, np.int64), test, kind)
+    if kind != "holdout":
+        raise DataError(f"validation must be 'holdout[:FRACTION[:SEED]]', 'none' or 'test', not '{validation}'.")
+    fraction, seed = _holdout(rest, validation)
+    held = _ranked_fraction(population, train, fraction, f"validation:{seed}")
+    return Split(f"{name}+holdout:{fraction:g}:{seed}", population, np.setdiff1d(train, held), held, test, "validation")
+
+
+def _holdout(text: str, option: str) -> tuple[float, int]:
+    fraction, _, seed = text.partition(":")
+    try:
+        value, number = float(fraction or 0.1), int(seed or 0)
+    except ValueError:
+        raise DataError(f"validation '{option}' is not 'holdout:FRACTION[:SEED]'.") from None
+    if not 0 < value < 1:
+        raise DataError(f"validation '{option}': the fraction must lie between 0 and 1.")
+    return value, number
+
+
+def _test_mask(population: Population, name: str, test_fraction: float) -> NDArray[np.bool_]:
+    if name not in (valid := split_names(population)) and not (name.startswith("random:") and "random:SEED" in valid):
+        raise DataError(f"there is no split '{name}' of this data set; valid are {', '.join(valid)}.")
+    if name == "official":
+        assert population.official_test is not None
+        return population.official_test
+    if population.numbers is not None and name in ("tebn", "tet"):
+        return population.numbers < 100 if name == "tebn" else population.numbers >= 900
+    try:
+        seed = int(name.removeprefix("random:"))
+    except ValueError:
+        raise DataError(f"split '{name}': write random:SEED with a whole number.") from None
+    mask = np.zeros(len(population), bool)
+    mask[_ranked_fraction(population, np.arange(len(population)), test_fraction, f"test:{seed}")] = True
+    return mask
+
+
+def split_names(population: Population) -> tuple[str, ...]:
+    """The splits that mean something for this data set.
+
+    Where the publisher fixed a test part there is no random split: it would train on official test samples.
+    """
+    if population.official_test is not None:
+        return ("official",)
+    return (("tebn", "tet") if population.numbers is not None else ()) + ("random:SEED",)
+
+
+def _ranked_fraction(population: Population, among: Index, fraction: float, salt: str) -> Index:
+    """Of `among`, the given fraction of every class (rounded, at least one, never all) that ranks first by hash."""
+    rank = np.array([_hashed(f"{salt}:{population.ids[i]}") for i in among], dtype=np.uint64)
+    labels = population.labels[among]
+    chosen = []
+    order = np.lexsort((rank, labels))
+    for members in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        take = min(max(round(fraction * len(members)), 1), len(members) - 1)
+        chosen.append(among[members[:take]])
+    return np.sort(np.concatenate(chosen))
+
+
+def _hashed(text: str) -> int:
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
