@@ -44,9 +44,12 @@ def _choose(backend: str, device: str, dtype: torch.dtype) -> str:
     return candidate
 
 
-@torch.compiler.assume_constant_result
 def _choose_while_compiling(backend: str, device: str, dtype: torch.dtype) -> str:
     return _choose(backend, device, dtype)
+
+
+# What torch.compiler.assume_constant_result does; that function would import the whole compiler with this package.
+_choose_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def choose_backend(backend: str, x: Tensor) -> str:

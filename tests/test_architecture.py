@@ -1,0 +1,92 @@
+"""The rules of docs/design.md that a machine can check: import direction, public names, sizes, a light import."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "src" / "steadyspike"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+# A part may import itself and the parts listed.
+ALLOWED = {
+    "core": set(),
+    "kernels": {"core"},
+    "nn": {"core", "kernels"},
+    "models": {"core", "nn"},
+    "data": set(),
+    "train": {"core", "kernels", "nn", "models", "data"},
+    "analysis": {"core", "kernels", "nn", "models", "data"},
+    "deploy": {"core", "kernels", "nn", "models"},
+    "interop": {"core", "kernels", "nn", "models"},
+}
+# Files that may grow beyond the usual size, with the reason.
+LONG = {}
+MAX_LINES = 400
+
+PUBLIC = {
+    "LIF", "CheckReport", "ConstantInit", "HealthError", "LIFState", "LearnedInit", "MPInit", "Reset", "__version__",
+    "check_model", "health", "parameter_groups", "surrogate",
+}  # fmt: skip
+
+
+def imports(path: Path) -> set[str]:
+    """Names of all steadyspike modules a file imports, lazily or not."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("steadyspike")}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_point_downwards(path):
+    part = path.relative_to(PACKAGE).parts[0]
+    if part not in ALLOWED:
+        pytest.skip("a top-level file may import everything")
+    for name in imports(path):
+        target = name.split(".")[1] if "." in name else ""
+        assert target in ALLOWED[part] | {part}, f"{part} must not import {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_files_stay_small(path):
+    lines = len(path.read_text().splitlines())
+    assert lines <= LONG.get(str(path.relative_to(PACKAGE)), MAX_LINES), f"{lines} lines: split it by ideas"
+
+
+def test_public_names_are_pinned():
+    import steadyspike
+
+    assert set(steadyspike.__all__) == PUBLIC
+    assert all(hasattr(steadyspike, name) for name in PUBLIC)
+
+
+def test_import_needs_only_torch_and_numpy():
+    """Every optional package is blocked; importing the package and running the neuron must still work."""
+    code = """
+import sys
+blocked = {"lightning", "pytorch_lightning", "torchmetrics", "pydantic", "typer", "rich", "tensorboard", "safetensors",
+           "pooch", "PIL", "sklearn", "aedat", "matplotlib", "jinja2", "nir", "nirtorch", "onnx", "triton", "torchvision",
+           "spikingjelly", "snntorch", "norse", "scipy", "pandas", "tqdm"}
+class Hide:
+    def __init__(self, finder):
+        self.finder = finder
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+    def find_spec(self, name, path=None, target=None):
+        return None if name.split(".")[0] in blocked else self.finder.find_spec(name, path, target)
+sys.meta_path[:] = [Hide(finder) for finder in sys.meta_path]
+import torch, steadyspike as ss
+assert "torch._dynamo" not in sys.modules, "importing the compiler makes the import slow"
+x = torch.randn(3, 2, 4, requires_grad=True)
+ss.LIF()(x).sum().backward()
+assert not blocked & set(sys.modules), blocked & set(sys.modules)
+print("light")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "light", done.stderr
