@@ -16,6 +16,7 @@ a silent "no spike".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -36,6 +37,15 @@ class ScanResult(NamedTuple):
     u: Tensor
     m: Tensor | None
     active: Tensor
+
+
+class Step(NamedTuple):
+    """One time step, each [B, ...]: output O, spike S, M before and U after the reset."""
+
+    out: Tensor
+    s: Tensor
+    m: Tensor
+    u: Tensor
 
 
 class _Spike(torch.autograd.Function):
@@ -78,11 +88,16 @@ def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
     return m - (amount.detach() if spec.reset.detach == "product" else amount)
 
 
-def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """One time step. x, u [B, ...]; v, a broadcastable. Returns (output, S, M, U)."""
-    m = (1 - a) * u + (a * x if spec.decay_input else x)
+def charge(x: Tensor, u: Tensor, a: Tensor, spec: ScanSpec) -> Tensor:
+    """M from the previous U and the input current (eq. 1); all broadcastable to [B, ...]."""
+    return (1 - a) * u + (a * x if spec.decay_input else x)
+
+
+def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> Step:
+    """One time step. x, u [B, ...]; v, a broadcastable."""
+    m = charge(x, u, a, spec)
     s = spike(m, v, spec)
-    return (v * s if spec.family == "trsg" else s), s, m, reset(m, s, v, spec)
+    return Step(v * s if spec.family == "trsg" else s, s, m, reset(m, s, v, spec))
 
 
 def active_statistics(u: Tensor, fired: Tensor, channelwise: bool) -> Tensor:
@@ -97,15 +112,23 @@ def reference_scan(
 ) -> ScanResult:
     """The LIF scan over time; see the module docstring for equations and shapes."""
     dtype = torch.promote_types(x.dtype, torch.float32)
+    v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (v, a))
+    return scan_steps(x, u0, lambda x_t, u: lif_step(x_t, u, v, a, spec), membrane=membrane, channelwise=channelwise)
+
+
+def scan_steps(
+    x: Tensor, u0: Tensor, step: Callable[[Tensor, Tensor], Step], *, membrane: bool = False, channelwise: bool = False
+) -> ScanResult:
+    """``step(x[t], U[t-1])`` over t; neurons whose dynamics are no plain LIF bring a step of their own."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
     ndim = x.ndim - 1
-    v, a = per_channel(v.to(dtype), ndim), per_channel(a.to(dtype), ndim)
     u = u0.to(dtype)
     u = u if u.ndim == ndim and u.ndim > 1 else per_channel(u, ndim)
     u = u.expand(x.shape[1:])
     fired = torch.zeros(x.shape[1:], dtype=torch.bool, device=x.device)
     outs, ms = [], []
     for x_t in x.unbind(0):
-        out, s, m, u = lif_step(x_t.to(dtype), u, v, a, spec)
+        out, s, m, u = step(x_t.to(dtype), u)
         fired = fired | (s.detach() > 0)
         outs.append(out.to(x.dtype))
         ms.append(m)

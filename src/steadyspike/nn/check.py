@@ -198,7 +198,8 @@ def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
-            rates[name] = float((result.out.detach() != 0).double().mean())
+            if layer.spiking:
+                rates[name] = float((result.out.detach() != 0).double().mean())
 
         return Tap(see)
 

@@ -7,7 +7,7 @@ about. No state survives a call: the only thing a training forward changes is th
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -31,6 +31,8 @@ class Neuron(nn.Module):
 
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
     """
+
+    spiking: ClassVar[bool] = True  # a readout, whose output is its potential, says False
 
     def __init__(
         self,
