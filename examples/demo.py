@@ -1,4 +1,4 @@
-"""Trains two small spiking networks on scikit-learn's digits, with and without MP-Init + TrSG, and prints both curves."""
+"""Two small spiking networks on scikit-learn's digits, with and without MP-Init + TrSG, and both curves."""
 
 from __future__ import annotations
 

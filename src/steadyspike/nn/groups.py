@@ -26,7 +26,8 @@ def parameter_groups(
     decay_norms: False also exempts norm parameters and biases (every parameter with fewer than two axes).
     """
     neuron_names = no_decay_names(model)
-    decayed, free = [], []
+    decayed: list[nn.Parameter] = []
+    free: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
