@@ -1,0 +1,32 @@
+"""Neuron layers beyond the paper's LIF, and all of them by name."""
+
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neurons.catalogue import NEURONS, NeuronInfo, NeuronSpec, imp_shape, neuron
+from steadyspike.nn.neurons.diet import DIET, percentile_threshold
+from steadyspike.nn.neurons.integrate import IF
+from steadyspike.nn.neurons.ltmd import LTMD
+from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
+from steadyspike.nn.neurons.mps import MPS, MPSState
+from steadyspike.nn.neurons.plif import PLIF
+from steadyspike.nn.neurons.rate import RateLIF
+from steadyspike.nn.neurons.readout import Readout
+
+__all__ = [
+    "DIET",
+    "IF",
+    "LIF",
+    "LTMD",
+    "MPBN",
+    "MPS",
+    "NEURONS",
+    "PLIF",
+    "FoldedMPBN",
+    "MPSState",
+    "NeuronInfo",
+    "NeuronSpec",
+    "RateLIF",
+    "Readout",
+    "imp_shape",
+    "neuron",
+    "percentile_threshold",
+]

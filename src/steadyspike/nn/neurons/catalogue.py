@@ -1,0 +1,145 @@
+"""Neurons by name, with the settings their papers published: what a network's ``neuron=`` argument chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from steadyspike.core.spec import Reset
+from steadyspike.core.surrogate import ArcTan, Rect, Triangle
+from steadyspike.nn.factory import Site
+from steadyspike.nn.init import LearnedInit, MPInit
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons.diet import DIET
+from steadyspike.nn.neurons.integrate import IF
+from steadyspike.nn.neurons.ltmd import LTMD
+from steadyspike.nn.neurons.mpbn import MPBN
+from steadyspike.nn.neurons.mps import MPS
+from steadyspike.nn.neurons.plif import PLIF
+from steadyspike.nn.neurons.rate import RateLIF
+from steadyspike.nn.neurons.readout import Readout
+
+IMP_SCOPES = ("neuron", "channel", "space")
+
+
+class NeuronInfo(NamedTuple):
+    """A class, the options that make it the published neuron, and a line about it."""
+
+    build: Callable[..., Neuron]
+    options: Mapping[str, Any]
+    summary: str
+
+
+def _retains(share: float) -> float:
+    """tau of a neuron that keeps ``share`` of U per step."""
+    return 1 / (1 - share)
+
+
+def _baseline(retention: float, **options: Any) -> dict[str, Any]:
+    """LIF as most baselines have it: fixed constants, unscaled input, M > V, hard reset, absolute triangle gradient."""
+    common = {
+        "threshold": 1.0,
+        "tau": _retains(retention),
+        "gradient": "as",
+        "surrogate": Triangle(1.0),
+        "reset": "hard",
+        "init": "zero",
+        "learn": (),
+        "strict": True,
+        "decay_input": False,
+    }
+    return {**common, **options}
+
+
+_IMP = {"gradient": "as", "surrogate": ArcTan(2.0), "reset": "hard", "init": "imp", "learn": False}
+_BNTT = {"gradient": "rs", "surrogate": Triangle(1.0, scale=0.3), "reset": Reset("soft", "product")}
+
+NEURONS: dict[str, NeuronInfo] = {
+    "lif": NeuronInfo(LIF, {}, "the paper's: MP-Init, TrSG, learned V and tau"),
+    "if": NeuronInfo(IF, {}, "the paper's without leak"),
+    "plif": NeuronInfo(PLIF, {}, "learned tau (Fang et al., 2021)"),
+    "ltmd": NeuronInfo(LTMD, {}, "learned V = tanh(w) (Wang et al., 2022)"),
+    "diet": NeuronInfo(DIET, {}, "learned raw V and retention (Rathi and Roy, 2023)"),
+    "imp": NeuronInfo(IF, _IMP, "learned U[0] per neuron (Shen et al., 2024); tau=... for a leak"),
+    "mps": NeuronInfo(MPS, {}, "smoothed potential (Ding et al., 2025; unverified)"),
+    "mpbn": NeuronInfo(MPBN, {}, "batch norm on the membrane (Guo et al., 2023)"),
+    "rate": NeuronInfo(RateLIF, {}, "rate-based backpropagation (used by EAGD)"),
+    "readout": NeuronInfo(Readout, {}, "integrates and never spikes: a network's output"),
+    "lif-tdbn": NeuronInfo(
+        LIF, _baseline(0.25, threshold=0.5, surrogate=Rect(1.0)), "tdBN's LIF (Zheng et al., 2021; V 0.5 unverified)"
+    ),
+    "lif-tet": NeuronInfo(LIF, _baseline(0.5), "TET's LIF (Deng et al., 2022)"),
+    "lif-tebn": NeuronInfo(LIF, _baseline(0.25), "TEBN's LIF (Duan et al., 2022)"),
+    "lif-tab": NeuronInfo(LIF, _baseline(0.9), "TAB's LIF (Jiang et al., 2024)"),
+    "lif-bntt": NeuronInfo(LIF, _baseline(0.95, **_BNTT), "BNTT's LIF (Kim and Panda, 2021)"),
+}
+
+
+@dataclass(frozen=True)
+class NeuronSpec:
+    """A neuron by name with options, to be built for each site of a network: ``neuron("lif", tau=4.0).at(site)``.
+
+    channelwise: one set of constants per channel of the site.
+    ``init="imp"`` in the options: a learned U[0] of the site's shape; ``imp_scope`` "neuron" (C, H, W), "channel"
+    (C, 1, 1) or "space" (1, H, W); ``imp_range`` (low, high) of its uniform start.
+    """
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    channelwise: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in NEURONS:
+            raise ValueError(f"unknown neuron {self.name!r}; known: {', '.join(NEURONS)}")
+        # Built once for a small site, so that a wrong option fails here and not inside a network.
+        self.at(Site(channels=2, size=(2, 2), timesteps=2))
+
+    def at(self, site: Site) -> Neuron:
+        """A new layer for ``site``."""
+        info = NEURONS[self.name]
+        options = {**info.options, **self.options}
+        build = info.build
+        if self.name == "imp":
+            _refuse_two_inits(options["init"])
+            if options.pop("tau", None) is not None:
+                build, options = LIF, {**options, "learn": (), **self.options}
+        scope, low_high = options.pop("imp_scope", "neuron"), options.pop("imp_range", (0.4, 0.6))
+        if options.get("init") == "imp":
+            options["init"] = LearnedInit(imp_shape(site, scope), *low_high)
+        if build is MPBN:
+            options.setdefault("features", site.channels)
+        if self.channelwise:
+            options["channels"] = site.channels
+        return build(**options)
+
+    def __repr__(self) -> str:
+        text = "".join(f", {k}={v!r}" for k, v in self.options.items())
+        return f"neuron({self.name!r}{text}{', channelwise=True' if self.channelwise else ''})"
+
+
+def neuron(name: str, *, channelwise: bool = False, **options: Any) -> NeuronSpec:
+    """A named neuron (`NEURONS`) with options of its class; see `NeuronSpec`."""
+    return NeuronSpec(name, options, channelwise)
+
+
+def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
+    """The shape of IMP's learned potential at ``site``."""
+    if scope not in IMP_SCOPES:
+        raise ValueError(f"unknown imp_scope {scope!r}; known: {', '.join(IMP_SCOPES)}")
+    if site.size is None:
+        raise ValueError(
+            "IMP learns one potential per neuron and needs the layer's spatial size, which this network does not say; "
+            "build the network for a fixed input size"
+        )
+    channels = 1 if scope == "space" else site.channels
+    return (channels, *((1,) * len(site.size) if scope == "channel" else site.size))
+
+
+def _refuse_two_inits(init: Any) -> None:
+    if init == "mp" or isinstance(init, MPInit):
+        raise ValueError(
+            "IMP and MP-Init both set U[0] of the same layer, and a layer has one initial potential: "
+            "take neuron('if', init='mp') for MP-Init or leave init out for IMP"
+        )

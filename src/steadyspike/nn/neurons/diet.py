@@ -1,0 +1,101 @@
+"""DIET-SNN (Rathi and Roy, 2023): learned leak and threshold, both raw parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.spec import Reset
+from steadyspike.core.surrogate import Triangle
+from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+from steadyspike.nn.parametrization import per_layer_or_channel
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class _AtMostOne(torch.autograd.Function):
+    """min(x, 1), whose gradient is blocked only where descent would push x further above 1.
+
+    The authors clamp the parameter after each optimizer step; this keeps it able to come back, without a hook.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        return x.clamp(max=1.0)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
+        (x,) = ctx.saved_tensors
+        return torch.where((x <= 1) | (grad > 0), grad, torch.zeros_like(grad))
+
+
+class DIET(Neuron):
+    """M[t] = lam U[t-1] + I[t]; fires at M/V - 1 > 0; U = M - V sg(S); gradient 0.3 max(0, 1 - |M/V - 1|) / V.
+
+    retention: lam at the start, 1 in the authors' code; kept at most 1, no minimum.
+    threshold: V at the start, a raw parameter: nothing keeps it above 0 (check_model reports a collapse). The authors
+        take it from a trained network: `percentile_threshold`.
+    Options choose between conventions: ``decay_input=True`` scales the input by 1 - lam (with lam below 1),
+    ``strict=False`` fires at equality too.
+
+    Their ImageNet script also fires one step late, on the potential before integration; this is the same-step form.
+    """
+
+    no_decay: ClassVar[tuple[str, ...]] = ("lam", "v")
+    PUBLISHED: ClassVar[ScanOptions] = {
+        "gradient": "rs",
+        "surrogate": Triangle(1.0, scale=0.3),
+        "reset": Reset("soft", detach="spike"),
+        "strict": True,
+        "decay_input": False,
+    }
+
+    def __init__(
+        self,
+        threshold: float | Sequence[float] = 1.0,
+        retention: float | Sequence[float] = 1.0,
+        init: str | float | InitialPotential = "zero",
+        channels: int | None = None,
+        **options: Unpack[ScanOptions],
+    ) -> None:
+        merged = over(self.PUBLISHED, options)
+        super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))
+        thresholds = per_layer_or_channel(threshold, channels, "threshold")
+        retentions = per_layer_or_channel(retention, channels, "retention")
+        if not all(v > 0 for v in thresholds):
+            raise ValueError(f"threshold must start above 0, got {threshold}")
+        if not all(0 <= lam <= 1 for lam in retentions):
+            raise ValueError(f"retention must start in [0, 1], got {retention}")
+        if self.spec.decay_input and any(lam == 1 for lam in retentions):
+            raise ValueError("decay_input=True scales the input by 1 - retention, which is 0; start retention below 1")
+        self.v = nn.Parameter(torch.tensor(thresholds))
+        self.lam = nn.Parameter(torch.tensor(retentions))
+
+    @property
+    def threshold(self) -> Tensor:
+        return self.v
+
+    @property
+    def leak(self) -> Tensor:
+        return 1 - _AtMostOne.apply(self.lam)
+
+
+@torch.no_grad()
+def percentile_threshold(current: Tensor, percentile: float = 99.7, scale: float = 0.3) -> float:
+    """A starting threshold from a trained network's pre-activations: ``scale`` times their ``percentile``.
+
+    The authors take 99.7 over one batch, layer by layer, and scales of 0.2 to 0.3.
+    """
+    if not 0 < percentile <= 100:
+        raise ValueError(f"percentile must be in (0, 100], got {percentile}")
+    # Not torch.quantile, which refuses more than 2^24 values.
+    values = current.detach().flatten()
+    k = max(1, round(percentile / 100 * values.numel()))
+    return scale * float(values.kthvalue(k).values)

@@ -1,0 +1,109 @@
+"""MPS (Ding et al., 2025), smoothing: the potential is mixed with its own past before it is charged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult, Step, lif_step, per_channel, scan_steps
+from steadyspike.core.state import LIFState
+from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neurons.options import ScanOptions, over
+from steadyspike.nn.parametrization import leak_from_w, w_from_tau
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class MPSState(LIFState):
+    """A `LIFState` that also carries the smoothed potential H."""
+
+    __slots__ = ("smoothed",)
+
+    def __init__(self, u: Tensor, step: int, layer: nn.Module, smoothed: Tensor) -> None:
+        super().__init__(u, step, layer)
+        self.smoothed = smoothed
+
+    def _copy(self, u: Tensor) -> MPSState:
+        copied = super()._copy(u)
+        layer = copied._layer()
+        assert layer is not None
+        return MPSState(u, copied.step, layer, self.smoothed)
+
+    def detach(self) -> MPSState:
+        copied = self._copy(self.u.detach())
+        copied.smoothed = self.smoothed.detach()
+        return copied
+
+
+class MPS(LIF):
+    """LIF on a smoothed potential; one coefficient alpha = sigmoid(theta) per layer.
+
+        H[t] = alpha H[t-1] + (1 - alpha) U[t-1],   H[0] = U[0]
+        M[t] = (1 - a) H[t] + I[t],   then fire and reset as `LIF`
+
+    Unverified, as neither the paper's body nor code was available: smoothing before the charge, the sigmoid, alpha at
+    0.5 to start with and the unscaled input; ``alpha`` and ``decay_input`` change the last two. Soft reset and rect
+    gradient are those of the authors' follow-up work. H is a second state per neuron, in inference too. At T = 1 alpha
+    has no effect and gets no gradient.
+    """
+
+    no_decay: ClassVar[tuple[str, ...]] = ("k", "w", "theta")
+    PUBLISHED: ClassVar[ScanOptions] = {"gradient": "as", "surrogate": "rect", "reset": "soft", "decay_input": False}
+
+    def __init__(
+        self,
+        alpha: float = 0.5,
+        tau: float | Sequence[float] = 2.0,
+        threshold: float | Sequence[float] = 1.0,
+        init: str | float | InitialPotential = "zero",
+        learn: Sequence[str] = (),
+        channels: int | None = None,
+        **options: Unpack[ScanOptions],
+    ) -> None:
+        merged = over(self.PUBLISHED, options)
+        super().__init__(threshold, tau, init=init, learn=learn, channels=channels, **merged)
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha is the share of the smoothed past, in (0, 1); got {alpha}")
+        self.theta = nn.Parameter(torch.tensor([w_from_tau(1 / alpha)]))
+
+    @property
+    def alpha(self) -> Tensor:
+        """The smoothing coefficient, [1]."""
+        return leak_from_w(self.theta)
+
+    def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
+        return self._run_from(x, u0, None, membrane)[0]
+
+    def _run_from(
+        self, x: Tensor, u0: Tensor, smoothed: Tensor | None, membrane: bool = False
+    ) -> tuple[ScanResult, Tensor]:
+        """The scan from U = u0 and H = ``smoothed`` (None: U), and H after it."""
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
+        alpha = self.alpha.to(dtype)
+        past = smoothed
+
+        def step(x_t: Tensor, u: Tensor) -> Step:
+            nonlocal past
+            past = u if past is None else alpha * past + (1 - alpha) * u
+            return lif_step(x_t, past, v, a, self.spec)
+
+        result = scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
+        assert past is not None
+        return result, past
+
+    def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, MPSState]:
+        self.check_input(x)
+        if state is None:
+            u0, smoothed, seen = self.init.potential(x), None, 0
+        elif isinstance(state, MPSState):
+            u0, smoothed, seen = state.take(x, self), state.smoothed, state.step
+        else:
+            raise TypeError(f"MPS continues from the MPSState that its own scan returned, got {type(state).__name__}")
+        result, smoothed = self._run_from(x, u0, smoothed)
+        return result.out, MPSState(result.u, x.shape[0] + seen, self, smoothed)

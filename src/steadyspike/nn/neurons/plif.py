@@ -1,0 +1,40 @@
+"""PLIF (Fang et al., 2021): LIF with a learned time constant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from steadyspike.core.spec import Reset
+from steadyspike.core.surrogate import ArcTan
+from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neurons.options import ScanOptions, over
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class PLIF(LIF):
+    """`LIF` with tau = 1/sigmoid(w) learned, V fixed, hard reset detached, absolute arctan gradient.
+
+    tau: 2 or 16 at the start in the paper. ``learn`` may add "threshold". Input is scaled by 1/tau; fires at M >= V.
+    """
+
+    PUBLISHED: ClassVar[ScanOptions] = {
+        "gradient": "as",
+        "surrogate": ArcTan(2.0),
+        "reset": Reset("hard", detach=True),
+    }
+
+    def __init__(
+        self,
+        tau: float | Sequence[float] = 2.0,
+        threshold: float | Sequence[float] = 1.0,
+        init: str | float | InitialPotential = "zero",
+        learn: Sequence[str] = ("tau",),
+        channels: int | None = None,
+        **options: Unpack[ScanOptions],
+    ) -> None:
+        merged = over(self.PUBLISHED, options)
+        super().__init__(threshold, tau, init=init, learn=learn, channels=channels, **merged)

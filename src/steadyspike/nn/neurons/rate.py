@@ -1,0 +1,105 @@
+"""Rate-based backpropagation (Yu et al., 2024; EAGD trains with it): one backward step on rates, none through time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.lif import ScanResult, Step, charge, per_channel, reset, scan_steps, spike
+from steadyspike.core.spec import Reset, ScanSpec
+from steadyspike.core.surrogate import Sigmoid
+from steadyspike.nn.init import InitialPotential, LearnedInit
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+def local_derivatives(m: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:
+    """dS/dM and dU/dM of one step at ``m`` [B, ...], as `core.lif` differentiates its own spike and reset."""
+    with torch.enable_grad():
+        at = m.detach().requires_grad_()
+        s = spike(at, v.detach(), spec)
+        u = reset(at, s, v.detach(), spec)
+        (ds,) = torch.autograd.grad(s.sum(), at, retain_graph=True)
+        (du,) = torch.autograd.grad(u.sum(), at)
+    return ds, du
+
+
+class RateLIF(Neuron):
+    """LIF whose backward sees only time averages: d mean(O) / d mean(I) = e, the mean eligibility of the window.
+
+        eps[1] = 1,  eps[t+1] = 1 + (1 - a) dU/dM[t] eps[t]           (decay_input: a in the place of 1)
+        e = mean over t of dS/dM[t] eps[t]
+        O[t] = S[t] in the forward;  dL/dI[t] = e / T * sum over t' of dL/dO[t']
+
+    Nothing of size T is kept for the backward pass: memory and time of the backward are those of one step. It is exact
+    rate-based backpropagation where the layers between neurons are linear and the same at every step and the loss is on
+    the time mean; a batch norm in between is differentiated at each step's own values.
+
+    V and the leak are fixed (they get no gradient here) and a learned U[0] (IMP) would get none, so it is refused.
+    Defaults as in the authors' ImageNet runs: retention 0.2, V 1, soft reset detached, absolute sigmoid gradient.
+    """
+
+    PUBLISHED: ClassVar[ScanOptions] = {
+        "gradient": "as",
+        "surrogate": Sigmoid(0.25),
+        "reset": Reset("soft", detach=True),
+        "decay_input": False,
+    }
+    fixed_threshold: Tensor
+    fixed_leak: Tensor
+
+    def __init__(
+        self,
+        threshold: float = 1.0,
+        retention: float = 0.2,
+        init: str | float | InitialPotential = "zero",
+        channels: int | None = None,
+        **options: Unpack[ScanOptions],
+    ) -> None:
+        if isinstance(init, LearnedInit):
+            raise ValueError("rate-based backpropagation sends no gradient to U[0], so a learned one would never train")
+        if not threshold > 0:
+            raise ValueError(f"threshold must be above 0, got {threshold}")
+        if not 0 <= retention <= 1:
+            raise ValueError(f"retention is the share of U that is kept, in [0, 1]; got {retention}")
+        merged = over(self.PUBLISHED, options)
+        super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))
+        self.register_buffer("fixed_threshold", torch.full((1,), float(threshold)), persistent=False)
+        self.register_buffer("fixed_leak", torch.full((1,), 1 - float(retention)), persistent=False)
+
+    @property
+    def threshold(self) -> Tensor:
+        return self.fixed_threshold
+
+    @property
+    def leak(self) -> Tensor:
+        return self.fixed_leak
+
+    def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
+        if not (torch.is_grad_enabled() and x.requires_grad):
+            return super().run(x, u0, membrane)
+        spec = self.spec
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
+        entry = a if spec.decay_input else torch.ones_like(a)
+        eps, total = entry, torch.zeros((), dtype=dtype, device=x.device)
+
+        def step(x_t: Tensor, u: Tensor) -> Step:
+            nonlocal eps, total
+            m = charge(x_t, u, a, spec)
+            s = spike(m, v, spec)
+            ds, du = local_derivatives(m, v, spec)
+            total = total + eps * ds
+            eps = entry + (1 - a) * du * eps
+            return Step(v * s if spec.family == "trsg" else s, s, m, reset(m, s, v, spec))
+
+        with torch.no_grad():
+            result = scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
+        e = total / x.shape[0] * (v if spec.family == "trsg" else 1.0)
+        proxy = (x.mean(0).to(dtype) * e).to(x.dtype)
+        return result._replace(out=result.out + (proxy - proxy.detach()))
