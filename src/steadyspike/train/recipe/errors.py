@@ -1,0 +1,74 @@
+"""What is wrong with a recipe, in one line that names the key and the valid values."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+
+class RecipeError(ValueError):
+    """A recipe that cannot be used; the message is one line."""
+
+
+def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
+    """The class of the table that holds the key at ``location``."""
+    current: type[BaseModel] | None = model
+    for part in location[:-1]:
+        if isinstance(part, int):
+            continue
+        field = current.model_fields.get(str(part)) if current is not None else None
+        current = _table_class(field.annotation) if field is not None else None
+    return current
+
+
+def _table_class(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for arg in get_args(annotation) if (found := _table_class(arg)) is not None), None)
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """The first of pydantic's complaints as one sentence, and how many more there are."""
+    found = error.errors(include_url=False)
+    # A union complains once per member; the key is what matters.
+    keys = list(dict.fromkeys(_key(e["loc"]) for e in found))
+    first = [e for e in found if _key(e["loc"]) == keys[0]]
+    more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+    return _sentence(first, model) + more
+
+
+def _key(location: tuple[Any, ...]) -> str:
+    parts = [p for p in location if isinstance(p, int) or p.isidentifier()]
+    types = {"float", "int", "str", "bool", "constrained", "literal"}
+    return ".".join(str(p) for p in parts if p not in types)
+
+
+def _sentence(errors: list[Any], model: type[BaseModel]) -> str:
+    e = errors[0]
+    key = _key(e["loc"])
+    if e["type"] == "extra_forbidden":
+        table = table_at(model, e["loc"])
+        return unknown_key(key, list(table.model_fields) if table is not None else [])
+    if e["type"] == "value_error":
+        return str(e["ctx"]["error"])
+    if e["type"] == "missing":
+        return f"{key} is missing"
+    wants = " or ".join(dict.fromkeys(_wanted(x) for x in errors))
+    return f"{key} = {e['input']!r} is not valid; it must be {wants}"
+
+
+def _wanted(e: Any) -> str:
+    if e["type"] == "literal_error":
+        return f"one of {e['ctx']['expected']}"
+    if e["type"] in ("model_type", "dict_type"):
+        return "a table"
+    return str(e["msg"]).removeprefix("Input should be ")
+
+
+def unknown_key(key: str, valid: list[str]) -> str:
+    """The sentence about a key that does not exist."""
+    near = get_close_matches(key.rsplit(".", 1)[-1], valid, n=1)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"unknown key {key}{hint}; valid: {', '.join(valid)}"

@@ -1,0 +1,233 @@
+"""The recipe, typed: one class per TOML table, every key with its meaning and default.
+
+An unknown key is an error. A key whose default is None is left to the thing it configures (a neuron's published
+constants, a model's own width, a data set's own split).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Table(BaseModel):
+    """A TOML table: unknown keys and wrong types are refused, nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Model(Table):
+    """[model]"""
+
+    name: str = Field(default="resnet19", description="A network of steadyspike.models.names().")
+    width: float | None = Field(default=None, gt=0, description="Factor on every channel count.")
+    options: dict[str, Any] = Field(default={}, description="Options of the network: head, dropout, connect, init, ...")
+
+
+class Neuron(Table):
+    """[neuron]: a name of the catalogue; keys left out keep that neuron's published value."""
+
+    name: str = Field(default="lif", description="A neuron of steadyspike.nn.neurons.NEURONS.")
+    threshold: float | None = Field(default=None, description="V at the start.")
+    tau: float | None = Field(default=None, description="Time constant at the start.")
+    gradient: Literal["trsg", "rs", "as"] | None = Field(default=None, description="Family of the surrogate gradient.")
+    surrogate: Literal["rect", "triangle", "arctan", "sigmoid", "dspike"] | None = None
+    surrogate_width: float | None = Field(default=None, gt=0, description="Its width (arctan: its steepness).")
+    surrogate_scale: float | None = Field(default=None, gt=0, description="Factor on the derivative.")
+    surrogate_temperature: float | None = Field(default=None, gt=0, description="Of dspike.")
+    reset: Literal["soft", "hard", "none"] | None = None
+    detach: Literal["none", "spike", "product"] | None = Field(
+        default=None, description="What of the reset gets no gradient."
+    )
+    init: Literal["mp", "zero", "imp"] | float | None = Field(default=None, description="U[0]; imp: a learned one.")
+    init_momentum: float | None = Field(default=None, gt=0, le=1, description="Of MP-Init's running mean.")
+    learn: list[Literal["threshold", "tau"]] | None = Field(default=None, description="Which constants are trained.")
+    channelwise: bool = Field(default=False, description="One V, tau and mean per channel instead of per layer.")
+    strict: bool | None = Field(default=None, description="Fire at M > V instead of M >= V.")
+    decay_input: bool | None = Field(default=None, description="Charge with I/tau (true) or I.")
+    backend: Literal["auto", "reference", "cpu", "triton"] | None = Field(
+        default=None, description="Which kernel runs it."
+    )
+    options: dict[str, Any] = Field(
+        default={}, description="Further options of this neuron: retention, alpha, imp_scope, ..."
+    )
+
+    @model_validator(mode="after")
+    def _surrogate_is_named(self) -> Neuron:
+        for key in ("surrogate_width", "surrogate_scale", "surrogate_temperature"):
+            if getattr(self, key) is not None and self.surrogate is None:
+                raise ValueError(f"neuron.{key} needs neuron.surrogate beside it")
+        if self.surrogate_temperature is not None and self.surrogate != "dspike":
+            raise ValueError("neuron.surrogate_temperature belongs to neuron.surrogate = 'dspike'")
+        if self.detach is not None and self.reset is None:
+            raise ValueError("neuron.detach needs neuron.reset beside it")
+        return self
+
+
+class Norm(Table):
+    """[norm]"""
+
+    name: str = Field(default="tdbn", description="A norm of steadyspike.nn.norm.NORMS.")
+    threshold: float = Field(default=1.0, gt=0, description="tdBN's V_th (tdbn-scaled, tdbn-gamma).")
+    alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor where two branches are added.")
+
+
+class Sparsity(Table):
+    """[loss.sparsity]: a penalty on spikes (always on S, never on V*S)."""
+
+    weight: float = Field(default=0.0, ge=0, description="0: no penalty.")
+    options: dict[str, Any] = Field(default={}, description="Of the penalty: form, power, target, ...")
+
+
+class Loss(Table):
+    """[loss]"""
+
+    name: str = Field(default="ce", description="ce (cross-entropy of the time mean), tet, lts, ...")
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    options: dict[str, Any] = Field(default={}, description="Options of the loss: TET's weight and mean, ...")
+    sparsity: Sparsity = Sparsity()
+
+
+class Data(Table):
+    """[data]"""
+
+    name: str = Field(default="digits", description="A data set of steadyspike.data.names().")
+    split: str | None = Field(
+        default=None, description="official, tebn, tet, random:SEED; default: the data set's own."
+    )
+    validation: str = Field(
+        default="holdout", description="holdout[:FRACTION[:SEED]], none, or test (the paper's practice)."
+    )
+    timesteps: int = Field(default=4, ge=1, description="T: frames of a clip, or how long a still image is shown.")
+    batch_size: int = Field(
+        default=64, ge=1, description="Samples per optimizer step, over all processes and accumulation."
+    )
+    eval_batch_size: int = Field(
+        default=256, ge=1, description="Samples per forward in evaluation, over all processes."
+    )
+    size: int | list[int] | None = Field(
+        default=None, description="Side, or [height, width], where the data set resizes."
+    )
+    train_samples: int | None = Field(
+        default=None, ge=1, description="Train on this many samples only, class by class."
+    )
+    augment: bool = True
+    workers: int = Field(default=0, ge=0, description="Processes that decode image files, per process.")
+    drop_last: bool = Field(default=False, description="Leave out an epoch's incomplete last batch.")
+    options: dict[str, Any] = Field(
+        default={}, description="Further options of the data set: by, antialias, policy, ..."
+    )
+
+
+class Optimizer(Table):
+    """[optimizer]"""
+
+    name: Literal["sgd", "adam", "adamw"] = "sgd"
+    lr: float = Field(default=0.02, gt=0)
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="sgd only.")
+    nesterov: bool = Field(default=False, description="sgd only.")
+    betas: list[float] = Field(default=[0.9, 0.999], min_length=2, max_length=2, description="adam and adamw only.")
+    weight_decay: float = Field(default=5e-4, ge=0)
+    decay_neurons: bool = Field(
+        default=False, description="Weight decay on V and tau too, as the paper's released code."
+    )
+    decay_norms: bool = Field(default=True, description="Weight decay on norms and biases.")
+
+
+class Schedule(Table):
+    """[schedule]: the learning rate; changes after every epoch, warm-up after every step."""
+
+    name: Literal["cosine", "step", "constant"] = "cosine"
+    epochs: int = Field(default=200, ge=1)
+    warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up from lr/100.")
+    min_lr: float = Field(default=0.0, ge=0, description="cosine: where it ends.")
+    milestones: list[int] = Field(default=[], description="step: epochs after which lr falls.")
+    gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Schedule:
+        if self.name == "step" and not self.milestones:
+            raise ValueError("schedule.milestones is empty: schedule.name = 'step' needs the epochs at which lr falls")
+        if self.warmup >= self.epochs:
+            raise ValueError(f"schedule.warmup = {self.warmup} must be below schedule.epochs = {self.epochs}")
+        return self
+
+
+class Train(Table):
+    """[train]"""
+
+    seed: int = Field(default=0, ge=0)
+    devices: int = Field(
+        default=1, ge=1, description="Processes of this node: GPUs, or CPU processes where there is no GPU."
+    )
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        default="fp32", description="Mixed precision; neurons stay in fp32."
+    )
+    clip: float = Field(default=0.0, ge=0, description="Largest gradient norm; 0: no clipping.")
+    accumulate: int = Field(default=1, ge=1, description="Forward passes per optimizer step.")
+    checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
+    ema: float = Field(
+        default=0.0, ge=0, lt=1, description="Decay of an average of the weights that is evaluated; 0: none."
+    )
+    save_every: int = Field(
+        default=0, ge=0, description="Also write a checkpoint every N optimizer steps; 0: per epoch."
+    )
+    eval_every: int = Field(default=1, ge=1, description="Epochs between evaluations.")
+
+
+class Health(Table):
+    """[health]: what is watched, and what happens then."""
+
+    policy: Literal["warn", "stop", "stop_keep_last_good"] = "stop_keep_last_good"
+    min_threshold: float = Field(default=1e-3, ge=0, description="A threshold below it has collapsed.")
+    max_gradient: float = Field(default=1e6, gt=0, description="A gradient norm above it explodes.")
+
+
+class Paper(Table):
+    """[paper]: the published number of this configuration; never inherited."""
+
+    value: float | None = Field(default=None, description="Left out where the paper prints none (a dash).")
+    spread: float | None = Field(default=None, ge=0, description="The published +- of it.")
+    unit: str = "% accuracy"
+    where: str = Field(description="Table, figure or section.")
+    note: str = ""
+
+
+class Measured(Table):
+    """[[measured]]: a number of this library; never inherited."""
+
+    value: float
+    seed: int
+    commit: str
+    hardware: str
+    date: str
+    unit: str = "% accuracy"
+    note: str = ""
+
+
+class Recipe(Table):
+    """One training run."""
+
+    about: str = Field(default="", description="One line for lists; never inherited.")
+    model: Model = Model()
+    neuron: Neuron = Neuron()
+    norm: Norm = Norm()
+    loss: Loss = Loss()
+    data: Data = Data()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    train: Train = Train()
+    health: Health = Health()
+    paper: Paper | None = None
+    measured: list[Measured] = []
+
+    @model_validator(mode="after")
+    def _possible(self) -> Recipe:
+        if self.data.batch_size % self.train.accumulate:
+            raise ValueError(
+                f"data.batch_size = {self.data.batch_size} must be a multiple of "
+                f"train.accumulate = {self.train.accumulate}"
+            )
+        return self

@@ -1,0 +1,68 @@
+"""TOML in and out. Reading is the standard library's; writing covers what a recipe holds."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOMLDecodeError = tomllib.TOMLDecodeError
+
+
+def loads(text: str) -> dict[str, Any]:
+    """A TOML document as plain values."""
+    return tomllib.loads(text)
+
+
+def value(text: str) -> Any:
+    """One TOML value (``0.5``, ``true``, ``[1, 2]``, ``"x"``); anything else is taken as a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def dumps(document: dict[str, Any]) -> str:
+    """Plain values as TOML; None is left out, since TOML has no word for it."""
+    return "\n".join(_table(document, ())).strip() + "\n"
+
+
+def _table(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
+    lines, later = [], []
+    for key, item in table.items():
+        if item is None:
+            continue
+        if isinstance(item, dict):
+            later += ["", f"[{_path(*path, key)}]", *_table(item, (*path, key))]
+        elif isinstance(item, list) and item and all(isinstance(row, dict) for row in item):
+            for row in item:
+                later += ["", f"[[{_path(*path, key)}]]", *_table(row, (*path, key))]
+        else:
+            lines.append(f"{_path(key)} = {_value(item)}")
+    return lines + later
+
+
+def _path(*keys: str) -> str:
+    return ".".join(k if k.replace("-", "_").isidentifier() else json.dumps(k) for k in keys)
+
+
+def _value(item: Any) -> str:
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, str):
+        return json.dumps(item, ensure_ascii=False)
+    if isinstance(item, int):
+        return str(item)
+    if isinstance(item, float):
+        return repr(item) if math.isfinite(item) else {"inf": "inf", "-inf": "-inf", "nan": "nan"}[repr(item)]
+    if isinstance(item, (list, tuple)):
+        return "[" + ", ".join(_value(i) for i in item) + "]"
+    if isinstance(item, dict):
+        return "{ " + ", ".join(f"{_path(k)} = {_value(v)}" for k, v in item.items()) + " }"
+    raise TypeError(f"TOML cannot hold {type(item).__name__} {item!r}")

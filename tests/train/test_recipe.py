@@ -1,0 +1,102 @@
+"""Recipes: inheritance, overrides, one-line errors, a round trip through TOML."""
+
+import pytest
+
+from steadyspike.train.recipe import RecipeError, dumps, load_recipe, parse, recipe_names, recipe_path, toml
+from steadyspike.train.recipe.load import merge, overrides, recipe_root
+
+
+def write(folder, name, text):
+    path = folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", recipe_names(bases=True))
+def test_every_recipe_parses_and_survives_a_round_trip(name):
+    recipe = load_recipe(name)
+    assert parse(toml.loads(dumps(recipe.model_dump(exclude_none=True)))) == recipe
+
+
+def test_names_are_unique():
+    stems = [path.stem for path in recipe_root().rglob("*.toml")]
+    assert len(stems) == len(set(stems))
+
+
+def test_inheritance_merges_tables_and_leaves_the_base_its_own_numbers(tmp_path):
+    write(tmp_path, "a", "about = 'a'\n[data]\ntimesteps = 6\nbatch_size = 8\n[paper]\nvalue = 1.0\nwhere = 'x'\n")
+    write(tmp_path, "b", "base = 'a.toml'\n[data]\ntimesteps = 2\n")
+    recipe = load_recipe(write(tmp_path, "c", "base = 'b.toml'\n[train]\nseed = 3\n"))
+    assert (recipe.data.timesteps, recipe.data.batch_size, recipe.train.seed) == (2, 8, 3)
+    assert recipe.paper is None and recipe.about == ""
+
+
+def test_a_circle_is_refused(tmp_path):
+    write(tmp_path, "a", "base = 'b.toml'")
+    write(tmp_path, "b", "base = 'a.toml'")
+    with pytest.raises(RecipeError, match="in a circle: a -> b -> a"):
+        load_recipe(tmp_path / "a.toml")
+
+
+def test_another_neuron_starts_its_table_afresh():
+    base = {"neuron": {"tau": 4.0, "gradient": "rs"}, "data": {"name": "cifar10", "timesteps": 4}}
+    changed = merge(base, {"neuron": {"name": "plif"}, "data": {"name": "cifar100"}})
+    assert changed == {"neuron": {"name": "plif"}, "data": {"name": "cifar100", "timesteps": 4}}
+    assert merge(base, {"neuron": {"name": "lif", "tau": 2.0}})["neuron"]["gradient"] == "rs"
+
+
+def test_overrides_take_toml_values_and_fall_back_to_strings():
+    settings = [
+        "data.timesteps=2",
+        "neuron.learn=[]",
+        "model.name=cnn7",
+        "model.options.dropout=0.5",
+        "data.augment=false",
+    ]
+    assert overrides(settings) == {
+        "data": {"timesteps": 2, "augment": False},
+        "neuron": {"learn": []},
+        "model": {"name": "cnn7", "options": {"dropout": 0.5}},
+    }
+
+
+def test_only_an_override_that_changes_the_configuration_drops_the_papers_number(tmp_path):
+    path = write(tmp_path, "a", "[paper]\nvalue = 1.0\nwhere = 'x'\n")
+    assert load_recipe(path, ["train.seed=4", "train.devices=2"]).paper is not None
+    assert load_recipe(path, ["train.seed=4", "data.timesteps=2"]).paper is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "wanted"),
+    [
+        ("neuron.treshold=1.0", "unknown key neuron.treshold (did you mean threshold?); valid: name, threshold"),
+        ("foo=1", "unknown key foo; valid: about, model"),
+        ("optimizer.name=sdg", "optimizer.name = 'sdg' is not valid; it must be one of 'sgd', 'adam' or 'adamw'"),
+        ("data.timesteps=0", "data.timesteps = 0 is not valid; it must be greater than or equal to 1"),
+        ("data.timesteps=x", "data.timesteps = 'x' is not valid; it must be a valid integer"),
+        ("neuron.tau=true", "neuron.tau = True is not valid"),
+        ("neuron.init=foo", "it must be one of 'mp', 'zero' or 'imp' or a valid number"),
+        ("neuron=3", "neuron = 3 is not valid; it must be a table"),
+        ("neuron.detach=spike", "neuron.detach needs neuron.reset"),
+        ("neuron.surrogate_width=2.0", "neuron.surrogate_width needs neuron.surrogate"),
+        ("schedule.name=step", "schedule.milestones is empty"),
+        ("schedule.warmup=12", "schedule.warmup = 12 must be below schedule.epochs = 12"),
+        ("train.accumulate=7", "data.batch_size = 64 must be a multiple of train.accumulate = 7"),
+        ("loss.sparsity.wight=1", "unknown key loss.sparsity.wight (did you mean weight?)"),
+        ("nonsense", "--set 'nonsense' is not valid"),
+    ],
+)  # fmt: skip
+def test_errors_are_one_line_that_names_the_key(setting, wanted):
+    with pytest.raises(RecipeError) as caught:
+        load_recipe("demo", [setting])
+    assert wanted in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_recipes_and_broken_files_are_named(tmp_path):
+    with pytest.raises(RecipeError, match="there is no recipe demoo; did you mean demo"):
+        recipe_path("demoo")
+    with pytest.raises(RecipeError, match="no recipe file"):
+        recipe_path(tmp_path / "x.toml")
+    with pytest.raises(RecipeError, match=r"bad.toml is not TOML: .*line 1"):
+        load_recipe(write(tmp_path, "bad", "a = = 3"))
