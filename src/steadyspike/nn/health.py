@@ -6,7 +6,7 @@ the loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -35,9 +35,11 @@ def non_finite(x: Tensor, result: ScanResult) -> str | None:
 
 
 @contextmanager
-def tapped(model: nn.Module, key: str, make: Callable[[str], Tap]) -> Iterator[dict[str, Neuron]]:
-    """Hangs ``make(name) -> Tap`` on every neuron layer and takes it off again, whatever happens."""
-    layers = neurons(model)
+def tapped(
+    model: nn.Module, key: str, make: Callable[[str], Tap], only: Container[str] | None = None
+) -> Iterator[dict[str, Neuron]]:
+    """Hangs ``make(name) -> Tap`` on every neuron layer (or those in ``only``); takes it off again, come what may."""
+    layers = {name: layer for name, layer in neurons(model).items() if only is None or name in only}
     for name, layer in layers.items():
         if key in layer.taps:
             raise RuntimeError(f"layer '{name}' is already watched by {key!r}")

@@ -1,0 +1,128 @@
+"""`probe`: record what happens inside neuron layers during a forward.
+
+    with ss.probe(model, "layer1.*", record=("m", "spikes")) as seen:
+        model(x)
+    seen["layer1.0.neuron"].m          # [T, B, ...]
+
+A probe reads what the scan computes anyway, so outputs, gradients and statistics are those of a run without it, and
+nothing stays on the model after the ``with`` block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult, per_channel, reset
+from steadyspike.nn.health import tapped
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+from steadyspike.nn.recompute import recomputing
+
+RECORDS = ("current", "m", "u", "spikes", "rate")
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """One forward of one layer; what was not asked for is None.
+
+    current: input I, m: potential before reset, u: potential after reset, spikes: S in {0, 1}, all [T, B, ...];
+    rate: mean of S per step, [T]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
+    """
+
+    layer: Neuron
+    current: Tensor | None = None
+    m: Tensor | None = None
+    u: Tensor | None = None
+    spikes: Tensor | None = None
+    rate: Tensor | None = None
+
+
+class Recording(Mapping[str, LayerRecord]):
+    """Records by layer name, the last forward of each; ``recording.all(name)`` has every forward in order."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, list[LayerRecord]] = {}
+
+    def add(self, name: str, record: LayerRecord) -> None:
+        self._calls.setdefault(name, []).append(record)
+
+    def all(self, name: str) -> list[LayerRecord]:
+        return list(self._calls[name])
+
+    def __getitem__(self, name: str) -> LayerRecord:
+        return self._calls[name][-1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+
+@contextmanager
+def probe(
+    model: nn.Module,
+    layers: str | Sequence[str] | None = None,
+    *,
+    record: str | Sequence[str] = RECORDS,
+    graph: bool = False,
+) -> Iterator[Recording]:
+    """Records the neuron layers of ``model`` while the block runs.
+
+    layers: names or patterns (``"layer1.*"``) as in ``model.named_modules()``; None: all neuron layers.
+    record: some of ``"current"``, ``"m"``, ``"u"``, ``"spikes"``, ``"rate"``.
+    graph: keep the tensors in the autograd graph, for a loss on them (memory: all of them until the backward). Such a
+        loss needs activation checkpointing off for these layers with ``use_reentrant=True``, whose first forward has no
+        graph; a recomputation is never recorded.
+    """
+    wanted = (record,) if isinstance(record, str) else tuple(record)
+    for what in wanted:
+        if what not in RECORDS:
+            raise ValueError(f"cannot record {what!r}; known: {', '.join(RECORDS)}")
+    recording = Recording()
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            if not recomputing():
+                with torch.set_grad_enabled(graph and torch.is_grad_enabled()):
+                    recording.add(name, _record(layer, x, result, wanted, graph))
+
+        return Tap(see, membrane="m" in wanted or "u" in wanted)
+
+    with tapped(model, f"probe {id(recording)}", make, only=chosen_layers(model, layers)):
+        yield recording
+
+
+def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[str]:
+    """Names of the neuron layers that match; a pattern that matches none is an error."""
+    known = list(neurons(model))
+    if layers is None:
+        return known
+    patterns = [layers] if isinstance(layers, str) else list(layers)
+    chosen = []
+    for pattern in patterns:
+        found = [name for name in known if fnmatchcase(name, pattern)]
+        if not found:
+            raise ValueError(f"no neuron layer matches {pattern!r}; known: {', '.join(known) or 'none'}")
+        chosen += [name for name in found if name not in chosen]
+    return chosen
+
+
+def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...], graph: bool) -> LayerRecord:
+    """What ``wanted`` names, from the results of one scan."""
+    spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(wanted) else None
+    found: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
+    if "rate" in wanted and spikes is not None:
+        found["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
+    if "u" in wanted and result.m is not None:
+        m, v = result.m, per_channel(layer.threshold, x.ndim - 1).to(result.m.dtype)
+        found["u"] = m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
+    kept = {name: found.get(name) for name in wanted}
+    if not graph:
+        kept = {name: None if value is None else value.detach() for name, value in kept.items()}
+    return LayerRecord(layer, **kept)

@@ -1,0 +1,144 @@
+"""Probes record what the scan does, change nothing and leave nothing behind."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from steadyspike.core.lif import reference_scan
+from steadyspike.nn.factory import Site
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.probe import RECORDS, Recording, probe
+from steadyspike.nn.time import Folded
+
+T, B, C = 4, 3, 2
+SITE = Site(C, (3, 3), T)
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    blocks = [nn.Sequential(Folded(nn.Conv2d(C, C, 3, padding=1)), LIF(gradient=g)) for g in ("trsg", "as")]
+    return nn.Sequential(*blocks).double()
+
+
+def example() -> Tensor:
+    return 3 * torch.randn(T, B, C, 3, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def test_results_gradients_and_statistics_are_those_of_a_run_without_a_probe() -> None:
+    plain, watched = net(), net()
+    outs = []
+    for model in (plain, watched):
+        x = example().requires_grad_()
+        if model is watched:
+            with probe(model) as seen:
+                out = model(x)
+        else:
+            out = model(x)
+        out.square().sum().backward()
+        outs.append([out.detach(), x.grad, *[p.grad for p in model.parameters()], *model.state_dict().values()])
+    assert all(torch.equal(a, b) for a, b in zip(*outs))
+    assert len(seen) == 2
+
+
+def test_nothing_stays_on_the_model_even_after_an_error() -> None:
+    model = net()
+    before = {name: set(vars(module)) for name, module in model.named_modules()}
+
+    kept: list[Recording] = []
+
+    def interrupted() -> None:
+        with probe(model) as seen:
+            model(example())
+            kept.append(seen)
+            raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"):
+        interrupted()
+    for name, module in model.named_modules():
+        assert set(vars(module)) == before[name]
+        assert not module._forward_hooks and not module._forward_pre_hooks and not module._backward_hooks
+        assert not getattr(module, "taps", None)
+    ghost = weakref.ref(kept[0]["0.1"].m)
+    kept.clear()
+    gc.collect()
+    assert ghost() is None
+
+
+def test_records_follow_the_equations() -> None:
+    model, x = net(), example()
+    with probe(model, "0.1") as seen:
+        model(x)
+    layer, record = model[0][1], seen["0.1"]
+    wanted = reference_scan(
+        model[0][0](x), torch.zeros(1), layer.threshold, layer.leak, layer.spec, membrane=True
+    )  # the first forward starts from a running mean of 0
+    v, a = layer.threshold.detach(), layer.leak.detach()
+    torch.testing.assert_close(record.m, wanted.m.detach())
+    torch.testing.assert_close(record.u[-1], wanted.u.detach())
+    torch.testing.assert_close(record.spikes, (record.m >= v).double())
+    torch.testing.assert_close(record.u, record.m - v * record.spikes)
+    torch.testing.assert_close(record.m[1:], (1 - a) * record.u[:-1] + a * record.current[1:])
+    torch.testing.assert_close(record.rate, record.spikes.flatten(1).mean(1))
+    assert not any(getattr(record, name).requires_grad for name in RECORDS)
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_every_neuron_can_be_recorded(name: str) -> None:
+    layer = neuron(name).at(SITE).double().eval()
+    out = layer(example())
+    with probe(layer) as seen:
+        layer(example())
+    record = seen[""]
+    _, state = layer.scan(example())
+    torch.testing.assert_close(record.u[-1], state.u.detach())
+    if name == "readout":
+        assert record.spikes is None and record.rate is None
+        assert torch.equal(record.m, out.detach())
+    else:
+        assert set(record.spikes.unique().tolist()) <= {0.0, 1.0}
+        assert torch.equal(record.spikes > 0, out != 0)
+
+
+def test_choice_of_layers_and_quantities() -> None:
+    model = net()
+    with probe(model, "1.*", record="rate") as seen:
+        model(example())
+        model(example())
+    assert list(seen) == ["1.1"]
+    assert seen["1.1"].m is None and seen["1.1"].spikes is None
+    assert seen["1.1"].rate.shape == (T,)
+    assert len(seen.all("1.1")) == 2
+    with pytest.raises(ValueError, match=r"no neuron layer matches 'x'; known: 0.1, 1.1"), probe(model, "x"):
+        pass
+    with pytest.raises(ValueError, match="cannot record 'voltage'"), probe(model, record="voltage"):
+        pass
+
+
+def test_probes_nest() -> None:
+    model = net()
+    with probe(model, record="rate") as outer, probe(model, record="m") as inner:
+        model(example())
+    assert outer["0.1"].rate is not None and inner["0.1"].m is not None
+
+
+def test_with_a_graph_a_loss_on_m_and_s_reaches_the_parameters() -> None:
+    model = net()
+    with probe(model, record=("m", "spikes"), graph=True) as seen:
+        model(example())
+    (seen["0.1"].m.mean() + seen["1.1"].spikes.mean()).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_recomputation_by_checkpointing_is_not_recorded() -> None:
+    model = net()
+    x = example().requires_grad_()
+    with probe(model, record="rate") as seen:
+        checkpoint(model, x, use_reentrant=False).sum().backward()
+    assert len(seen.all("0.1")) == 1
