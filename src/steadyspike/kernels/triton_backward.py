@@ -1,4 +1,4 @@
-# mypy: allow-untyped-defs
+# mypy: allow-untyped-defs, allow-incomplete-defs
 # Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
 """The backward Triton kernel: the gradient of the scan by recomputing the membrane from x (methods: BPTT, eqs. 1 to 3).
 
@@ -165,8 +165,8 @@ def backward_kernel(
             if RAGGED:
                 live = within(mask, first + k, T)
             x = tl.load(x_ptr + (first + k) * x_stride + offsets, mask=live, other=0.0)
-            xs = xs + (x,)
-            us = us + (u,)
+            xs = xs + (x,)  # type: ignore[assignment]
+            us = us + (u,)  # type: ignore[assignment]
             m = charge(x.to(compute), u, a, DECAY_INPUT)
             u = after_reset(m, fire(m, v, STRICT), v, RESET)
         ahead = gradient_at(g_out_ptr, first + (STEPS - 1), g_out_stride, T, offsets, mask, compute, RAGGED)

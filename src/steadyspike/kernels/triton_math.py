@@ -1,4 +1,4 @@
-# mypy: allow-untyped-defs
+# mypy: allow-untyped-defs, allow-incomplete-defs
 # Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
 """What the forward and the backward Triton kernel share: tiles, one LIF step, surrogates, partial sums.
 

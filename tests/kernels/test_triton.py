@@ -1,0 +1,125 @@
+"""The Triton backend: interpreted kernels in a process of their own, plans, reasons; and, where there is one, a card."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from steadyspike.core.spec import ScanSpec
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels import triton_lif
+from steadyspike.kernels.triton_launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles, surrogate_constants
+from steadyspike.kernels.triton_lif import TritonBackend
+from tests.kernels.scan_cases import TUNED, Case, check_against_reference, few_specs, parameter_cases, size_cases
+
+ROOT = Path(__file__).parents[2]
+
+
+def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+
+
+def run_interpreted(selection: str) -> None:
+    pytest.importorskip("triton")
+    file = "tests/kernels/triton_interpreted.py"
+    done = python("-m", "pytest", file, "-m", selection, "-p", "no:cacheprovider", TRITON_INTERPRET="1")
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    assert "passed" in done.stdout or "[100%]" in done.stdout
+
+
+def test_kernels_equal_the_reference_in_the_interpreter() -> None:
+    run_interpreted("not slow")
+
+
+@pytest.mark.slow
+def test_kernels_equal_the_reference_for_every_spec_in_the_interpreter() -> None:
+    run_interpreted("slow")
+
+
+def test_importing_the_library_does_not_import_triton() -> None:
+    # A plain torch import may load triton by itself; what counts is that the library adds nothing to it.
+    script = "import sys, torch; before = 'triton' in sys.modules; import steadyspike, steadyspike.kernels.triton_lif"
+    done = python("-c", script + "; sys.exit(('triton' in sys.modules) != before)")
+    assert done.returncode == 0, done.stderr
+
+
+class TestReasons:
+    def test_cpu_tensor(self) -> None:
+        pytest.importorskip("triton")
+        assert "on cpu" in str(TritonBackend().why_not(torch.zeros(2, 3)))
+
+    def test_no_triton(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "triton", None)
+        triton_lif._why_no_triton.cache_clear()
+        try:
+            assert str(TritonBackend().why_not(torch.zeros(2, 3))).startswith("triton is not installed")
+        finally:
+            triton_lif._why_no_triton.cache_clear()
+
+
+class TestPlans:
+    def test_nothing_per_channel_is_one_flat_row(self) -> None:
+        assert plan_tiles(torch.empty(2, 3, 4, 5), by_channel=False) == Tiles(60, 1, 1, 1)
+
+    @pytest.mark.parametrize(
+        ("shape", "order", "expected"),
+        [
+            ((2, 3, 8, 4, 4), None, Tiles(48, 8, 16, 1)),
+            ((2, 3, 8, 4, 4), (0, 1, 3, 4, 2), Tiles(48, 8, 1, 8)),
+            ((2, 3, 100), None, Tiles(3, 100, 1, 32)),
+            ((2, 3, 5, 2), None, Tiles(6, 5, 2, 8)),
+            ((2, 3, 1, 7), None, Tiles(21, 1, 1, 1)),
+        ],
+    )
+    def test_channels(self, shape: tuple[int, ...], order: tuple[int, ...] | None, expected: Tiles) -> None:
+        x = torch.empty(shape)
+        if order is not None:
+            x = torch.empty([shape[i] for i in order]).permute([order.index(i) for i in range(len(order))])
+        assert x.shape == shape
+        assert plan_tiles(x, by_channel=True) == expected
+
+    def test_programs_and_slots_cover_every_element(self) -> None:
+        for tiles in (Tiles(257, 3, 16, 1), Tiles(9, 40, 1, 32), Tiles(5000, 1, 1, 1)):
+            for block, _ in CONFIGS:
+                rows = tiles.programs(block) // -(-tiles.channels // tiles.block_c)
+                assert rows * (block // tiles.block_c) >= tiles.per_channel
+                # Every slot that is summed belongs to a program.
+                assert rows * (block // SLOT) >= tiles.slots
+
+    def test_offsets_are_64_bit_when_they_must(self) -> None:
+        assert not Tiles(2**30, 1, 1, 1).wide
+        assert Tiles(2**31 - 1, 1, 1, 1).wide
+        assert Tiles(2**26, 64, 1, 32).wide
+
+    @pytest.mark.parametrize("timesteps", [1, 4, 8, 9, 17, 100])
+    def test_segments(self, timesteps: int) -> None:
+        for dtype, most in ((torch.float32, 8), (torch.float64, 4)):
+            segments, steps = plan_segments(timesteps, dtype)
+            assert steps <= most
+            assert (segments - 1) * steps < timesteps <= segments * steps
+            assert (segments == 1) == (timesteps <= most)
+
+    def test_every_surrogate_has_constants(self) -> None:
+        for name, cls in SURROGATES.items():
+            edge, slope, height = surrogate_constants(cls.code, list(TUNED[name].constants))
+            assert height > 0 and edge + slope > 0
+        with pytest.raises(ValueError, match="code 99"):
+            surrogate_constants(99, [1.0, 1.0, 1.0])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+class TestOnACard:
+    @pytest.mark.parametrize("spec", few_specs(), ids=str)
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+    def test_specs(self, spec: ScanSpec, dtype: torch.dtype) -> None:
+        check_against_reference(Case(spec, dtype=dtype), "triton", "cuda")
+
+    @pytest.mark.parametrize("case", parameter_cases() + size_cases(), ids=str)
+    def test_shapes(self, case: Case) -> None:
+        check_against_reference(case, "triton", "cuda")

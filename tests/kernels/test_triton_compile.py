@@ -1,0 +1,148 @@
+"""The Triton kernels compiled for real cards, without one: CUDA sm_80 and sm_90 to cubin, ROCm gfx942 to hsaco.
+
+The sources are built from the very launches that the backend would start, on meta tensors, so a kernel that does not
+compile, or an argument that it does not know, fails here.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from steadyspike.core.spec import ScanSpec
+from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.triton_launch import CONFIGS, FIXED, OPTIONS, Launch
+from steadyspike.kernels.triton_lif import backward_launch, forward_launch
+from tests.kernels.scan_cases import TUNED, Case, arrange, few_specs
+
+triton = pytest.importorskip("triton")
+TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
+SHAPE = (4, 4, 64, 16, 16)
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A binary compiled earlier must not stand in for one that no longer compiles."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+
+
+def launches(case: Case) -> tuple[Launch, Launch]:
+    """The forward and the backward launch of a case, on meta tensors."""
+    x = arrange(torch.empty(case.shape, dtype=case.dtype, device="meta"), case.layout)
+    dtype = compute_dtype(x)
+    sizes = {"scalar": (1,), "channel": case.shape[2:3], "element": case.shape[1:]}
+    u0, v, a = (torch.empty(sizes[kind], dtype=dtype, device="meta") for kind in (case.u0, case.v, case.a))
+    out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
+    m = empty_steps(x, dtype) if case.membrane else None
+    codes, constants = case.spec.codes, case.spec.constants
+    forward, _ = forward_launch(x, u0, v, a, codes, out, u, m, case.channelwise)
+    du0 = u if case.u0 == "element" else None
+    backward, _ = backward_launch((out, u, m), x, u0, v, a, codes, constants, out, du0)
+    return forward, backward
+
+
+def source(launch: Launch, block: int) -> Any:
+    """What Triton's launcher makes of the arguments: None and 1 are constants, multiples of 16 are known as such."""
+    from triton.compiler import ASTSource
+    from triton.runtime.jit import mangle_type
+
+    arguments = {**launch.arguments, "BLOCK": block}
+    assert set(arguments) == set(launch.kernel.arg_names)
+    signature, constants, attributes = {}, {}, {}
+    for i, parameter in enumerate(launch.kernel.params):
+        value = arguments[parameter.name]
+        specialized = not (parameter.do_not_specialize or parameter.annotation_type)
+        if parameter.is_constexpr or value is None or (specialized and type(value) is int and value == 1):
+            signature[parameter.name], constants[(i,)] = "constexpr", value
+            continue
+        signature[parameter.name] = parameter.annotation_type or mangle_type(value)
+        aligned = isinstance(value, int) and value % 16 == 0 and not parameter.do_not_specialize
+        if isinstance(value, torch.Tensor) or aligned:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    return ASTSource(launch.kernel, signature, constants, attributes)
+
+
+def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> Any:
+    from triton.backends.compiler import GPUTarget
+
+    block, warps = config
+    options = {"num_warps": warps, **OPTIONS}
+    return triton.compile(source(launch, block), target=GPUTarget(*TARGETS[target]), options=options)
+
+
+def check(case: Case, target: str, config: tuple[int, int] = FIXED) -> None:
+    for launch in launches(case):
+        assembly = compiled(launch, target, config).asm
+        binary = assembly["hsaco" if target == "gfx942" else "cubin"]
+        assert isinstance(binary, bytes) and binary[:4] == b"\x7fELF" and len(binary) > 4000
+
+
+MAIN = [
+    Case(ScanSpec(), SHAPE, torch.float32, membrane=False),
+    Case(
+        ScanSpec("rs", TUNED["dspike"], "hard", strict=True, decay_input=False),
+        SHAPE,
+        torch.bfloat16,
+        "channels_last",
+        "channel",
+        "channel",
+        "element",
+        channelwise=True,
+    ),
+    Case(ScanSpec("as", TUNED["arctan"], "none"), (9, 4, 10), torch.float64, v="channel", u0="channel"),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", MAIN, ids=str)
+def test_compiles_for_a_card(case: Case, target: str) -> None:
+    check(case, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("spec", few_specs(), ids=str)
+def test_every_spec_compiles(spec: ScanSpec, target: str) -> None:
+    check(Case(spec, SHAPE, torch.float32), target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("timesteps", [1, 8, 11])
+def test_every_dtype_and_layout_compiles(timesteps: int, dtype: torch.dtype, target: str) -> None:
+    base = Case(ScanSpec(surrogate="sigmoid"), (timesteps, *SHAPE[1:]), dtype)
+    for layout in ("contiguous", "channels_last", "static"):
+        check(replace(base, layout=layout, v="channel", u0="element"), target)
+    check(base, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_tuned_block_size_compiles(config: tuple[int, int], target: str) -> None:
+    for case in MAIN:
+        check(case, target, config)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("kind", ["scalar", "channel"])
+def test_memory_is_moved_in_16_byte_pieces(kind: str, layout: str) -> None:
+    """The kernels are bound by memory: every access to a tensor must be vectorised in the layouts that matter."""
+    case = Case(ScanSpec(), SHAPE, torch.float32, layout, kind, kind, membrane=False)
+    for launch in launches(case):
+        assembly = compiled(launch, "sm_80").asm["ptx"]
+        tensor_loads = launch.kernel.__name__ == "backward_kernel"
+        steps = SHAPE[0]
+        # Backward: x and g_out of each step and g_u; forward: x of the first step and of the next one in the loop.
+        expected = 2 * steps + 1 if tensor_loads else 2
+        assert len(re.findall(r"ld\.global\.v4\.b32", assembly)) >= expected
+        # dx of each step; the spikes in the loop and U[T].
+        assert len(re.findall(r"st\.global\.v4\.b32", assembly)) >= (steps if tensor_loads else 2)
+        # What is left are parameters (at most one per thread and channel) and partial sums.
+        assert len(re.findall(r"st\.global\.b32", assembly)) == 0
