@@ -82,7 +82,7 @@ def test_only_an_override_that_changes_the_configuration_drops_the_papers_number
         ("schedule.name=step", "schedule.milestones is empty"),
         ("schedule.warmup=12", "schedule.warmup = 12 must be below schedule.epochs = 12"),
         ("train.accumulate=7", "data.batch_size = 64 must be a multiple of train.accumulate = 7"),
-        ("loss.sparsity.wight=1", "unknown key loss.sparsity.wight (did you mean weight?)"),
+        ("loss.label_smoothing=0.1", "unknown key loss.label_smoothing; valid: name, options, terms"),
         ("nonsense", "--set 'nonsense' is not valid"),
     ],
 )  # fmt: skip

@@ -16,7 +16,7 @@ from steadyspike.train.recipe.schema import Loss, Neuron, Optimizer, Recipe
 
 INCIDENTAL = {
     "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
-    "data.eval_batch_size", "health.policy",
+    "data.eval_batch_size", "train.log_every",
 }  # fmt: skip
 PRIVATE = ("about", "paper", "measured")  # what a recipe says about itself alone
 # Naming another neuron, loss or optimizer starts that table afresh: the base's constants belong to the base's choice.

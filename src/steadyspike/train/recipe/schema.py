@@ -73,20 +73,14 @@ class Norm(Table):
     alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor where two branches are added.")
 
 
-class Sparsity(Table):
-    """[loss.sparsity]: a penalty on spikes (always on S, never on V*S)."""
-
-    weight: float = Field(default=0.0, ge=0, description="0: no penalty.")
-    options: dict[str, Any] = Field(default={}, description="Of the penalty: form, power, target, ...")
-
-
 class Loss(Table):
-    """[loss]"""
+    """[loss]: a loss on the logits of all time steps, and terms that are added to it."""
 
-    name: str = Field(default="ce", description="ce (cross-entropy of the time mean), tet, lts, ...")
-    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
-    options: dict[str, Any] = Field(default={}, description="Options of the loss: TET's weight and mean, ...")
-    sparsity: Sparsity = Sparsity()
+    name: str = Field(default="ce", description="A loss of steadyspike.nn.loss.LOSSES: ce, tet, tet-smooth, lts, twin.")
+    options: dict[str, Any] = Field(default={}, description="Of the loss: label_smoothing, TET's lamb and means, ...")
+    terms: dict[str, dict[str, Any]] = Field(
+        default={}, description="[loss.terms.NAME] for names of steadyspike.nn.loss.TERMS: sparsity, rmp, guidance."
+    )
 
 
 class Data(Table):
@@ -171,16 +165,23 @@ class Train(Table):
     ema: float = Field(
         default=0.0, ge=0, lt=1, description="Decay of an average of the weights that is evaluated; 0: none."
     )
+    log_every: int = Field(default=50, ge=1, description="Optimizer steps per row of steps.csv.")
     save_every: int = Field(
         default=0, ge=0, description="Also write a checkpoint every N optimizer steps; 0: per epoch."
     )
     eval_every: int = Field(default=1, ge=1, description="Epochs between evaluations.")
 
 
-class Health(Table):
-    """[health]: what is watched, and what happens then."""
+Policy = Literal["warn", "stop", "stop_keep_last_good"]
 
-    policy: Literal["warn", "stop", "stop_keep_last_good"] = "stop_keep_last_good"
+
+class Health(Table):
+    """[health]: what is watched, and what happens then. A run that is stopped ends as a result, not as an error."""
+
+    non_finite: Policy = Field(default="stop_keep_last_good", description="A loss or a membrane that is not finite.")
+    silent_layer: Policy = Field(default="warn", description="A layer without a spike in a whole epoch.")
+    collapsed_threshold: Policy = "warn"
+    exploding_gradient: Policy = "warn"
     min_threshold: float = Field(default=1e-3, ge=0, description="A threshold below it has collapsed.")
     max_gradient: float = Field(default=1e6, gt=0, description="A gradient norm above it explodes.")
 
