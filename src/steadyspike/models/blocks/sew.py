@@ -53,6 +53,8 @@ class SEWBlock(nn.Module):
 
     def last_norm(self) -> nn.Module:
         """The norm whose zero scale makes the branch silent at the start."""
+        if self.connect == "and":
+            raise ValueError("zero_residual silences the branch, and connect='and' passes nothing on without it")
         return self.branch2.conv_norm.norm
 
     def stream_writers(self) -> list[str]:

@@ -1,0 +1,39 @@
+"""torch.compile takes every family whole, with the same outputs and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from steadyspike import models
+from tests.models.members import FAMILIES, TINY, images, member, one_step
+
+
+@pytest.mark.parametrize("name", [next(n for n in TINY if n in models.names(family)) for family in FAMILIES])
+def test_compiled_equals_eager(name: str) -> None:
+    compare(name, "aot_eager")
+
+
+@pytest.mark.slow
+def test_inductor_equals_eager() -> None:
+    compare("resnet19_tiny", "inductor")
+
+
+def compare(name: str, backend: str) -> None:
+    """Forward and every gradient of one training step, in one graph without breaks."""
+    torch._dynamo.reset()
+    x = images(name)
+    results = []
+    for compiled in (False, True):
+        model = member(name, timesteps=2)
+        one_step(model, x)
+        run = torch.compile(model, backend=backend, fullgraph=True) if compiled else model
+        out = run(x)
+        out.square().mean().backward()
+        results.append((out.detach(), {n: p.grad for n, p in model.named_parameters()}, dict(model.named_buffers())))
+    (out, grads, buffers), (out_c, grads_c, buffers_c) = results
+    torch.testing.assert_close(out_c, out, rtol=1e-4, atol=1e-5)
+    for n, g in grads.items():
+        torch.testing.assert_close(grads_c[n], g, rtol=1e-3, atol=1e-5, msg=lambda text, n=n: f"{n}: {text}")
+    for n, b in buffers.items():
+        torch.testing.assert_close(buffers_c[n], b, rtol=1e-4, atol=1e-5, msg=lambda text, n=n: f"{n}: {text}")

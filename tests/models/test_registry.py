@@ -1,0 +1,145 @@
+"""Every registered model gets these tests by being registered."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from steadyspike import models
+from steadyspike.models import registry
+from steadyspike.nn.check import check_model
+from tests.models.members import FAMILIES, TINY, bfloat16, clip, images, member, one_step
+
+
+def test_every_family_has_a_tiny_member() -> None:
+    assert {registry.entry(name).family for name in TINY} == set(FAMILIES)
+
+
+def test_the_names_that_recipes_use_exist() -> None:
+    wanted = {"resnet19", "cnn7", "vggsnn", "vgg9", "resnet34", "sew_resnet34", "ms_resnet18", "ms_resnet34", "sew_dvs"}
+    assert wanted <= set(models.names())
+    assert models.names("sew_dvs") == ["sew_dvs", "sew_dvs_tiny"]
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_full_size_members_can_be_built_without_memory(name: str) -> None:
+    with torch.device("meta"):
+        model = models.create(name, num_classes=7, in_channels=5)
+    assert model.in_channels == 5
+    assert all(p.device.type == "meta" for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_output_is_time_batch_classes(name: str) -> None:
+    model = member(name, num_classes=7, timesteps=2)
+    assert model(images(name)).shape == (2, 3, 7)
+    assert model(images(name, 5), timesteps=4).shape == (4, 5, 7)
+    assert model(clip(name, 6, 2)).shape == (6, 2, 7)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    model = member(name)
+    if any(not p.any() for n, p in model.named_parameters() if n.endswith("norm.weight")):
+        one_step(model, images(name))
+    out = model(images(name, 4))
+    (out * torch.randn(out.shape, generator=torch.Generator().manual_seed(2))).sum().backward()
+    for parameter_name, p in model.named_parameters():
+        assert p.grad is not None and p.grad.isfinite().all() and p.grad.any(), parameter_name
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_check_model_finds_nothing(name: str) -> None:
+    model = member(name)
+    one_step(model, images(name))
+    for example, batch_dim in ((images(name), 0), (clip(name), 1)):
+        report = check_model(model, example, batch_dim=batch_dim)
+        assert report.ok, str(report)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_state_dict_round_trip_and_copy(name: str) -> None:
+    x = images(name)
+    model = member(name)
+    one_step(model, x)
+    other = models.create(name)
+    other.load_state_dict(model.state_dict())
+    expected = model.eval()(x)
+    assert torch.equal(other.eval()(x), expected)
+    assert torch.equal(copy.deepcopy(model)(x), expected)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_bfloat16_autocast(name: str) -> None:
+    model = member(name)
+    one_step(model, images(name))
+    with bfloat16():
+        out = model(images(name))
+        assert out.dtype == torch.bfloat16
+        out.float().square().mean().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("norm", ["bn", "bntt", "tebn", "tab", "tdbn-scaled", "none"])
+def test_every_norm_takes_images_and_clips(name: str, norm: str) -> None:
+    model = member(name, norm=norm, **({"zero_residual": False} if name == "ms_resnet_tiny" else {}))
+    assert model(images(name)).isfinite().all()
+    assert model(clip(name, 4)).isfinite().all()
+    if norm in ("bntt", "tebn", "tab"):
+        with pytest.raises(ValueError, match="time steps"):
+            model(images(name), timesteps=6)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_width_scales_every_layer(name: str) -> None:
+    def sizes(model: nn.Module) -> dict[str, tuple[int, int]]:
+        found = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+        return {n: (m.weight.shape[1], m.weight.shape[0]) for n, m in found.items()}
+
+    narrow, wide = (sizes(member(name, width=w, num_classes=8)) for w in (0.25, 0.5))
+    first, last = next(iter(narrow)), list(narrow)[-1]
+    for layer, (fan_in, fan_out) in narrow.items():
+        assert wide[layer][1] == (fan_out if layer == last else 2 * fan_out), layer
+        assert wide[layer][0] == (fan_in if layer == first else 2 * fan_in), layer
+
+
+def test_width_rounds_to_a_multiple_of_eight_and_never_to_zero() -> None:
+    parts = models.Parts(width=0.3)
+    assert [parts.channels(n) for n in (8, 64, 128, 512)] == [8, 16, 40, 152]
+    assert models.Parts().channels(12) == 12
+
+
+def test_unknown_names_and_options_say_what_is_known() -> None:
+    with pytest.raises(ValueError, match="known: cnn7, "):
+        models.create("resnet20")
+    with pytest.raises(TypeError, match="cnn7 has no option 'head'; known: spiking_fc, dropout, init, conv_bias"):
+        models.create("cnn7", head="tet")
+    with pytest.raises(ValueError, match="exists already"):
+        models.register("cnn7", registry.entry("cnn7"))
+    with pytest.raises(ValueError, match="unknown norm"):
+        models.create("cnn7_tiny", norm="batch")
+    with pytest.raises(ValueError, match="known: linear, tet, tebn"):
+        models.create("resnet19_tiny", head="fc")
+    with pytest.raises(ValueError, match="larger image_size"):
+        models.create("sew_dvs", image_size=64)
+
+
+@pytest.mark.parametrize("shape", [(3, 16, 16), (4, 1, 16, 16), (2, 4, 1, 16, 16)])
+def test_input_of_another_kind_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"static images \[B, 3, H, W\] or frames \[T, B, 3, H, W\], got shape"):
+        member("resnet19_tiny")(torch.zeros(shape))
+
+
+def test_frames_bring_their_own_number_of_steps() -> None:
+    model = member("cnn7_tiny")
+    with pytest.raises(ValueError, match="the input has 3 frames, so timesteps=2 cannot be"):
+        model(clip("cnn7_tiny", 3), timesteps=2)
+
+
+def test_the_registry_stays_small() -> None:
+    assert len(inspect.getsource(registry).splitlines()) < 120
