@@ -54,6 +54,10 @@ class Recording(Mapping[str, LayerRecord]):
     def all(self, name: str) -> list[LayerRecord]:
         return list(self._calls[name])
 
+    def calls(self) -> list[LayerRecord]:
+        """Every forward of every layer: a layer that is used twice in a network has two."""
+        return [record for records in self._calls.values() for record in records]
+
     def __getitem__(self, name: str) -> LayerRecord:
         return self._calls[name][-1]
 

@@ -1,0 +1,52 @@
+"""MPS guidance (Ding et al., 2025): each time step learns from its neighbour's answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from steadyspike.nn.loss.kl import kl_divergence
+from steadyspike.nn.loss.task import as_logits
+from steadyspike.nn.loss.terms import Pass, Term
+
+
+def guidance_loss(
+    logits: Tensor,
+    temperature: float = 2.0,
+    drop: float = 0.5,
+    teacher: str = "previous",
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Sum over t >= 2 of KL(softmax(y[t-1]/temperature) || softmax(y[t]/temperature)), each kept with 1 - drop.
+
+    logits [T, B, K], T >= 2. The teacher, ``"previous"`` or ``"next"`` step, gets no gradient. Unverified, as no code
+    was found: direction, temperature (2 in the authors' follow-up), drop probability, and no factor temperature^2.
+    """
+    if teacher not in ("previous", "next"):
+        raise ValueError(f"unknown teacher {teacher!r}; known: previous, next")
+    if not 0 <= drop < 1:
+        raise ValueError(f"drop is a probability in [0, 1), got {drop}")
+    logits = as_logits(logits, least_steps=2)
+    keep = torch.rand(logits.shape[0] - 1, generator=generator) >= drop
+    loss = logits.new_zeros(())
+    for t in keep.nonzero().flatten().tolist():
+        student, guide = (logits[t + 1], logits[t]) if teacher == "previous" else (logits[t], logits[t + 1])
+        loss = loss + kl_divergence(student, guide.detach(), temperature)
+    return loss
+
+
+class Guidance(Term):
+    """`guidance_loss` times a weight (1 in the authors' follow-up)."""
+
+    least_steps: ClassVar[int] = 2
+
+    def __init__(
+        self, weight: float = 1.0, temperature: float = 2.0, drop: float = 0.5, teacher: str = "previous"
+    ) -> None:
+        super().__init__()
+        self.weight, self.temperature, self.drop, self.teacher = weight, temperature, drop, teacher
+
+    def forward(self, seen: Pass) -> Tensor:
+        return self.weight * guidance_loss(seen.logits, self.temperature, self.drop, self.teacher)

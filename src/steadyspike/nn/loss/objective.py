@@ -1,0 +1,124 @@
+"""`Objective`: a task loss and its terms, run on a model with the probes they need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.nn.loss.guidance import Guidance
+from steadyspike.nn.loss.rmp import RMP
+from steadyspike.nn.loss.sparsity import Sparsity
+from steadyspike.nn.loss.task import LTS, TET, SmoothTET, TaskLoss, TimeMeanCE
+from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.loss.twin import Twin
+from steadyspike.nn.probe import probe
+
+LOSSES: dict[str, type[TaskLoss]] = {
+    "ce": TimeMeanCE,
+    "tet": TET,
+    "tet-smooth": SmoothTET,
+    "lts": LTS,
+    "twin": Twin,
+}
+TERMS: dict[str, type[Term]] = {"rmp": RMP, "sparsity": Sparsity, "guidance": Guidance}
+
+
+@contextmanager
+def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Tensor]]:
+    """The outputs, with their graph, of the named modules while the block runs; hooks are gone afterwards."""
+    modules = dict(model.named_modules())
+    for name in names:
+        if name not in modules:
+            raise ValueError(f"the model has no module {name!r}")
+    outputs: dict[str, Tensor] = {}
+    handles = [
+        modules[name].register_forward_hook(lambda m, i, out, name=name: outputs.__setitem__(name, out))
+        for name in names
+    ]
+    try:
+        yield outputs
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class Outcome(NamedTuple):
+    """loss: the scalar to minimise; logits [T, B, K] of the batch (its first copy); parts: every term, detached."""
+
+    loss: Tensor
+    logits: Tensor
+    parts: dict[str, Tensor]
+
+
+class Objective(nn.Module):
+    """``objective(model, x, target) -> Outcome``: forward, task loss, terms.
+
+    x: [T, B, ...], or [B, ...] for a model that encodes a static batch itself (``batch_dim=0``).
+    The terms' own parameters (EAGD's mappings) are this module's parameters.
+    """
+
+    def __init__(self, task: TaskLoss, terms: Mapping[str, Term] | None = None, batch_dim: int = 1) -> None:
+        super().__init__()
+        self.task = task
+        self.terms = nn.ModuleDict(terms or {})
+        self.batch_dim = batch_dim
+
+    def set_epoch(self, epoch: int) -> None:
+        """For terms whose weight follows the epoch."""
+        for term in self.terms.values():
+            assert isinstance(term, Term)
+            term.epoch = epoch
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """[T, B, K] -> [B, K], as the task loss trains it."""
+        return self.task.predict(logits)
+
+    def forward(self, model: nn.Module, x: Tensor, target: Tensor) -> Outcome:
+        terms = {name: term for name, term in self.terms.items() if isinstance(term, Term)}
+        record = sorted({what for term in terms.values() for what in term.records})
+        names = sorted({name for term in terms.values() for name in term.features})
+        copies = self.task.copies if model.training else 1
+        x = torch.cat([x] * copies, self.batch_dim) if copies > 1 else x
+        watched = probe(model, layers=None if record else (), record=record, graph=True)
+        with watched as records, collected_outputs(model, names) as features:
+            logits = model(x)
+        parts = {"task": self.task(logits, target)}
+        seen = Pass(x, logits, target, records, features)
+        for name, term in terms.items():
+            parts[name] = term(seen)
+        loss = torch.stack(list(parts.values())).sum()
+        first = logits[:, : target.shape[0]]
+        return Outcome(loss, first, {name: part.detach() for name, part in parts.items()})
+
+
+def make_objective(
+    loss: str | TaskLoss = "ce",
+    terms: Mapping[str, Mapping[str, Any] | Term] | None = None,
+    *,
+    batch_dim: int = 1,
+    **options: Any,
+) -> Objective:
+    """An `Objective` by name: ``make_objective("tet", {"sparsity": {"weight": 0.1}}, lamb=0.05)``.
+
+    loss: a name of `LOSSES` with its options, or a `TaskLoss`. terms: names of `TERMS` with their options, or any name
+    with a `Term` (EAGD needs a teacher, so it has no name here).
+    """
+    if isinstance(loss, str):
+        if loss not in LOSSES:
+            raise ValueError(f"unknown loss {loss!r}; known: {', '.join(LOSSES)}")
+        loss = LOSSES[loss](**options)
+    elif options:
+        raise TypeError(f"options {', '.join(options)} need a loss by name, not an instance")
+    built: dict[str, Term] = {}
+    for name, given in (terms or {}).items():
+        if isinstance(given, Term):
+            built[name] = given
+        elif name in TERMS:
+            built[name] = TERMS[name](**given)
+        else:
+            raise ValueError(f"unknown loss term {name!r}; known: {', '.join(TERMS)}")
+    return Objective(loss, built, batch_dim)

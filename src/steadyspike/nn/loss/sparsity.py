@@ -1,0 +1,75 @@
+"""Spike sparsity (Yan et al., 2022, the spiking part): fewer spikes for less energy.
+
+Always on S, never on V*S: a network could cut a penalty on V*S by shrinking V and fire as much as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.probe import LayerRecord
+
+FORMS = ("l1", "l2", "target", "hinge")
+
+
+def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: float = 0.0) -> Tensor:
+    """Mean over spiking layers of a penalty on S, from records with ``spikes`` (and their graph).
+
+    form: ``"l1"`` mean(S): the same gradient to every neuron within the surrogate's window;
+        ``"l2"`` mean(S^2)/2: the same up to a factor in value, but a gradient only to neurons that fired;
+        ``"target"`` (rate - target)^2; ``"hinge"`` max(0, rate - target), with the layer's rate.
+    The authors' normalisation and coefficients are unverified (no code was found); this one is a mean everywhere.
+    """
+    if form not in FORMS:
+        raise ValueError(f"unknown sparsity form {form!r}; known: {', '.join(FORMS)}")
+    penalties = []
+    for record in records:
+        if not record.layer.spiking:
+            continue
+        if record.spikes is None:
+            raise ValueError("the sparsity loss needs records of spikes: probe(model, record='spikes', graph=True)")
+        s = record.spikes
+        if form == "l2":
+            penalties.append(0.5 * s.square().mean())
+        elif form == "target":
+            penalties.append((s.mean() - target).square())
+        elif form == "hinge":
+            penalties.append((s.mean() - target).clamp_min(0))
+        else:
+            penalties.append(s.mean())
+    if not penalties:
+        raise ValueError("the sparsity loss needs at least one spiking layer")
+    return torch.stack(penalties).mean()
+
+
+class SpikeRates(NamedTuple):
+    """Mean of S per layer, and over all neurons of the network (large layers count more)."""
+
+    layers: dict[str, float]
+    overall: float
+
+
+def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
+    """Rates from records with ``spikes``; to be reported with every run that has this loss."""
+    spikes = {name: r.spikes.detach() for name, r in records.items() if r.spikes is not None}
+    total = sum(float(s.double().sum()) for s in spikes.values())
+    count = sum(s.numel() for s in spikes.values())
+    return SpikeRates({name: float(s.double().mean()) for name, s in spikes.items()}, total / max(count, 1))
+
+
+class Sparsity(Term):
+    """`sparsity_loss` times a weight; sweep it on a log scale to trace accuracy against firing rate."""
+
+    records: ClassVar[tuple[str, ...]] = ("spikes",)
+
+    def __init__(self, weight: float = 0.01, form: str = "l1", target: float = 0.0) -> None:
+        super().__init__()
+        self.weight, self.form, self.target = weight, form, target
+
+    def forward(self, seen: Pass) -> Tensor:
+        return self.weight * sparsity_loss(seen.records.calls(), self.form, self.target)

@@ -1,0 +1,122 @@
+"""Losses on logits over time: which time steps are compared with the label, and which of them predict.
+
+All take logits [T, B, K] and a target: class indices [B] or probabilities [B, K].
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def as_logits(logits: Tensor, least_steps: int = 1) -> Tensor:
+    """Checked [T, B, K] in float32 or better."""
+    if logits.ndim != 3 or logits.shape[0] < least_steps:
+        raise ValueError(f"expected logits [T, B, K] with T >= {least_steps}, got shape {list(logits.shape)}")
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def time_mean(logits: Tensor) -> Tensor:
+    """[T, B, K] -> [B, K]: the average over time, the field's usual prediction."""
+    return as_logits(logits).mean(0)
+
+
+def last_step(logits: Tensor) -> Tensor:
+    """[T, B, K] -> [B, K]: the last time step."""
+    return as_logits(logits)[-1]
+
+
+def time_mean_cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """CE(mean over t of y[t]): the paper's loss."""
+    return F.cross_entropy(time_mean(logits), target, label_smoothing=label_smoothing)
+
+
+def last_step_cross_entropy(logits: Tensor, target: Tensor, label_smoothing: float = 0.0) -> Tensor:
+    """LTS (Shen et al., 2024): CE(y[T]); the prediction is y[T] too. For static data."""
+    return F.cross_entropy(last_step(logits), target, label_smoothing=label_smoothing)
+
+
+def tet_loss(
+    logits: Tensor, target: Tensor, lamb: float = 1e-3, means: float = 1.0, label_smoothing: float = 0.0
+) -> Tensor:
+    """TET (Deng et al., 2022): (1 - lamb) * mean over t of CE(y[t]) + lamb * MSE(y, means).
+
+    lamb: 1e-3 in the authors' script for DVS data, 1e-4 in their distributed one. means: their V_th; the second term
+    draws all logits to it, a guard against outliers, not a target.
+    """
+    logits = as_logits(logits)
+    repeated = target.repeat(logits.shape[0], *([1] * (target.ndim - 1)))
+    loss = F.cross_entropy(logits.flatten(0, 1), repeated, label_smoothing=label_smoothing)
+    return loss if lamb == 0 else (1 - lamb) * loss + lamb * (logits - means).square().mean()
+
+
+def smooth_tet_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.01) -> Tensor:
+    """Label-smoothed TET (Shen et al., 2024): mean over t of CE(y[t]) with smoothed labels, no MSE term."""
+    return tet_loss(logits, target, lamb=0.0, label_smoothing=label_smoothing)
+
+
+class TaskLoss(nn.Module):
+    """A loss on logits [T, B, K]; ``predict`` gives the [B, K] that the loss trains for prediction.
+
+    copies: how many times a batch is fed (2 for the twin loss). time_mean_only: whether the loss sees nothing but the
+    time mean of the logits.
+    """
+
+    copies: ClassVar[int] = 1
+    time_mean_only: ClassVar[bool] = True
+
+    def predict(self, logits: Tensor) -> Tensor:
+        """[T, B, K] -> [B, K]."""
+        return time_mean(logits)
+
+
+class TimeMeanCE(TaskLoss):
+    """`time_mean_cross_entropy`."""
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return time_mean_cross_entropy(logits, target, self.label_smoothing)
+
+
+class TET(TaskLoss):
+    """`tet_loss`."""
+
+    time_mean_only: ClassVar[bool] = False
+
+    def __init__(self, lamb: float = 1e-3, means: float = 1.0, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        if not 0 <= lamb <= 1:
+            raise ValueError(f"lamb weighs the two terms of TET, in [0, 1]; got {lamb}")
+        self.lamb, self.means, self.label_smoothing = lamb, means, label_smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return tet_loss(logits, target, self.lamb, self.means, self.label_smoothing)
+
+
+class SmoothTET(TET):
+    """`smooth_tet_loss`."""
+
+    def __init__(self, label_smoothing: float = 0.01) -> None:
+        super().__init__(lamb=0.0, label_smoothing=label_smoothing)
+
+
+class LTS(TaskLoss):
+    """`last_step_cross_entropy`; predicts with the last step."""
+
+    time_mean_only: ClassVar[bool] = False
+
+    def __init__(self, label_smoothing: float = 0.0) -> None:
+        super().__init__()
+        self.label_smoothing = label_smoothing
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return last_step_cross_entropy(logits, target, self.label_smoothing)
+
+    def predict(self, logits: Tensor) -> Tensor:
+        return last_step(logits)

@@ -1,0 +1,37 @@
+"""What a loss term may look at: one finished forward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+from torch import Tensor, nn
+
+from steadyspike.nn.probe import Recording
+
+
+class Pass(NamedTuple):
+    """x: the network's input; logits [T, B, K]; target; records: what neuron layers did; features: outputs by name."""
+
+    x: Tensor
+    logits: Tensor
+    target: Tensor
+    records: Recording
+    features: Mapping[str, Tensor]
+
+
+class Term(nn.Module):
+    """A weighted addition to a task loss.
+
+    records: what it needs from neuron layers (`probe.RECORDS`), with gradient. features: names of modules whose output
+    it needs. epoch: set by `Objective.set_epoch`, for terms whose weight follows a schedule.
+    """
+
+    records: ClassVar[tuple[str, ...]] = ()
+    features: tuple[str, ...] = ()
+    least_steps: ClassVar[int] = 1
+    epoch: int = 0
+
+    def forward(self, seen: Pass) -> Tensor:
+        """The weighted term, a scalar."""
+        raise NotImplementedError
