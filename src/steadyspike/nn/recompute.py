@@ -12,6 +12,8 @@ from collections import deque
 import torch
 from torch import Tensor
 
+from steadyspike.kernels.current import Current
+
 _SAMPLES = 16
 
 
@@ -23,9 +25,9 @@ def recomputing() -> bool:
     return torch._C._current_graph_task_id() != -1
 
 
-def _sample(x: Tensor) -> Tensor:
+def _sample(x: Tensor | Current) -> Tensor:
     """A few elements of the last time step, without copying the step."""
-    step = x.detach()[-1]
+    step = (x.sample() if isinstance(x, Current) else x).detach()[-1]
     if step.numel() == 0:
         return step.new_zeros(1, dtype=torch.float32)
     n = min(_SAMPLES, step.numel())
