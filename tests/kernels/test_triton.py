@@ -1,4 +1,4 @@
-"""The Triton backend: interpreted kernels in a process of their own, plans, reasons; and, where there is one, a card."""
+"""The Triton backend: interpreted kernels in a process of their own, plans, reasons; where there is one, a card."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import torch
 
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES
-from steadyspike.kernels import triton_lif
 from steadyspike.kernels.triton_launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles, surrogate_constants
 from steadyspike.kernels.triton_lif import TritonBackend
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, few_specs, parameter_cases, size_cases
@@ -56,11 +55,11 @@ class TestReasons:
 
     def test_no_triton(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "triton", None)
-        triton_lif._why_no_triton.cache_clear()
-        try:
-            assert str(TritonBackend().why_not(torch.zeros(2, 3))).startswith("triton is not installed")
-        finally:
-            triton_lif._why_no_triton.cache_clear()
+        assert str(TritonBackend().why_not(torch.zeros(2, 3))).startswith("triton is not installed")
+
+    def test_old_triton(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pytest.importorskip("triton"), "__version__", "3.2.0+git1")
+        assert TritonBackend().why_not(torch.zeros(2, 3)) == "triton 3.2.0+git1 is too old, 3.3 or newer is needed"
 
 
 class TestPlans:

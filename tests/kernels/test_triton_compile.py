@@ -46,33 +46,19 @@ def launches(case: Case) -> tuple[Launch, Launch]:
     return forward, backward
 
 
-def source(launch: Launch, block: int) -> Any:
-    """What Triton's launcher makes of the arguments: None and 1 are constants, multiples of 16 are known as such."""
-    from triton.compiler import ASTSource
-    from triton.runtime.jit import mangle_type
-
-    arguments = {**launch.arguments, "BLOCK": block}
-    assert set(arguments) == set(launch.kernel.arg_names)
-    signature, constants, attributes = {}, {}, {}
-    for i, parameter in enumerate(launch.kernel.params):
-        value = arguments[parameter.name]
-        specialized = not (parameter.do_not_specialize or parameter.annotation_type)
-        if parameter.is_constexpr or value is None or (specialized and type(value) is int and value == 1):
-            signature[parameter.name], constants[(i,)] = "constexpr", value
-            continue
-        signature[parameter.name] = parameter.annotation_type or mangle_type(value)
-        aligned = isinstance(value, int) and value % 16 == 0 and not parameter.do_not_specialize
-        if isinstance(value, torch.Tensor) or aligned:
-            attributes[(i,)] = [["tt.divisibility", 16]]
-    return ASTSource(launch.kernel, signature, constants, attributes)
-
-
 def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> Any:
+    """The launch compiled as Triton's own launcher would: it decides what is a constant and what is aligned."""
     from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, make_backend
+    from triton.runtime.jit import create_function_from_signature
 
-    block, warps = config
-    options = {"num_warps": warps, **OPTIONS}
-    return triton.compile(source(launch, block), target=GPUTarget(*TARGETS[target]), options=options)
+    kernel, card = launch.kernel, GPUTarget(*TARGETS[target])
+    arguments = launch.arguments | {"BLOCK": config[0], "num_warps": config[1]} | OPTIONS
+    backend = make_backend(card)
+    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
+    bound, specialization, extra = bind(**arguments)
+    options, *described = kernel._pack_args(backend, arguments, bound, specialization, extra)
+    return triton.compile(ASTSource(kernel, *described), target=card, options=options.__dict__)
 
 
 def check(case: Case, target: str, config: tuple[int, int] = FIXED) -> None:

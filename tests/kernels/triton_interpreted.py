@@ -209,11 +209,16 @@ def test_tuning_leaves_no_trace(case: Case, monkeypatch: pytest.MonkeyPatch) -> 
         torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
 
 
-def test_a_parameter_on_another_device_is_named() -> None:
-    x, one = torch.zeros(2, 3, 4), torch.ones(1)
-    spec = ScanSpec()
-    with pytest.raises(ValueError, match="v is on meta but x is on cpu"):
-        TritonBackend().forward(x, one, one.to("meta"), one, spec.codes, spec.constants, False, False)
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4)])
+def test_parameters_without_axes_and_a_layer_without_channels(shape: tuple[int, ...]) -> None:
+    parameters = [torch.tensor(value, dtype=torch.float64, requires_grad=True) for value in (0.1, 0.5, 0.6)]
+    x = torch.rand(shape, dtype=torch.float64)
+    results = []
+    for backend in ("triton", "reference"):
+        out, u, _, active = lif_scan(x, *parameters, ScanSpec(), channelwise=True, backend=backend)
+        results.append([out, active, *torch.autograd.grad(out.sum() + u.sum(), parameters)])
+    for got, want in zip(*results):
+        torch.testing.assert_close(got, want)
 
 
 def test_an_unsupported_dtype_is_named() -> None:

@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadyspike.kernels.check import channel_count
+
 SLOT = 256  # elements per partial sum, and the smallest block; triton_math.SLOT
 # (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
@@ -73,9 +75,10 @@ class Tiles:
 def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
     """Tiles for x [T, B, C, ...]; with nothing per channel a step is one flat row."""
     size = x[0].numel()
-    if not by_channel or x.shape[2] == 1:
+    channels = channel_count(x)
+    if not by_channel or channels == 1:
         return Tiles(size, 1, 1, 1)
-    channels, inner = x.shape[2], x.stride(2)
+    inner = x.stride(2)
     # Positions of one channel are `inner` consecutive elements. If those are too few to fill a memory transaction, a
     # program takes several channels instead (channels_last and [T, B, C]: inner == 1).
     block_c = 1 if inner >= 16 else min(32, 1 << (channels - 1).bit_length())

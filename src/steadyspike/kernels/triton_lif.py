@@ -6,12 +6,11 @@ Triton is imported on first use. The kernels have no state; what a launch needs 
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.check import DTYPES, channel_count
 from steadyspike.kernels.triton_launch import (
     Launch,
     interpreting,
@@ -20,15 +19,16 @@ from steadyspike.kernels.triton_launch import (
     surrogate_constants,
 )
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+OLDEST_TRITON = (3, 3)  # the first with tuples in kernels, which hold a segment's steps in registers
 
 
-@cache
 def _why_no_triton() -> str | None:
     try:
-        import triton  # noqa: F401
+        import triton
     except ImportError as error:
         return f"triton is not installed (pip install triton): {error}"
+    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < OLDEST_TRITON:
+        return f"triton {triton.__version__} is too old, {'.'.join(map(str, OLDEST_TRITON))} or newer is needed"
     return None
 
 
@@ -66,12 +66,11 @@ class TritonBackend:
         channelwise: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """See `Backend.forward`."""
-        _check_devices(x, u0=u0, v=v, a=a)
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
         m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
         if x.numel() == 0:
-            active = x.new_zeros((2, x.shape[2] if channelwise else 1), dtype=torch.float64)
+            active = x.new_zeros((2, channel_count(x) if channelwise else 1), dtype=torch.float64)
             return out, u, m, active
         launch, partial = forward_launch(x, u0, v, a, codes, out, u, m if membrane else None, channelwise)
         launch.run(x.device, self.fixed)
@@ -91,7 +90,6 @@ class TritonBackend:
         constants: list[float],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """See `Backend.backward`."""
-        _check_devices(x, u0=u0, v=v, a=a, g_out=g_out, g_u=g_u, g_m=g_m)
         dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
@@ -202,10 +200,4 @@ def _sum_to(per_channel: Tensor, like: Tensor) -> Tensor:
     """A [channels] float64 sum in the shape and dtype of the parameter it belongs to."""
     total = per_channel.sum(0, keepdim=True) if like.numel() == 1 else per_channel
     # A copy, since the three sums are rows of one tensor and an operator must not return views of each other.
-    return total.to(like.dtype, copy=True)
-
-
-def _check_devices(x: Tensor, **others: Tensor | None) -> None:
-    for name, tensor in others.items():
-        if tensor is not None and tensor.device != x.device:
-            raise ValueError(f"{name} is on {tensor.device} but x is on {x.device}; move it to {x.device}")
+    return total.reshape(like.shape).to(like.dtype, copy=True)
