@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from steadyspike.nn.loss.sparsity import Sparsity
 from steadyspike.nn.loss.task import LTS, TET, SmoothTET, TaskLoss, TimeMeanCE
 from steadyspike.nn.loss.terms import Pass, Term
 from steadyspike.nn.loss.twin import Twin
-from steadyspike.nn.probe import probe
+from steadyspike.nn.probe import Recording, probe
 
 LOSSES: dict[str, type[TaskLoss]] = {
     "ce": TimeMeanCE,
@@ -83,8 +83,9 @@ class Objective(nn.Module):
         names = sorted({name for term in terms.values() for name in term.features})
         copies = self.task.copies if model.training else 1
         x = torch.cat([x] * copies, self.batch_dim) if copies > 1 else x
-        watched = probe(model, layers=None if record else (), record=record, graph=True)
-        with watched as records, collected_outputs(model, names) as features:
+        with ExitStack() as stack:
+            records = stack.enter_context(probe(model, record=record, graph=True)) if record else Recording()
+            features = stack.enter_context(collected_outputs(model, names)) if names else {}
             logits = model(x)
         parts = {"task": self.task(logits, target)}
         seen = Pass(x, logits, target, records, features)

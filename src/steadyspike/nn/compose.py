@@ -1,0 +1,151 @@
+"""One configuration of norm x neuron x gradient x initial potential x loss, or the reason why it makes no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from steadyspike.nn.factory import NeuronLike, Site, build_neuron
+from steadyspike.nn.loss.objective import Objective, make_objective
+from steadyspike.nn.loss.terms import Term
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons.catalogue import NeuronSpec
+from steadyspike.nn.neurons.catalogue import neuron as named_neuron
+from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
+from steadyspike.nn.neurons.mps import MPS
+from steadyspike.nn.neurons.rate import RateLIF
+from steadyspike.nn.norm.make import NORMS
+
+NormLike = str | Callable[[int], nn.Module]
+
+
+class Choice(NamedTuple):
+    """What is combined; ``layer`` is a sample of the neuron, so that rules see what it is and not how it was named."""
+
+    norm: NormLike
+    layer: nn.Module
+    objective: Objective
+    timesteps: int | None
+
+
+class Rule(NamedTuple):
+    """A combination that is refused, and why."""
+
+    applies: Callable[[Choice], bool]
+    reason: str
+
+
+def _per_step(choice: Choice) -> bool:
+    return isinstance(choice.norm, str) and choice.norm in NORMS and NORMS[choice.norm].per_step
+
+
+def _rate(choice: Choice) -> bool:
+    return isinstance(choice.layer, RateLIF)
+
+
+def _term_needs(choice: Choice, record: str) -> bool:
+    return any(isinstance(t, Term) and record in t.records for t in choice.objective.terms.values())
+
+
+def _least_steps(choice: Choice) -> int:
+    return max([t.least_steps for t in choice.objective.terms.values() if isinstance(t, Term)], default=1)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
+        "a readout does not spike: it is a network's output, not its hidden neuron",
+    ),
+    Rule(
+        lambda c: _rate(c) and _per_step(c),
+        "rate-based backpropagation knows only time means, so a norm with parameters per time step (bntt, tebn, tab) "
+        "would get gradients that belong to no step; use tdbn or bn",
+    ),
+    Rule(
+        lambda c: _rate(c) and not c.objective.task.time_mean_only,
+        "rate-based backpropagation knows only time means, so a loss on single time steps (tet, tet-smooth, lts) is "
+        "lost on it; use ce or twin",
+    ),
+    Rule(
+        lambda c: _rate(c) and _least_steps(c) > 1,
+        "rate-based backpropagation knows only time means, so guidance between time steps is lost on it",
+    ),
+    Rule(
+        lambda c: _rate(c) and _term_needs(c, "m"),
+        "rate-based backpropagation keeps no graph of the membrane, so RMP-Loss on M would train nothing",
+    ),
+    Rule(
+        lambda c: isinstance(c.layer, (MPBN, FoldedMPBN)) and _term_needs(c, "m"),
+        "RMP-Loss draws M to the spike values relative to V, but MPBN compares its normalised potential with V, not M",
+    ),
+    Rule(
+        lambda c: c.timesteps is not None and c.timesteps < _least_steps(c),
+        "guidance between neighbouring time steps needs at least 2 of them",
+    ),
+    Rule(
+        lambda c: c.timesteps == 1 and isinstance(c.layer, MPS),
+        "MPS smooths over time steps; with timesteps=1 its coefficient has no effect and never trains",
+    ),
+    Rule(
+        lambda c: c.timesteps is None and _per_step(c),
+        "this norm has parameters per time step: say timesteps",
+    ),
+)
+
+
+def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
+    """Why this combination makes no sense; an empty list if it does."""
+    layer = build_neuron(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
+    choice = Choice(norm, layer, objective, timesteps)
+    return [rule.reason for rule in RULES if rule.applies(choice)]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A combination that trains: ``models.create(..., norm=method.norm, neuron=method.neuron)`` and ``objective``."""
+
+    norm: NormLike
+    neuron: NeuronLike
+    objective: Objective
+
+
+def compose(
+    norm: NormLike = "tdbn",
+    neuron: str | NeuronLike = "lif",
+    loss: str | Objective = "ce",
+    *,
+    timesteps: int | None = None,
+    terms: Mapping[str, Mapping[str, Any] | Term] | None = None,
+    loss_options: Mapping[str, Any] | None = None,
+    **neuron_options: Any,
+) -> Method:
+    """The parts of one configuration by name, or a ValueError that says why they do not belong together.
+
+    compose("tebn", "plif", "tet", timesteps=4, gradient="trsg", init="mp", terms={"sparsity": {"weight": 0.1}})
+
+    norm: a name of `NORMS`; ``"mpbn"`` puts a batch norm on the membrane of a LIF and tdbn before it.
+    neuron_options: options of the named neuron, such as gradient, surrogate, reset, init, channelwise.
+    """
+    norm, neuron = _membrane_norm(norm, neuron)
+    if isinstance(neuron, str):
+        neuron = named_neuron(neuron, **neuron_options)
+    elif neuron_options:
+        raise TypeError(f"options {', '.join(neuron_options)} need a neuron by name, not {neuron!r}")
+    objective = loss if isinstance(loss, Objective) else make_objective(loss, terms, **(loss_options or {}))
+    reasons = refusals(norm, neuron, objective, timesteps)
+    if reasons:
+        raise ValueError("this combination is refused: " + "; ".join(reasons))
+    return Method(norm, neuron, objective)
+
+
+def _membrane_norm(norm: NormLike, neuron: str | NeuronLike) -> tuple[NormLike, str | NeuronLike]:
+    """``norm="mpbn"`` as what it is: an "mpbn" neuron behind tdbn."""
+    if norm != "mpbn":
+        return norm, neuron
+    if neuron not in ("lif", "mpbn"):
+        name = neuron.name if isinstance(neuron, NeuronSpec) else neuron
+        raise ValueError(f"norm 'mpbn' is a batch norm on the membrane of a LIF neuron; it has no form for {name!r}")
+    return "tdbn", "mpbn"
