@@ -36,6 +36,15 @@ def clip(name: str, steps: int = 3, batch: int = 3) -> Tensor:
     return images(name, steps * batch).unflatten(0, (steps, batch))
 
 
+def patterns(name: str) -> tuple[Tensor, Tensor]:
+    """32 noisy images of four coarse patterns, and which one each shows."""
+    generator, e = torch.Generator().manual_seed(2), entry(name)
+    y = torch.arange(32) % 4
+    coarse = torch.randn(4, e.in_channels, 4, 4, generator=generator)
+    x = nn.functional.interpolate(coarse[y], size=e.image_size)
+    return x + 0.3 * torch.randn(x.shape, generator=generator), y
+
+
 def weights_and_neurons(model: nn.Module) -> tuple[int, int]:
     """(parameters outside the neurons, neuron layers); every LIF adds k and w."""
     found = len(neurons(model))

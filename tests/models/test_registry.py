@@ -12,7 +12,8 @@ from torch import nn
 from steadyspike import models
 from steadyspike.models import registry
 from steadyspike.nn.check import check_model
-from tests.models.members import FAMILIES, TINY, bfloat16, clip, images, member, one_step
+from steadyspike.nn.groups import parameter_groups
+from tests.models.members import FAMILIES, TINY, bfloat16, clip, images, member, one_step, patterns
 
 
 def test_every_family_has_a_tiny_member() -> None:
@@ -143,3 +144,19 @@ def test_frames_bring_their_own_number_of_steps() -> None:
 
 def test_the_registry_stays_small() -> None:
     assert len(inspect.getsource(registry).splitlines()) < 120
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_family_learns_a_batch(name: str) -> None:
+    model = member(name, num_classes=4)
+    x, y = patterns(name)
+    optimizer = torch.optim.Adam(parameter_groups(model, 0.0), lr=1e-2)
+    losses = []
+    for _ in range(40):
+        loss = nn.functional.cross_entropy(model(x).mean(0), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    # Chance is log 4 = 1.386.
+    assert losses[0] > 1.2 and losses[-1] < 0.5, losses
