@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from .cache import build_once
-from .errors import DataError
+from steadyspike.data.cache import build_once
+from steadyspike.data.errors import DataError
 
 LIMIT = 400 << 30
 _DAMAGE = (

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .dataset import DataSet
-from .errors import DataError
-from .loader import EvalLoader, TrainLoader
-from .sampler import TrainPlan, eval_batches
-from .splits import PARTS, SELECTIONS, Split
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError
+from steadyspike.data.loader import EvalLoader, TrainLoader
+from steadyspike.data.sampler import TrainPlan, eval_batches
+from steadyspike.data.splits import PARTS, SELECTIONS, Split
 
 
 @dataclass(frozen=True)

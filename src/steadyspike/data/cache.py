@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from steadyspike.data.errors import DataError
 
 Clips = Iterable[tuple[int, NDArray[Any]]]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .events import Events
+from steadyspike.data.events import Events
 
 
 @dataclass(frozen=True)

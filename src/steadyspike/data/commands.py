@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from .errors import DataError
-from .place import Place
-from .registry import REGISTRY, load
-from .show import show as write_sheet
+from steadyspike.data.errors import DataError
+from steadyspike.data.place import Place
+from steadyspike.data.registry import REGISTRY, load
+from steadyspike.data.show import show as write_sheet
 
 app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]

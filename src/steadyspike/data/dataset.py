@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .augment import Augment, normalise
-from .sources import Source
-from .splits import Population
+from steadyspike.data.augment import Augment, normalise
+from steadyspike.data.sources import Source
+from steadyspike.data.splits import Population
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .cache import lock
-from .errors import DataError
+from steadyspike.data.cache import lock
+from steadyspike.data.errors import DataError
 
 BLOCK = 1 << 20
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from steadyspike.data.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
-from .events import Events
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import Events
 
 SLICING = ("number", "time")
 

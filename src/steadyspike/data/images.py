@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .errors import DataError, needs
+from steadyspike.data.errors import DataError, needs
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -68,7 +68,8 @@ def random_resized_crop(image: Image, size: int, generator: torch.Generator) -> 
     """The training transform: random box to size x size (bilinear), mirrored with probability 1/2; uint8 [3, S, S]."""
     from PIL.Image import Resampling, Transpose
 
-    crop = image.resize((size, size), Resampling.BILINEAR, box=random_box(*image.size, generator))
+    # crop, then resize: resize(box=...) would let pixels from outside of the box bleed in at its edges
+    crop = image.crop(random_box(*image.size, generator)).resize((size, size), Resampling.BILINEAR)
     if torch.rand((), generator=generator) < 0.5:
         crop = crop.transpose(Transpose.FLIP_LEFT_RIGHT)
     return to_tensor(crop)

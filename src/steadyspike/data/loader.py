@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .dataset import DataSet
-from .errors import DataError
-from .sampler import TrainPlan
-from .seeds import generator, mix
-from .sources import Request
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError
+from steadyspike.data.sampler import TrainPlan
+from steadyspike.data.seeds import generator, mix
+from steadyspike.data.sources import Request
 
 Batch = tuple[Tensor, Tensor]
 _AUGMENT = 2  # keeps augmentation's numbers apart from those of the shuffle

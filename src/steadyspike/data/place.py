@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import archive
-from .cache import default_dir, writable_dir
-from .download import Remote, check_md5, fetch
-from .errors import DataError
+from steadyspike.data import archive
+from steadyspike.data.cache import default_dir, writable_dir
+from steadyspike.data.download import Remote, check_md5, fetch
+from steadyspike.data.errors import DataError
 
 
 @dataclass(frozen=True)

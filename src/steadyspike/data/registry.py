@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .bundle import DataBundle
-from .dataset import DataSet
-from .errors import DataError
-from .frames import FrameSettings
-from .place import Place
-from .sets import cifar, digits, digits_events, dvs_cifar10, dvs_gesture, image_folder, mnist, nmnist
-from .splits import make_split
+from steadyspike.data.bundle import DataBundle
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError
+from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
+from steadyspike.data.sets import cifar, digits, digits_events, dvs_cifar10, dvs_gesture, image_folder, mnist, nmnist
+from steadyspike.data.splits import make_split
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .errors import DataError
-from .seeds import generator
+from steadyspike.data.errors import DataError
+from steadyspike.data.seeds import generator
 
 _ORDER = 1  # keeps the shuffle's numbers apart from those of augmentation
 
@@ -61,7 +61,7 @@ def eval_batches(samples: int, batch_size: int, rank: int = 0, world_size: int =
     Processes may get one batch more or less than others: sum counts over processes, never average their averages.
     """
     check_process(rank, world_size, batch_size)
-    mine = torch.arange(rank, samples, world_size)
+    mine = torch.arange(samples)[rank::world_size]
     return list(mine.split(batch_size)) if len(mine) else []
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .bundle import DataBundle
-from .errors import needs
-from .sources import Request
+from steadyspike.data.bundle import DataBundle
+from steadyspike.data.errors import needs
+from steadyspike.data.sources import Request
 
 if TYPE_CHECKING:
     from PIL.Image import Image

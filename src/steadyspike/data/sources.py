@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from .errors import DataError
-from .seeds import mix
+from steadyspike.data.errors import DataError
+from steadyspike.data.seeds import mix
 
 
 class Request(NamedTuple):

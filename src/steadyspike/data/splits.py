@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import DataError
+from steadyspike.data.errors import DataError
 
 Index = NDArray[np.int64]
 PARTS = ("train", "validation", "test")

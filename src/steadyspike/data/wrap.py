@@ -11,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .augment import Augment
-from .bundle import DataBundle
-from .dataset import DataSet
-from .errors import DataError
-from .seeds import seeded_globals
-from .sources import ArraySource, ItemSource
-from .splits import Population, make_split
+from steadyspike.data.augment import Augment
+from steadyspike.data.bundle import DataBundle
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError
+from steadyspike.data.seeds import seeded_globals
+from steadyspike.data.sources import ArraySource, ItemSource
+from steadyspike.data.splits import Population, make_split
 
 
 class Pairs(Protocol):
@@ -81,12 +81,12 @@ def as_tensor(image: Any, name: str) -> Tensor:
     if isinstance(image, Tensor):
         tensor = image if image.ndim != 2 else image[None]
     else:
-        array = np.asarray(image)
+        array = np.array(image)  # a copy: Pillow's own memory is read-only
         if array.dtype == bool:
             array = array.astype(np.uint8) * np.uint8(255)
         if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
             raise DataError(f"data set '{name}' gives images of {array.dtype}; uint8 or float is expected.")
-        tensor = torch.from_numpy(np.ascontiguousarray(array if array.ndim == 3 else array[..., None])).permute(2, 0, 1)
+        tensor = torch.from_numpy(array if array.ndim == 3 else array[..., None]).permute(2, 0, 1)
     if tensor.ndim != 3:
         raise DataError(f"data set '{name}' gives images of shape {tuple(tensor.shape)}; [C, H, W] is expected.")
     return tensor

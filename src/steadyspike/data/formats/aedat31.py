@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError
-from ..events import Events, checked, read_bytes
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import Events, checked, read_bytes
 
 SIZE = (128, 128)
 MAGIC = b"#!AER-DAT3.1"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import DataError, needs
-from ..events import Events, checked, read_bytes
+from steadyspike.data.errors import DataError, needs
+from steadyspike.data.events import Events, checked, read_bytes
 
 MAGIC = b"#!AER-DAT4.0\r\n"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from ..events import Events, checked, read_bytes
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import Events, checked, read_bytes
 
 OVERFLOW_Y = 240
 OVERFLOW_US = 1 << 13

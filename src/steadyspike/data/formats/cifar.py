@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from ..events import read_bytes
-from . import plain_pickle
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import read_bytes
+from steadyspike.data.formats import plain_pickle
 
 PIXELS = 3 * 32 * 32
 Images = tuple[NDArray[np.uint8], NDArray[np.int64]]

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import DataError
-from ..events import read_bytes
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import read_bytes
 
 LIMIT = 1 << 30
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError
+from steadyspike.data.errors import DataError
 
 _OPERATIONS = """
     PROTO FRAME STOP MARK EMPTY_DICT DICT EMPTY_LIST LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 SETITEM SETITEMS APPEND

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from .. import archive
-from ..augment import Augment
-from ..dataset import DataSet
-from ..download import Remote
-from ..errors import DataError
-from ..events import read_bytes
-from ..formats import cifar, plain_pickle
-from ..place import Place
-from ..sources import ArraySource
-from ..splits import Population
+from steadyspike.data import archive
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.download import Remote
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import read_bytes
+from steadyspike.data.formats import cifar, plain_pickle
+from steadyspike.data.place import Place
+from steadyspike.data.sources import ArraySource
+from steadyspike.data.splits import Population
 
 BASE = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

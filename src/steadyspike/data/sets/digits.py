@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from ..augment import Augment
-from ..dataset import DataSet
-from ..errors import DataError, needs
-from ..place import Place
-from ..sources import ArraySource
-from ..splits import Population
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError, needs
+from steadyspike.data.place import Place
+from steadyspike.data.sources import ArraySource
+from steadyspike.data.splits import Population
 
 CLASSES = tuple("0123456789")
 SCALE = (1.0, 1.5)

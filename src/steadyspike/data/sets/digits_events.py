@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..cache import build_once, key_of
-from ..camera import Camera, record
-from ..dataset import DataSet
-from ..events import Events
-from ..formats import atis
-from ..frames import FrameSettings
-from ..place import Place
-from . import digits
-from .recordings import Recordings, event_dataset
+from steadyspike.data.cache import build_once, key_of
+from steadyspike.data.camera import Camera, record
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.events import Events
+from steadyspike.data.formats import atis
+from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
+from steadyspike.data.sets import digits
+from steadyspike.data.sets.recordings import Recordings, event_dataset
 
 MARGIN = 2
 CORNERS = ((-1.0, 0.0), (1.0, -1.5), (1.0, 1.5), (-1.0, 0.0))

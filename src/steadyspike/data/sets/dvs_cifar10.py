@@ -10,18 +10,18 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import archive
-from ..augment import Augment
-from ..dataset import DataSet
-from ..download import Remote
-from ..errors import DataError
-from ..events import Events
-from ..formats import aedat2, aedat4
-from ..frames import FrameSettings
-from ..place import Place
-from ..splits import Population
-from .cifar import CIFAR10_NAMES
-from .recordings import Recordings, event_dataset
+from steadyspike.data import archive
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.download import Remote
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import Events
+from steadyspike.data.formats import aedat2, aedat4
+from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
+from steadyspike.data.sets.cifar import CIFAR10_NAMES
+from steadyspike.data.sets.recordings import Recordings, event_dataset
+from steadyspike.data.splits import Population
 
 _FIGSHARE = "https://ndownloader.figshare.com/files/"
 _IDS = {

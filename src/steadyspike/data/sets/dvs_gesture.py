@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from ..augment import Augment
-from ..cache import cached_clips
-from ..dataset import DataSet
-from ..download import Remote
-from ..errors import DataError
-from ..formats import aedat31
-from ..frames import FrameSettings, clip
-from ..place import Place
-from ..sources import ArraySource
-from ..splits import Population
-from .recordings import progress, stamp
+from steadyspike.data.augment import Augment
+from steadyspike.data.cache import cached_clips
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.download import Remote
+from steadyspike.data.errors import DataError
+from steadyspike.data.formats import aedat31
+from steadyspike.data.frames import FrameSettings, clip
+from steadyspike.data.place import Place
+from steadyspike.data.sets.recordings import progress, stamp
+from steadyspike.data.sources import ArraySource
+from steadyspike.data.splits import Population
 
 ARCHIVE = Remote(
     "DvsGesture.tar.gz", "https://research.ibm.com/interactive/dvsgesture/", "8a5c71fb11e24e5ca5b11866ca6c00a1"

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..augment import Augment
-from ..dataset import DataSet
-from ..errors import DataError
-from ..images import open_rgb, random_resized_crop, resize_and_centre, to_tensor
-from ..place import Place
-from ..sources import ItemSource
-from ..splits import Population
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError
+from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre, to_tensor
+from steadyspike.data.place import Place
+from steadyspike.data.sources import ItemSource
+from steadyspike.data.splits import Population
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 TRAIN, TEST = ("train",), ("val", "test", "validation")
@@ -61,11 +61,11 @@ def load(
         raise DataError(f"has only one of {TRAIN[0]}/ and {'/ or '.join(TEST)}/; both are needed.", root)
     parts = [(train, False), (test, True)] if train is not None and test is not None else [(root, False)]
     classes = class_folders(parts[0][0])
+    for folder, _ in parts[1:]:
+        if other := sorted(set(class_folders(folder)) ^ set(classes)):
+            raise DataError(f"has other classes than {parts[0][0]}: {', '.join(other[:5])}.", folder)
     paths, labels, official = [], [], []
     for folder, is_test in parts:
-        if (found := class_folders(folder)) != classes:
-            other = sorted(set(found) ^ set(classes))
-            raise DataError(f"has other classes than {parts[0][0]}: {', '.join(other[:5])}.", folder)
         for label, class_name in enumerate(classes):
             files = image_files(folder / class_name)
             paths += [os.path.relpath(os.path.join(folder, class_name, file), root) for file in files]
@@ -95,11 +95,13 @@ def _part(root: Path, names: tuple[str, ...]) -> Path | None:
 def class_folders(folder: Path) -> list[str]:
     """Sorted names of the class folders; DataError for none or for images lying outside of them."""
     try:
-        names = sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith("."))
+        with os.scandir(folder) as entries:
+            inside = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror}).", folder) from error
+    names = sorted(name for name, is_folder in inside if is_folder)
     if not names:
-        flat = any(e.name.lower().endswith(SUFFIXES) for e in os.scandir(folder))
+        flat = any(name.lower().endswith(SUFFIXES) for name, _ in inside)
         hint = "; its images must be sorted into one folder per class (ImageNet's val: with the devkit)" if flat else ""
         raise DataError(f"has no class folders{hint}.", folder)
     return names

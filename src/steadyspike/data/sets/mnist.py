@@ -8,14 +8,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..augment import Augment
-from ..dataset import DataSet
-from ..download import Remote, check_md5
-from ..errors import DataError
-from ..formats import idx
-from ..place import Place
-from ..sources import ArraySource
-from ..splits import Population
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.download import Remote, check_md5
+from steadyspike.data.errors import DataError
+from steadyspike.data.formats import idx
+from steadyspike.data.place import Place
+from steadyspike.data.sources import ArraySource
+from steadyspike.data.splits import Population
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from .. import archive
-from ..dataset import DataSet
-from ..download import Remote
-from ..errors import DataError
-from ..formats import atis
-from ..frames import FrameSettings
-from ..place import Place
-from ..splits import Population
-from .recordings import Recordings, event_dataset
+from steadyspike.data import archive
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.download import Remote
+from steadyspike.data.errors import DataError
+from steadyspike.data.formats import atis
+from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
+from steadyspike.data.sets.recordings import Recordings, event_dataset
+from steadyspike.data.splits import Population
 
 BASE = "https://data.mendeley.com/public-files/datasets/468j46mzdv/files/"
 TRAIN_URL = BASE + "39c25547-014b-4137-a934-9d29fa53c7a0/file_downloaded"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..augment import Augment
-from ..cache import cached_clips
-from ..dataset import DataSet
-from ..events import Events
-from ..frames import FrameSettings, clip
-from ..place import Place
-from ..sources import ArraySource
-from ..splits import Population
+from steadyspike.data.augment import Augment
+from steadyspike.data.cache import cached_clips
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.events import Events
+from steadyspike.data.frames import FrameSettings, clip
+from steadyspike.data.place import Place
+from steadyspike.data.sources import ArraySource
+from steadyspike.data.splits import Population
 
 Read = Callable[[Path], Events]
 T = TypeVar("T")

@@ -1,0 +1,131 @@
+"""The embedded data sets: real digits on a canvas, and the same before a simulated event camera."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import steadyspike.data as data
+from steadyspike.data.camera import Camera, record
+from steadyspike.data.errors import DataError
+from steadyspike.data.formats import atis
+from steadyspike.data.sets import digits, digits_events
+
+from .samples import assert_same_events
+
+
+def test_digits_are_placed_whole_and_deterministically() -> None:
+    a, b = digits.placed(16, 0), digits.placed(16, 0)
+    assert torch.equal(digits.draw(a, 16), digits.draw(b, 16))
+    assert not torch.equal(digits.draw(a, 16), digits.draw(digits.placed(16, 1), 16))
+    assert len(a) == 1797
+    # Drawn on a larger canvas, shifted by the added margin, no ink lies outside of the original canvas.
+    wide = digits.draw(digits.Placed(a.digits, a.labels, a.centre + 4, a.scale), 24)
+    outside = wide.clone()
+    outside[:, 3:21, 3:21] = 0
+    assert outside.max() == 0
+
+
+def test_digits_bundle(shared_cache: Path) -> None:
+    bundle = data.load("digits", cache_dir=shared_cache)
+    assert (bundle.num_classes, bundle.in_channels, bundle.shape, bundle.timesteps) == (10, 1, (16, 16), None)
+    assert bundle.split.fingerprint == "883084ce5cc2a4d1"
+    x, _ = next(iter(bundle.train_loader(64)))
+    assert x.shape == (64, 1, 16, 16)
+    whole = torch.cat([x for x, _ in bundle.eval_loader("train", 500)])
+    assert abs(float(whole.mean())) < 0.02 and abs(float(whole.std()) - 1) < 0.02
+
+
+def test_digits_are_not_trivial(shared_cache: Path) -> None:
+    """A linear classifier solves the plain 8 x 8 digits (about 96 %); placed on a canvas it no longer does."""
+    from sklearn.linear_model import RidgeClassifier
+
+    bundle = data.load("digits", cache_dir=shared_cache)
+    parts = {p: next(iter(bundle.eval_loader(p, 2000))) for p in ("train", "test")}
+    flat = {p: (x.flatten(1).numpy(), y.numpy()) for p, (x, y) in parts.items()}
+    score = RidgeClassifier(alpha=10.0).fit(*flat["train"]).score(*flat["test"])
+    assert 0.15 < score < 0.6
+
+
+def test_canvas_too_small() -> None:
+    with pytest.raises(DataError, match="canvas must be at least 12"):
+        digits.placed(10, 0)
+
+
+def ramp(start: float, stop: float, steps: int = 5) -> list[tuple[int, np.ndarray]]:
+    """One pixel whose log intensity moves from log(start) to log(stop) in a straight line over 1000 us."""
+    levels = np.linspace(np.log(start), np.log(stop), steps)
+    return [(int(1000 * k / (steps - 1)), np.exp(v).reshape(1, 1, 1)) for k, v in enumerate(levels)]
+
+
+QUIET = Camera(threshold=0.25, mismatch=0.0, dark=0.0, noise=0.0)
+
+
+def test_camera_crossings_are_where_the_log_intensity_says() -> None:
+    """From 1 to e: thresholds at 0.25, 0.5, 0.75, 1 of the way; the end itself may or may not round onto the last."""
+    (events,) = record(ramp(1.0, np.e * 1.0001), QUIET)
+    assert events.p.tolist() == [1, 1, 1, 1]
+    np.testing.assert_allclose(events.t, [250, 500, 750, 1000], atol=1)
+    (events,) = record(ramp(np.e * 1.0001, 1.0), QUIET)
+    assert events.p.tolist() == [0, 0, 0, 0]
+
+
+def test_camera_is_independent_of_how_finely_the_scene_is_sampled() -> None:
+    (coarse,), (fine,) = record(ramp(1.0, 5.0, 2), QUIET), record(ramp(1.0, 5.0, 40), QUIET)
+    assert len(coarse) == len(fine) == int(np.log(5) / 0.25)
+    np.testing.assert_allclose(coarse.t, fine.t, atol=2)
+
+
+def test_camera_reference_remembers_the_last_event() -> None:
+    """Down by less than one threshold and up again: silence; there is no event for a change already reported."""
+    scene = [*ramp(1.0, np.exp(0.3)), *((t + 1000, i) for t, i in ramp(np.exp(0.3), np.exp(0.1))[1:])]
+    (events,) = record(scene, QUIET)
+    assert events.p.tolist() == [1]
+
+
+def test_a_still_scene_gives_noise_only() -> None:
+    scene = [(t, np.full((3, 8, 8), 0.5)) for t in (0, 100_000, 200_000)]
+    assert [len(e) for e in record(scene, QUIET)] == [0, 0, 0]
+    noisy = record(scene, Camera(noise=50.0))
+    assert sum(map(len, noisy)) == pytest.approx(50 * 0.2 * 3 * 64, rel=0.15)
+    assert all((np.diff(e.t) >= 0).all() for e in noisy)
+
+
+def test_simulated_recordings_are_deterministic_sorted_and_round_trip() -> None:
+    events, labels = digits_events.simulate(16, Camera())
+    again, _ = digits_events.simulate(16, Camera())
+    assert len(events) == len(labels) == 1797
+    for i in (0, 5, 1796):
+        assert_same_events(events[i], again[i])
+        assert_same_events(atis.decode(atis.encode(events[i]), (20, 20), "x"), events[i])
+        assert (np.diff(events[i].t) >= 0).all()
+        assert 0.2 < events[i].p.mean() < 0.8
+    other, _ = digits_events.simulate(16, Camera(seed=1))
+    assert len(other[0]) != len(events[0]) or not np.array_equal(other[0].t, events[0].t)
+
+
+def test_digits_events_bundle_shares_the_digits_split(shared_cache: Path) -> None:
+    bundle = data.load("digits-events", cache_dir=shared_cache, timesteps=4)
+    still = data.load("digits", cache_dir=shared_cache)
+    assert bundle.split.fingerprint == still.split.fingerprint
+    x, _ = next(iter(bundle.train_loader(32)))
+    assert x.shape == (4, 32, 2, 20, 20)
+    assert x.sum() > 32 * 200 and x.min() == 0
+    by_time = data.load("digits-events", cache_dir=shared_cache, timesteps=3, by="time", size=10)
+    assert next(iter(by_time.eval_loader("test", 8)))[0].shape == (3, 8, 2, 10, 10)
+    assert by_time.describe()["frames"] == {"timesteps": 3, "by": "time", "size": [10, 10], "antialias": False}
+
+
+def test_cached_clips_equal_clips_made_now(shared_cache: Path) -> None:
+    from steadyspike.data.frames import FrameSettings, clip
+
+    frames = FrameSettings(5, "number", (13, 13))
+    bundle = data.load("digits-events", cache_dir=shared_cache, timesteps=5, size=13)
+    (folder,) = (p for p in shared_cache.glob("digits-events-*") if p.is_dir())
+    x, _ = next(iter(bundle.eval_loader("test", 3)))
+    for column, index in enumerate(bundle.split.test[:3]):
+        (file,) = folder.glob(f"*/{index:04d}.bin")
+        np.testing.assert_array_equal(x[:, column].numpy(), clip(atis.read(file, (20, 20)), frames))
