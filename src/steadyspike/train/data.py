@@ -1,0 +1,132 @@
+"""The data of a recipe, as a Lightning data module."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch import LightningDataModule
+
+from steadyspike.data import DataBundle, load
+from steadyspike.data.augment import Augment
+from steadyspike.data.errors import DataError
+from steadyspike.data.loader import EvalLoader, TrainLoader
+from steadyspike.data.registry import entry
+from steadyspike.data.sources import ItemSource
+from steadyspike.data.splits import Split
+from steadyspike.train.recipe import Recipe, RecipeError, schema
+
+
+def first_samples(split: Split, count: int) -> Split:
+    """``split`` with ``count`` training samples: the same share of every class, chosen by order of their ids."""
+    if count > len(split.train):
+        raise RecipeError(
+            f"data.train_samples = {count} is more than the {len(split.train)} training samples there are"
+        )
+    labels, ids = split.population.labels[split.train], split.population.ids
+    order = sorted(range(len(split.train)), key=lambda i: (labels[i], ids[split.train[i]]))
+    place: dict[int, int] = {}
+    ranked = []
+    for i in order:
+        label = int(labels[i])
+        ranked.append((place.setdefault(label, 0), label, i))
+        place[label] += 1
+    chosen = np.sort(split.train[[i for _, _, i in sorted(ranked)[:count]]])
+    return replace(split, name=f"{split.name}+train:{count}", train=chosen)
+
+
+def load_data(
+    table: schema.Data, data_dir: str | Path | None = None, *, split: str | None = None, download: bool = True
+) -> DataBundle:
+    """[data] as a bundle; ``split`` in place of the recipe's, for evaluation elsewhere."""
+    options: dict[str, Any] = dict(table.options)
+    if table.size is not None:
+        options["size"] = table.size if isinstance(table.size, int) else tuple(table.size)
+    found = entry(table.name)[1]
+    steps = table.timesteps if found.frames is not None else None
+    bundle = load(
+        table.name,
+        data_dir,
+        split=split or table.split,
+        validation=table.validation,
+        timesteps=steps,
+        download=download,
+        **options,
+    )
+    if not table.augment:
+        if isinstance(bundle.dataset.source, ItemSource):
+            raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")
+        bundle = replace(bundle, dataset=replace(bundle.dataset, augment=Augment()))
+    if table.train_samples is not None:
+        bundle = replace(bundle, split=first_samples(bundle.split, table.train_samples))
+    return bundle
+
+
+class SpikingData(LightningDataModule):
+    """Loaders of a recipe's data for this process of a Trainer.
+
+    ``data.batch_size`` is the batch of one optimizer step over all processes and accumulation, so that a recipe gives
+    the same training on one device and on eight.
+    """
+
+    def __init__(self, recipe: Recipe, data_dir: str | Path | None = None, bundle: DataBundle | None = None) -> None:
+        super().__init__()
+        self.recipe, self.data_dir = recipe, data_dir
+        self._bundle = bundle
+        self._train: TrainLoader | None = None
+
+    @property
+    def bundle(self) -> DataBundle:
+        if self._bundle is None:
+            self._bundle = load_data(self.recipe.data, self.data_dir)
+        return self._bundle
+
+    def setup(self, stage: str | None = None) -> None:
+        self.bundle.indices("train")
+
+    def batch_per_process(self, world_size: int) -> int:
+        """Samples of one forward in one process."""
+        parts = world_size * self.recipe.train.accumulate
+        if self.recipe.data.batch_size % parts:
+            raise RecipeError(
+                f"data.batch_size = {self.recipe.data.batch_size} must be a multiple of {world_size} processes x "
+                f"train.accumulate = {self.recipe.train.accumulate}"
+            )
+        return self.recipe.data.batch_size // parts
+
+    def train_dataloader(self) -> TrainLoader:
+        if self._train is None:
+            table, rank, world, device = self.recipe.data, *self._process()
+            self._train = self.bundle.train_loader(
+                self.batch_per_process(world),
+                seed=self.recipe.train.seed,
+                rank=rank,
+                world_size=world,
+                device=device,
+                workers=table.workers,
+                drop_last=table.drop_last,
+            )
+        return self._train
+
+    def val_dataloader(self) -> EvalLoader | list[EvalLoader]:
+        part = self.bundle.selection_part
+        return [] if part is None else self.eval_loader(part)
+
+    def test_dataloader(self) -> EvalLoader:
+        return self.eval_loader("test")
+
+    def eval_loader(self, part: str) -> EvalLoader:
+        """Every sample of a part once over all processes."""
+        rank, world, device = self._process()
+        batch = max(1, self.recipe.data.eval_batch_size // world)
+        return self.bundle.eval_loader(
+            part, batch, rank=rank, world_size=world, device=device, workers=self.recipe.data.workers
+        )
+
+    def _process(self) -> tuple[int, int, Any]:
+        trainer = self.trainer
+        if trainer is None:
+            return 0, 1, "cpu"
+        return trainer.global_rank, trainer.world_size, trainer.strategy.root_device

@@ -1,0 +1,92 @@
+"""A recipe without its data: the full network on the meta device, and one training step of a narrow one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from steadyspike.data.registry import entry
+from steadyspike.train.build import build_model, build_objective, build_optimizer
+from steadyspike.train.recipe import Recipe, RecipeError
+
+# classes, channels, (height, width): what the loaders of each data set give.
+SHAPES: dict[str, tuple[int, int, tuple[int, int]]] = {
+    "digits": (10, 1, (16, 16)),
+    "digits-events": (10, 2, (20, 20)),
+    "cifar10": (10, 3, (32, 32)),
+    "cifar100": (100, 3, (32, 32)),
+    "mnist": (10, 1, (28, 28)),
+    "fashion-mnist": (10, 1, (28, 28)),
+    "imagenet": (1000, 3, (224, 224)),
+    "folder": (10, 3, (224, 224)),
+    "nmnist": (10, 2, (34, 34)),
+    "dvs-cifar10": (10, 2, (48, 48)),
+    "dvs-gesture": (11, 2, (128, 128)),
+}
+_SMALL_IMAGE = 64
+_NARROW = 1 / 16
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """parameters: of the full network; loss: of one step of the narrow one."""
+
+    parameters: int
+    loss: float
+
+
+def data_shape(recipe: Recipe) -> tuple[int, int, tuple[int, int], bool]:
+    """(classes, channels, image size, still images) of the recipe's data set, without loading it."""
+    name, found = entry(recipe.data.name)
+    classes, channels, size = SHAPES[name]
+    if isinstance(recipe.data.size, int):
+        size = (recipe.data.size, recipe.data.size)
+    elif recipe.data.size is not None:
+        size = (recipe.data.size[0], recipe.data.size[1])
+    elif "canvas" in recipe.data.options:
+        size = (int(recipe.data.options["canvas"]),) * 2
+    return classes, channels, size, found.frames is None
+
+
+def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:
+    """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
+
+    Raises RecipeError where the recipe cannot be built, and RuntimeError where the step gives a loss that is not
+    finite or leaves a trainable parameter without a gradient.
+    """
+    classes, channels, size, static = data_shape(recipe)
+    with torch.device("meta"):
+        full = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
+    parameters = sum(p.numel() for p in full.parameters())
+    small = (min(size[0], _SMALL_IMAGE), min(size[1], _SMALL_IMAGE))
+    steps = recipe.data.timesteps
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        width = min(_NARROW, recipe.model.width or 1.0)
+        model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=small, width=width)
+        x = torch.randn(2, channels, *small) if static else torch.randn(steps, 2, channels, *small)
+        optimizer = build_optimizer(recipe.optimizer, model)
+        outcome = build_objective(recipe, static=static)(model, x, torch.tensor([0, classes - 1]))
+        outcome.loss.backward()
+    bare = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    if bare:
+        raise RuntimeError(f"parameter '{bare[0]}' gets no gradient")
+    loss = float(outcome.loss.detach())
+    if not torch.isfinite(outcome.loss):
+        raise RuntimeError(f"the first loss is {loss}")
+    optimizer.step()
+    return DryRun(parameters, loss)
+
+
+def check_recipe(recipe: Recipe) -> None:
+    """Raises RecipeError where a name or a combination cannot be built; touches no data."""
+    if recipe.data.name.lower() not in SHAPES:
+        try:
+            entry(recipe.data.name)
+        except ValueError as error:
+            raise RecipeError(f"data.name: {error}") from None
+    classes, channels, size, static = data_shape(recipe)
+    with torch.device("meta"):
+        build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
+    build_objective(recipe, static=static)

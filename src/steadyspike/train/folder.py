@@ -1,0 +1,197 @@
+"""The run folder: what a run leaves behind, where.
+
+recipe.toml          the resolved recipe, with everything it inherited
+run.json             environment, commit, seed, data and split with fingerprints
+metrics.csv          one row per epoch        layers.csv   one row per epoch and layer
+steps.csv            one row per log_every    health.csv   what went wrong, where
+tensorboard/         the same for TensorBoard
+checkpoints/         last.ckpt, last.previous.ckpt, best.ckpt
+weights.safetensors  the weights the result is of
+result.json          how it ended, and the numbers
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from steadyspike.train.checkpoint import write_atomically
+from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
+
+_PACKAGES = ("steadyspike", "torch", "lightning", "numpy", "triton", "safetensors")
+# What may differ between the parts of one run: where it runs, not what it computes.
+_ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every"}, "data": {"workers"}}
+
+
+class RunError(RuntimeError):
+    """A run folder that cannot be used as asked; the message is one line."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths of one run."""
+
+    root: Path
+
+    @property
+    def last(self) -> Path:
+        return self.root / "checkpoints" / "last.ckpt"
+
+    @property
+    def best(self) -> Path:
+        return self.root / "checkpoints" / "best.ckpt"
+
+    @property
+    def weights(self) -> Path:
+        return self.root / "weights.safetensors"
+
+    def read_recipe(self) -> Recipe:
+        path = self.root / "recipe.toml"
+        if not path.is_file():
+            raise RunError(f"{self.root} is not a run folder: it has no recipe.toml")
+        return parse(toml.loads(path.read_text(encoding="utf-8")), str(path))
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        path = self.root / name
+        if not path.is_file():
+            raise RunError(f"{self.root} has no {name}: did the run end?")
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.root / name, lambda file: file.write(text.encode()))
+
+    def write_recipe(self, recipe: Recipe) -> None:
+        text = dumps(recipe.model_dump(exclude_none=True))
+        write_atomically(self.root / "recipe.toml", lambda file: file.write(text.encode()))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Held while a run writes here, so that two cannot."""
+        import fcntl
+
+        self.root.mkdir(parents=True, exist_ok=True)
+        with open(self.root / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunError(f"{self.root} is being written by another process") from None
+            yield
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """Hash of everything in a recipe that decides a run's numbers."""
+    kept = recipe.model_dump(exclude={"about", "paper", "measured"})
+    for table, keys in _ANYWHERE.items():
+        for key in keys:
+            kept[table].pop(key, None)
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def difference(a: Recipe, b: Recipe) -> str | None:
+    """The first key in which two recipes would compute different numbers: ``"data.timesteps is 4, was 6"``."""
+    left, right = a.model_dump(), b.model_dump()
+    for table, fields in left.items():
+        if table in ("about", "paper", "measured"):
+            continue
+        for key, value in fields.items():
+            if key not in _ANYWHERE.get(table, ()) and right[table][key] != value:
+                return f"{table}.{key} is {value!r}, was {right[table][key]!r}"
+    return None
+
+
+def new_folder(out: Path | None, name: str) -> RunFolder:
+    """``out``, which must be empty or not exist, or the next free ``runs/NAME/001``."""
+    if out is not None:
+        if (out / "recipe.toml").exists():
+            raise RunError(f"{out} holds a run already; continue it with --resume or choose another --out")
+        out.mkdir(parents=True, exist_ok=True)
+        return RunFolder(out)
+    parent = Path("runs") / name
+    parent.mkdir(parents=True, exist_ok=True)
+    for number in range(1, 10_000):
+        try:
+            (parent / f"{number:03d}").mkdir()
+        except FileExistsError:
+            continue
+        return RunFolder(parent / f"{number:03d}")
+    raise RunError(f"{parent} is full")
+
+
+def open_folder(out: Path | None, name: str) -> RunFolder:
+    """The run to continue: ``out``, or the newest below ``runs/NAME``."""
+    if out is not None:
+        return RunFolder(out)
+    found = sorted(Path("runs", name).glob("[0-9]*/recipe.toml"))
+    if not found:
+        raise RunError(f"there is no run in runs/{name} to resume; leave out --resume, or name the folder with --out")
+    return RunFolder(found[-1].parent)
+
+
+def resumable(folder: RunFolder, recipe: Recipe) -> None:
+    """Refuses to continue a run with another recipe."""
+    changed = difference(recipe, folder.read_recipe())
+    if changed is not None:
+        raise RecipeError(f"{folder.root} cannot be resumed with this recipe: {changed}")
+
+
+def environment() -> dict[str, Any]:
+    """Where a run happens: versions, hardware, code."""
+    import torch
+
+    versions = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "commit": commit(),
+        "command": sys.argv,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def commit() -> str | None:
+    """The commit of the library's own checkout (with +changes if files differ from it), if it is one."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    top, head = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
+    if top is None or head is None or not (Path(top) / "src" / "steadyspike").is_dir():
+        return None
+    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")

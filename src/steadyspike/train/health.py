@@ -1,0 +1,128 @@
+"""Watches a run: a loss or membrane that is not finite, exploding gradients, silent layers, collapsed thresholds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import Tensor
+
+from steadyspike.core.lif import ScanResult
+from steadyspike.nn.check import dead_layers
+from steadyspike.nn.health import non_finite, tapped
+from steadyspike.nn.neuron import Neuron, Tap
+from steadyspike.nn.sync import world_size
+from steadyspike.train.session import EndOfRun, Session
+from steadyspike.train.tables import Table
+
+COLUMNS = ("epoch", "step", "kind", "layer", "message")
+
+
+def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
+    """The first layer, in the order they run, whose potential is not finite on ``batch``, and what it is.
+
+    Runs the batch once more; statistics are put back afterwards. Where the forward is finite, the gradient is not: then
+    the last layer with such a gradient is named, since gradients come from behind.
+    """
+    bad: list[tuple[str, str]] = []
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
+            what = non_finite(current, result)
+            if what is not None:
+                bad.append((name, what))
+
+        return Tap(see)
+
+    model = session.task.model
+    buffers = {name: b.clone() for name, b in model.named_buffers()}
+    active = session.watch.active.clone()
+    with torch.no_grad(), tapped(model, "trainer health", make):
+        model(batch[0])
+        for name, b in model.named_buffers():
+            b.copy_(buffers[name])
+    session.watch.active.copy_(active)
+    if bad:
+        return bad[0]
+    norms = session.gradients.norms().tolist()
+    for name, norm in reversed(list(zip(session.gradients.groups, norms))):
+        if not math.isfinite(norm):
+            return name, "the gradient of its weights is not finite although the forward pass is"
+    return None, "the loss is not finite although every membrane is"
+
+
+class HealthWatch(Callback):
+    """Applies the policies of [health]; every finding is a row of health.csv that names the layer.
+
+    It also computes the gradient norms that the epoch's table shows, since it needs them at every step anyway.
+    """
+
+    def __init__(self, session: Session, table: Table | None, signalled: Any) -> None:
+        self.session, self.table, self.signalled = session, table, signalled
+        self._losses: list[Tensor] = []
+        self._batch: Any = None
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._batch = batch
+
+    def on_before_zero_grad(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        self._losses = []
+
+    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
+        self._losses.append(loss.detach())
+
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+        session, table = self.session, self.session.recipe.health
+        norms = session.gradients.norms()
+        session.gradients.add(norms)
+        loss = torch.stack(self._losses).sum().double()
+        total = torch.linalg.vector_norm(norms)
+        loss_value, gradient = torch.stack([loss, total.to(loss.device)]).tolist()
+        bad, asked = self._agree(not math.isfinite(loss_value), self.signalled(), loss.device)
+        session.stop_asked, session.gradient = asked, gradient
+        session.losses.append(loss_value)
+        # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
+        scaled = session.recipe.train.precision == "fp16"
+        if bad or (not math.isfinite(gradient) and not scaled):
+            layer, what = first_bad_layer(session, self._batch)
+            place = f"layer '{layer}': {what}" if layer else what
+            self.report(trainer, "non_finite", layer, place, table.non_finite, "diverged")
+        elif gradient > table.max_gradient:
+            layer = session.gradients.groups[int(norms.argmax())]
+            text = f"layer '{layer}': the gradient norm is {gradient:.3g}, above {table.max_gradient:g}"
+            self.report(trainer, "exploding_gradient", layer, text, table.exploding_gradient, "diverged")
+
+    def _agree(self, bad: bool, asked: bool, device: torch.device) -> tuple[bool, bool]:
+        """All processes do the same: one that saw something tells the others."""
+        if world_size() == 1:
+            return bad, asked
+        flags = torch.tensor([bad, asked], dtype=torch.int32, device=device)
+        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+        return bool(flags[0]), bool(flags[1])
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        table = self.session.recipe.health
+        silent = self.session.watch.silent()
+        quiet = {name: 0.0 for name, share in zip(self.session.watch.layers, silent) if share == 1.0}
+        for check in dead_layers(quiet):
+            self.report(trainer, "silent_layer", check.layer, check.message, table.silent_layer, "silent")
+        for name, layer in self.session.watch.layers.items():
+            v = float(layer.threshold.detach().abs().min())
+            if layer.spiking and not v >= table.min_threshold:
+                text = f"layer '{name}': the threshold has collapsed to {v:.3g}, below {table.min_threshold:g}"
+                self.report(trainer, "collapsed_threshold", name, text, table.collapsed_threshold, "collapsed")
+
+    def report(self, trainer: Trainer, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
+        """A row, for steps once per epoch, and the end of the run where the policy says so."""
+        epoch = trainer.current_epoch
+        once = kind if kind in ("non_finite", "exploding_gradient") else f"{kind} {layer}"
+        if once not in self.session.warned:
+            self.session.warned.add(once)
+            self.session.messages.append(text)
+            if self.table is not None:
+                self.table.add(epoch=epoch + 1, step=trainer.global_step, kind=kind, layer=layer or "", message=text)
+        if policy != "warn":
+            raise EndOfRun(status, text, layer=layer, present=policy == "stop")

@@ -1,0 +1,79 @@
+"""A recipe as a LightningModule: network, objective, optimizer, and what an epoch is measured by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor
+
+from steadyspike.data import DataBundle
+from steadyspike.models import SpikingNet
+from steadyspike.nn.loss import Objective
+from steadyspike.train.build import build_model, build_objective, build_optimizer, build_schedule
+from steadyspike.train.measure import Scores, ScoreSums
+from steadyspike.train.recipe import Recipe
+
+Batch = tuple[Tensor, Tensor]
+
+
+class SpikingTask(LightningModule):
+    """``SpikingTask.for_data(recipe, bundle)``, or with a network and an objective of your own.
+
+    Usable with any Trainer; `steadyspike.train.run` adds the run folder, exact resume and health checks by callbacks.
+    """
+
+    def __init__(self, recipe: Recipe, model: SpikingNet, objective: Objective) -> None:
+        super().__init__()
+        self.recipe, self.model, self.objective = recipe, model, objective
+        self.train_sums = ScoreSums(1)
+        self.eval_sums = ScoreSums(recipe.data.timesteps)
+        self.last_eval: Scores | None = None
+
+    @classmethod
+    def for_data(cls, recipe: Recipe, bundle: DataBundle) -> SpikingTask:
+        """The recipe's network for this data; its weights come from the recipe's seed, whatever was drawn before."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.train.seed)
+            model = build_model(
+                recipe, num_classes=bundle.num_classes, in_channels=bundle.in_channels, image_size=bundle.shape
+            )
+            objective = build_objective(recipe, static=bundle.timesteps is None)
+        if recipe.train.checkpointing:
+            from steadyspike.train.recompute import recompute_blocks
+
+            recompute_blocks(model)
+        return cls(recipe, model, objective)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits [T, B, K]."""
+        return self.model(x)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        x, target = batch
+        outcome = self.objective(self.model, x, target)
+        self.train_sums.add(outcome.loss, outcome.logits, target, self.objective.predict)
+        return outcome.loss
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        x, target = batch
+        with torch.inference_mode():
+            logits = self.model(x)
+            self.eval_sums.add(self.objective.task(logits, target), logits, target, self.objective.predict)
+
+    def on_train_epoch_start(self) -> None:
+        self.objective.set_epoch(self.current_epoch)
+
+    def on_validation_epoch_start(self) -> None:
+        self.eval_sums.reset()
+
+    def on_validation_epoch_end(self) -> None:
+        self.last_eval = self.eval_sums.scores()
+        self.log("accuracy", self.last_eval.accuracy[-1], rank_zero_only=True)
+
+    def configure_optimizers(self) -> Any:
+        optimizer = build_optimizer(self.recipe.optimizer, self.model)
+        epochs = self.trainer.max_epochs or self.recipe.schedule.epochs
+        schedule = build_schedule(self.recipe, optimizer, int(self.trainer.estimated_stepping_batches) // epochs)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}

@@ -1,0 +1,106 @@
+"""Writes what an epoch measured: CSV tables and TensorBoard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from steadyspike.train.health import COLUMNS as HEALTH_COLUMNS
+from steadyspike.train.measure import layer_rows
+from steadyspike.train.session import Best, Session
+from steadyspike.train.tables import Table
+
+LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")
+
+
+def open_tables(root: Path, steps: int, part: str | None, lengths: dict[str, int] | None) -> dict[str, Table]:
+    """metrics, layers, steps and health; ``lengths`` from a checkpoint cut them back to where it was taken."""
+    accuracy = [f"{part}_accuracy_{t}" for t in range(1, steps + 1)] if part is not None else []
+    columns: dict[str, tuple[str, ...]] = {
+        "metrics": ("epoch", "step", "lr", "train_loss", "train_accuracy", *([f"{part}_loss"] if part else []), *accuracy),
+        "layers": ("epoch", "layer", *LAYER_COLUMNS, *(f"rate_{t}" for t in range(1, steps + 1))),
+        "steps": ("step", "epoch", "lr", "loss", "gradient"),
+        "health": HEALTH_COLUMNS,
+    }  # fmt: skip
+    return {
+        name: Table(root / f"{name}.csv", names, None if lengths is None else lengths[name])
+        for name, names in columns.items()
+    }
+
+
+class Recorder(Callback):
+    """One row of steps.csv every ``log_every`` optimizer steps; at an epoch's end its rows, and whether it is the best.
+
+    Only the first process writes; all of them take part in the sums.
+    """
+
+    def __init__(self, session: Session, tables: dict[str, Table], board: Path | None) -> None:
+        self.session, self.tables, self._board = session, tables, board
+        self._writer: Any = None
+        self._step = 0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._step = trainer.global_step
+        if self._board is not None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(str(self._board), purge_step=trainer.global_step + 1)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.session.start_epoch()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        session = self.session
+        if trainer.global_step == self._step:
+            return
+        self._step = trainer.global_step
+        if self._step % session.recipe.train.log_every == 0 and session.losses:
+            loss = sum(session.losses) / len(session.losses)
+            session.losses = []
+            if self.tables:
+                row = {"lr": self._lr(trainer, before=True), "loss": loss, "gradient": session.gradient}
+                self.tables["steps"].add(step=self._step, epoch=trainer.current_epoch + 1, **row)
+                self._scalars("step", row, self._step)
+
+    def _lr(self, trainer: Trainer, before: bool = False) -> float:
+        """The learning rate of the step that was just made: the schedule has already moved on."""
+        schedule = trainer.lr_scheduler_configs[0].scheduler
+        return float(trainer.optimizers[0].param_groups[0]["initial_lr"] * schedule.lr_lambdas[0](self._step - 1))  # type: ignore[union-attr]
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        session, part = self.session, self.session.bundle.selection_part
+        session.train_scores = session.task.train_sums.scores()
+        session.rows = layer_rows(session.watch, session.gradients)
+        epoch = trainer.current_epoch + 1
+        row: dict[str, Any] = {
+            "lr": self._lr(trainer),
+            "train_loss": session.train_scores.loss,
+            "train_accuracy": session.train_scores.accuracy[-1],
+        }
+        scores = session.task.last_eval
+        if scores is not None and part is not None:
+            row[f"{part}_loss"] = scores.loss
+            row |= {f"{part}_accuracy_{t}": a for t, a in enumerate(scores.accuracy, 1)}
+            if scores.accuracy[-1] > session.best.accuracy:
+                session.best = Best(epoch, scores.accuracy[-1])
+        if self.tables:
+            self.tables["metrics"].add(epoch=epoch, step=trainer.global_step, **row)
+            self._scalars("epoch", row, trainer.global_step)
+            for layer in session.rows:
+                values = {column: getattr(layer, column) for column in LAYER_COLUMNS}
+                rates = {f"rate_{t}": r for t, r in enumerate(layer.rates, 1)}
+                self.tables["layers"].add(epoch=epoch, layer=layer.layer, **values, **rates)
+                self._scalars(f"layers/{layer.layer}", values, trainer.global_step)
+        session.losses = []
+
+    def _scalars(self, prefix: str, row: dict[str, Any], step: int) -> None:
+        if self._writer is not None:
+            for name, value in row.items():
+                if value is not None:
+                    self._writer.add_scalar(f"{prefix}/{name}", value, step)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,227 @@
+"""One run, from recipe to result: `train` starts or continues it in this process."""
+
+from __future__ import annotations
+
+import json
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
+
+from steadyspike.train.checkpoint import AtomicCheckpointIO, latest, read_checkpoint
+from steadyspike.train.data import SpikingData
+from steadyspike.train.ema import WeightAverage
+from steadyspike.train.evaluate import evaluate_part, load_weights, save_weights
+from steadyspike.train.folder import RunFolder, environment
+from steadyspike.train.health import HealthWatch
+from steadyspike.train.keep import Keeper, identity
+from steadyspike.train.measure import GradientWatch, LayerWatch
+from steadyspike.train.module import SpikingTask
+from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.record import Recorder, open_tables
+from steadyspike.train.rng import seed_all
+from steadyspike.train.session import EndOfRun, Session
+from steadyspike.train.signals import Signals
+
+_PRECISION: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_NOISE = (".*LeafSpec.*", ".*isinstance.*treespec.*", ".*does not have many workers.*", ".*IterableDataset.*__len__.*")
+
+
+@dataclass(frozen=True)
+class Processes:
+    """How many processes this run has, and where: ``devices`` on each of ``nodes``."""
+
+    devices: int = 1
+    nodes: int = 1
+
+    @property
+    def count(self) -> int:
+        return self.devices * self.nodes
+
+
+def accelerator_of(recipe: Recipe) -> str:
+    """ "gpu" or "cpu"; an explicit wish that cannot be met is an error."""
+    wish = recipe.train.accelerator
+    if wish == "gpu" and not torch.cuda.is_available():
+        raise RecipeError("train.accelerator = 'gpu', but torch sees no GPU here")
+    found = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
+    if found == "cpu" and recipe.train.precision == "fp16":
+        raise RecipeError("train.precision = 'fp16' needs a GPU; on the CPU use 'fp32' or 'bf16'")
+    if found == "gpu" and recipe.train.devices > torch.cuda.device_count():
+        raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
+    return found
+
+
+class _Handlers(Callback):
+    """Puts the run's signal handlers back after the trainer has set its own."""
+
+    def __init__(self, signals: Signals) -> None:
+        self.signals = signals
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.signals.install()
+
+
+def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]) -> Trainer:
+    """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own."""
+    many = processes.count > 1
+    # Statistics are synchronised by the norms and MP-Init themselves, so rank 0's buffers need not be broadcast.
+    return Trainer(
+        accelerator=accelerator_of(recipe),
+        devices=processes.devices,
+        num_nodes=processes.nodes,
+        strategy=DDPStrategy(forward_sync_buffers=False) if many else "auto",
+        precision=_PRECISION[recipe.train.precision],
+        max_epochs=recipe.schedule.epochs,
+        gradient_clip_val=recipe.train.clip or None,
+        accumulate_grad_batches=recipe.train.accumulate,
+        check_val_every_n_epoch=recipe.train.eval_every,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpointIO()],
+    )
+
+
+def train(
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    processes: Processes = Processes(),  # noqa: B008
+    rank: int = 0,
+    display: Any = None,
+) -> dict[str, Any]:
+    """Trains, or continues, the recipe in ``folder`` and returns what result.json says (rank 0; others: the status).
+
+    display: a factory ``display(session, refused) -> Callback`` for what people see.
+    """
+    started = time.monotonic()
+    quiet()
+    data = SpikingData(recipe, data_dir)
+    data.batch_per_process(processes.count)
+    session = new_session(recipe, folder, data)
+    refused: list[str] = []
+    if resume:
+        session.resumed, refused = latest(folder.last, identity(session, processes.count))
+    if rank == 0:
+        folder.write_recipe(recipe)
+        if session.resumed is None:
+            folder.write_json("run.json", _about(session))
+    seed_all(recipe.train.seed, rank)
+    ended = _fit(session, processes, rank, display, refused)
+    if rank != 0:
+        return {"status": ended.status if ended else "finished"}
+    return conclude(session, ended, time.monotonic() - started)
+
+
+def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
+    """Network, data and measures of a run that has not started."""
+    task = SpikingTask.for_data(recipe, data.bundle)
+    average = WeightAverage(task.model, recipe.train.ema) if recipe.train.ema else None
+    watch = LayerWatch(task.model, recipe.data.timesteps)
+    return Session(recipe, folder, task, data, watch, GradientWatch(task.model), average)
+
+
+def _fit(session: Session, processes: Processes, rank: int, display: Any, refused: list[str]) -> EndOfRun | None:
+    """The training itself; returns how it ended where that was not after its last epoch."""
+    recipe, state = session.recipe, session.resumed
+    lengths = state["files"] if state is not None else None
+    first = rank == 0
+    part = session.bundle.selection_part
+    tables = open_tables(session.folder.root, recipe.data.timesteps, part, lengths) if first else {}
+    board = session.folder.root / "tensorboard" if first else None
+    with Signals() as signals:
+        callbacks: list[Callback] = [
+            _Handlers(signals),
+            *([session.average] if session.average is not None else []),
+            Recorder(session, tables, board),
+            HealthWatch(session, tables.get("health"), signals),
+            *([display(session, refused)] if display is not None and first else []),
+            Keeper(session, tables),
+        ]
+        try:
+            make_trainer(recipe, processes, callbacks).fit(session.task, datamodule=session.data)
+        except EndOfRun as ended:
+            return ended
+        finally:
+            session.watch.close()
+            for table in tables.values():
+                table.sync()
+                table.close()
+    return None
+
+
+def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:
+    """Weights, their test accuracy and result.json; an interrupted run only says so."""
+    folder, recipe = session.folder, session.recipe
+    result: dict[str, Any] = {"status": ended.status if ended else "finished", "seconds": round(seconds, 1)}
+    if ended is not None:
+        result |= {"message": ended.message, "layer": ended.layer}
+    if ended is not None and ended.status == "interrupted":
+        folder.write_json("result.json", result)
+        return result
+    source = _final_weights(session, ended, result)
+    load_weights(folder.weights, session.task.model)
+    scores = evaluate_part(session.task, session.bundle, "test")
+    result |= {
+        "weights": source,
+        "selection": session.bundle.split.record()["selection_text"],
+        "split": session.bundle.split.fingerprint,
+        "test": {"accuracy": scores.accuracy, "loss": scores.loss, "samples": scores.samples},
+        "best": {"epoch": session.best.epoch, "accuracy": session.best.accuracy} if session.best.epoch else None,
+        "seed": recipe.train.seed,
+    }
+    if recipe.paper is not None:
+        result["paper"] = recipe.paper.model_dump(exclude_none=True)
+    folder.write_json("result.json", result)
+    return result
+
+
+def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, Any]) -> str:
+    """Writes weights.safetensors and says which weights they are."""
+    folder = session.folder
+    if ended is not None and ended.present:
+        state, source = session.task.model.state_dict(), "at the end"
+        epoch = None
+    else:
+        best = session.best.epoch > 0 and folder.best.exists()
+        checkpoint = read_checkpoint(folder.best if best else folder.last)
+        state, epoch = checkpoint["average"] or checkpoint["state_dict"], checkpoint["epoch"]
+        source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
+    about = {
+        "recipe": session.recipe.model_dump_json(exclude_none=True),
+        "split": json.dumps(session.bundle.split.record()),
+        "epoch": str(epoch),
+    }
+    save_weights(folder.weights, state, about)
+    return source
+
+
+def _about(session: Session) -> dict[str, Any]:
+    return {
+        "environment": environment(),
+        "seed": session.recipe.train.seed,
+        "data": session.bundle.describe(),
+        "parameters": sum(p.numel() for p in session.task.model.parameters()),
+    }
+
+
+def quiet() -> None:
+    """Silences what Lightning says about itself."""
+    import logging
+
+    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    for message in _NOISE:
+        warnings.filterwarnings("ignore", message=message)

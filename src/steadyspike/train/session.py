@@ -1,0 +1,90 @@
+"""What the callbacks of one run share, and how a run ends early."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from steadyspike.data import DataBundle
+from steadyspike.train.data import SpikingData
+from steadyspike.train.ema import WeightAverage
+from steadyspike.train.folder import RunFolder
+from steadyspike.train.measure import GradientWatch, LayerRow, LayerWatch, Scores
+from steadyspike.train.module import SpikingTask
+from steadyspike.train.recipe import Recipe
+
+
+class EndOfRun(Exception):
+    """Ends a run before its last epoch; ``status`` goes into result.json.
+
+    present: the run's weights are those of this moment, not those of its last checkpoint.
+    """
+
+    def __init__(self, status: str, message: str, *, layer: str | None = None, present: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.message, self.layer, self.present = status, message, layer, present
+
+
+@dataclass
+class Best:
+    """The epoch that model selection prefers so far; epochs count from 1, 0: none yet."""
+
+    epoch: int = 0
+    accuracy: float = -1.0
+
+
+@dataclass
+class Session:
+    """One run in one process."""
+
+    recipe: Recipe
+    folder: RunFolder
+    task: SpikingTask
+    data: SpikingData
+    watch: LayerWatch
+    gradients: GradientWatch
+    average: WeightAverage | None = None
+    best: Best = field(default_factory=Best)
+    resumed: dict[str, Any] | None = None  # the checkpoint to continue from
+    losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
+    stop_asked: bool = False  # by a signal, agreed between all processes
+    gradient: float = float("nan")  # norm at the last optimizer step
+    rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
+    train_scores: Scores | None = None
+    warned: set[str] = field(default_factory=set)  # kinds of findings reported in this epoch
+    messages: list[str] = field(default_factory=list)  # of health, for the display
+
+    @property
+    def bundle(self) -> DataBundle:
+        return self.data.bundle
+
+    @property
+    def last_epoch_counts(self) -> bool:
+        """True where there is no model selection."""
+        return self.bundle.selection_part is None
+
+    def accumulators(self) -> dict[str, Any]:
+        """Sums of the epoch so far in this process."""
+        return {
+            "scores": self.task.train_sums.values.cpu(),
+            "active": self.watch.active.cpu(),
+            "gradients": self.gradients.sums.cpu(),
+            "gradient_steps": self.gradients.steps,
+            "losses": list(self.losses),
+            "warned": sorted(self.warned),
+        }
+
+    def restore_accumulators(self, state: dict[str, Any]) -> None:
+        self.task.train_sums.values = state["scores"].clone()
+        self.watch.active = state["active"].clone()
+        self.gradients.sums = state["gradients"].clone()
+        self.gradients.steps = int(state["gradient_steps"])
+        self.losses, self.warned = list(state["losses"]), set(state["warned"])
+
+    def start_epoch(self) -> None:
+        """All sums to zero."""
+        self.task.train_sums.reset()
+        self.watch.reset()
+        self.gradients.reset()
+        self.task.last_eval = None
+        self.warned = set()
