@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +20,7 @@ from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.kernels import triton_launch
 from steadyspike.kernels.registry import choose_backend
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.triton_launch import Launch
 from steadyspike.kernels.triton_lif import TritonBackend
 from tests.kernels.scan_cases import (
     RESETS,
@@ -41,6 +44,39 @@ def _poisoned_memory() -> Iterator[None]:
     assert torch.empty(8).isnan().all()
     yield
     torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture(autouse=True)
+def _guarded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every address that a kernel reads or writes must lie in the storage of one of the tensors it was given."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    storages: list[tuple[int, int]] = []
+    run, load, store = Launch.run, InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+    def guarded_run(launch: Launch, *arguments: Any) -> None:
+        given = [t.untyped_storage() for t in launch.arguments.values() if isinstance(t, Tensor)]
+        storages[:] = [(storage.data_ptr(), storage.data_ptr() + storage.nbytes()) for storage in given]
+        run(launch, *arguments)
+
+    def check(pointers: Any, mask: Any) -> None:
+        used = pointers.data[np.broadcast_to(mask.data, pointers.data.shape)]
+        inside = np.zeros(used.shape, bool)
+        for start, end in storages:
+            inside |= (used >= start) & (used < end)
+        assert inside.all(), "a kernel left the memory of its arguments"
+
+    def guarded_load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        return load(builder, pointers, mask, *rest)
+
+    def guarded_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        check(pointers, mask)
+        return store(builder, pointers, value, mask, *rest)
+
+    monkeypatch.setattr(Launch, "run", guarded_run)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", guarded_load)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_store", guarded_store)
 
 
 def test_the_interpreter_is_on() -> None:
