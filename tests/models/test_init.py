@@ -58,6 +58,8 @@ def test_init_is_an_option() -> None:
     assert all(abs(std / math.sqrt(2 / fan_out) - 1) < 0.06 for std, _, fan_out in conv_spread(wide))
     constant = member("resnet19_tiny", init=lambda model: nn.init.constant_(model.head.fc.bias, 3.0))
     assert torch.all(constant.head.fc.bias == 3)
+    own = member("resnet19_tiny", head="tet", init=lambda model: nn.init.zeros_(model.head.fc1.weight))
+    assert not own.head.fc1.weight.any()
     with pytest.raises(ValueError, match="unknown init 'xavier'; known: default, kaiming_fan_out, imagenet"):
         models.create("resnet19_tiny", init="xavier")
 

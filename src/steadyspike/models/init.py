@@ -51,21 +51,29 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
         (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34, SEW-ResNet-34), or a
         function of the model.
     zero_residual: the last norm of every residual branch starts at scale 0, so that the block starts as its shortcut.
-    A spiking fully connected layer gets `fire` whatever the name says: none of them makes it fire at V = 1.
+    A spiking fully connected layer gets `fire` under every name: none of them makes it fire at V = 1. A function of
+    the user's has the last word.
     """
+    if isinstance(init, str) and init not in INITS:
+        raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
     if isinstance(init, str):
-        if init not in INITS:
-            raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
-        init = INITS[init]
-    init(model)
+        INITS[init](model)
+        fire_heads(model)
+    else:
+        init(model)
     for m in model.modules():
-        if isinstance(m, Head) and isinstance(m.fc1, nn.Linear) and not isinstance(m.lif, nn.Identity):
-            fire(m.fc1)
         if zero_residual and isinstance(m, Residual):
             weight = getattr(m.last_norm(), "weight", None)
             if weight is None:
                 raise ValueError(f"zero_residual needs a norm with a scale called weight, not {m.last_norm()!r}")
             nn.init.zeros_(weight)
+
+
+def fire_heads(model: nn.Module) -> None:
+    """`fire` for every fully connected layer of a `Head` that feeds a neuron."""
+    for m in model.modules():
+        if isinstance(m, Head) and isinstance(m.fc1, nn.Linear) and not isinstance(m.lif, nn.Identity):
+            fire(m.fc1)
 
 
 def fire(layer: nn.Linear | nn.Conv2d, threshold: float = 1.0, mean_square: float = 0.02) -> None:
