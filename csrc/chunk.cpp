@@ -1,6 +1,7 @@
 // Forward and backward of one chunk of elements. Compiled once per instruction set, as STEADYSPIKE_CHUNKS names it;
 // everything but that one table has internal linkage, so no code for a newer CPU can leak into the common path.
 #include "rows.h"
+#include "stream.h"
 #include "task.h"
 
 namespace {
@@ -95,22 +96,30 @@ void copy(int64_t n, const R* from, R* to) {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
-// A row of a tensor in IO, read and written as R: in place if that is the same type, else through a spare row.
+// Rows of a tensor in IO, read and written as R: in place if that is the same type, else through a spare row. Written
+// rows go through the spare rows too if they are to bypass the cache.
 template <class R, class IO>
 struct Row {
     static const R* read(int64_t n, const IO* from, R* spare) {
         widen_row(n, from, spare);
         return spare;
     }
-    static R* place(IO*, R* spare) { return spare; }
-    static void write(int64_t n, const R* from, IO* to) { narrow_row(n, from, to); }
+    static R* place(IO*, R* spare, bool) { return spare; }
+    static void write(int64_t n, const R* row, IO* to, R* spare, bool stream) {
+        if (!stream) return narrow_row(n, row, to);
+        IO* packed = reinterpret_cast<IO*>(spare);
+        narrow_row(n, row, packed);
+        stream_bytes(to, packed, n * int64_t(sizeof(IO)));
+    }
 };
 
 template <class R>
 struct Row<R, R> {
     static const R* read(int64_t, const R* from, R*) { return from; }
-    static R* place(R* to, R*) { return to; }
-    static void write(int64_t, const R*, R*) {}
+    static R* place(R* to, R* spare, bool stream) { return stream ? spare : to; }
+    static void write(int64_t n, const R* row, R* to, R*, bool stream) {
+        if (stream) stream_bytes(to, row, n * int64_t(sizeof(R)));
+    }
 };
 
 // Calls f(i0, n, params) for each block of the chunk, with parameters shared (one channel) or per element.
@@ -153,8 +162,9 @@ void start_potential(const Task& task, int64_t i0, int64_t n, R* u) {
 template <class R, class IO, class P>
 void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<P>& params, Rows<R> rows, double* sums) {
     const Scan& scan = task.scan;
+    const Plan& plan = task.plan;
     const auto step = pick_forward<R, P>(scan.reset, scan.family == TRSG, task.io.m != nullptr);
-    R *fired = rows.take(), *x_spare = rows.take(), *out_spare = rows.take(), *kept = rows.take();
+    R *fired = rows.take(), *x_spare = rows.take(), *out_spare = rows.take(), *packed = rows.take();
     R* u = static_cast<R*>(task.io.u) + i0;
     start_potential<R>(task, i0, n, u);
     fill(n, fired, R(0));
@@ -162,10 +172,11 @@ void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<
         const R* x = Row<R, IO>::read(n, static_cast<const IO*>(scan.x) + t * scan.x_stride + i0, x_spare);
         IO* out = static_cast<IO*>(task.io.out) + t * scan.n + i0;
         R* m = task.io.m ? static_cast<R*>(task.io.m) + t * scan.n + i0 : nullptr;
-        R* row = Row<R, IO>::place(out, out_spare);
+        R* row = Row<R, IO>::place(out, out_spare, plan.stream);
         step(n, x, u, fired, row, m, params);
-        Row<R, IO>::write(n, row, out);
+        Row<R, IO>::write(n, row, out, packed, plan.stream);
     }
+    R* kept = x_spare;
     for (int64_t i = 0; i < n; ++i) kept[i] = fired[i] > 0 ? u[i] : R(0);
     const Geometry<R> geometry{scan.channels, scan.inner};
     geometry.add_to(sums, kept, i0, n);
@@ -179,6 +190,7 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
         task, chunk, rows,
         [&](int64_t i, int64_t n, const Params<Shared<R>>& p) { forward_block<R, IO>(task, i, n, p, rows, sums); },
         [&](int64_t i, int64_t n, const Params<const R*>& p) { forward_block<R, IO>(task, i, n, p, rows, sums); });
+    if (task.plan.stream) stream_end();
 }
 
 // Per-element sums over time, kept in the compute type for at most `SHORT` steps and then added up in double.
@@ -212,7 +224,7 @@ void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Param
     const auto slopes = pick_slope<R, P>(scan.family == AS, scan.surrogate);
     const auto back = pick_backward<R, P>(scan.family, scan.reset, scan.detach);
     R *u = rows.take(), *du = rows.take(), *f = rows.take(), *zero = rows.take();
-    R *x_spare = rows.take(), *g_spare = rows.take(), *dx_spare = rows.take();
+    R *x_spare = rows.take(), *g_spare = rows.take(), *dx_spare = rows.take(), *packed = rows.take();
     TimeSums<R> over_time{rows.take(), rows.take(), 0};
     R *m = rows.take(plan.window), *by_a = rows.take(plan.window), *starts = rows.take(plan.windows);
 
@@ -246,10 +258,10 @@ void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Param
             const R* g = io.g_out ? Row<R, IO>::read(n, g_out, g_spare) : zero;
             const R* g_m = io.g_m ? static_cast<const R*>(io.g_m) + t * io.g_m_stride + i0 : zero;
             IO* dx = static_cast<IO*>(io.dx) + t * scan.n + i0;
-            R* row = Row<R, IO>::place(dx, dx_spare);
-            slopes(n, m + at, f, params.v, shape);
+            R* row = Row<R, IO>::place(dx, dx_spare, plan.stream);
+            slopes(n, m + at, f, params, shape);
             back(n, m + at, by_a + at, f, g, g_m, du, row, over_time.dv, over_time.da, params);
-            Row<R, IO>::write(n, row, dx);
+            Row<R, IO>::write(n, row, dx, packed, plan.stream);
             if (++over_time.steps == TimeSums<R>::SHORT) over_time.flush(geometry, scan.channels, i0, n, sums);
         }
     }
@@ -267,6 +279,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
         task, chunk, rows,
         [&](int64_t i, int64_t n, const Params<Shared<R>>& p) { backward_block<R, IO>(task, i, n, p, rows, sums); },
         [&](int64_t i, int64_t n, const Params<const R*>& p) { backward_block<R, IO>(task, i, n, p, rows, sums); });
+    if (task.plan.stream) stream_end();
 }
 
 }  // namespace

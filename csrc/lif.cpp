@@ -1,10 +1,15 @@
 // The entry points: check the arguments, plan the work, run chunks in parallel, add up the partial sums in fixed order.
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <memory>
 #include <new>
 #include <vector>
+
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "task.h"
 
@@ -16,8 +21,11 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t MIN_BLOCK = 64, MAX_BLOCK = 1024, SCRATCH = 512 * 1024, SHORT_WINDOW = 32;
-constexpr int64_t UNIFORM_RUN = 256;  // channels with longer runs in memory get blocks of their own
+constexpr int64_t MIN_BLOCK = 64, MAX_BLOCK = 256, SCRATCH = 48 * 1024;  // what a block needs fits the first cache
+constexpr int64_t SHORT_WINDOW = 32;
+constexpr int64_t UNIFORM_RUN = 256;           // channels with longer runs in memory get blocks of their own
+constexpr int64_t STREAM_BYTES = 16 << 20;     // from here on the reader would not find the output in its cache
+constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
 struct Isa {
     const char* name;
@@ -50,6 +58,21 @@ bool valid(const Scan& s) {
            in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < int64_t(isas().size()) && s.n % (s.channels * s.inner) == 0;
 }
 
+int64_t io_size(int64_t dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
+
+// A large new tensor has no pages yet. Asking for huge ones before the first write halves the time of that write.
+void want_huge_pages(void* tensor, int64_t bytes) {
+#if defined(__linux__) && defined(MADV_HUGEPAGE)
+    if (tensor == nullptr || bytes < HUGE_PAGE_BYTES) return;
+    constexpr uintptr_t page = 2 << 20;
+    const uintptr_t begin = (reinterpret_cast<uintptr_t>(tensor) + page - 1) / page * page;
+    const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor) + uintptr_t(bytes)) / page * page;
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failing changes nothing
+#else
+    (void)tensor, (void)bytes;
+#endif
+}
+
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
@@ -70,6 +93,7 @@ Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
     plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
     plan.vector = scan.channels > 1 && scan.inner < UNIFORM_RUN;
+    plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= STREAM_BYTES;
     plan.scratch = rows * plan.block * size;
     return plan;
 }
@@ -105,10 +129,11 @@ struct ParamTable {
 };
 
 SurrogateShape make_shape(const Scan& s) {
-    const double w = s.width, half_pi = 1.57079632679489661923;
-    const double peak = s.scale * s.temperature / (2 * std::tanh(s.temperature / 2)) / w;
-    const double heights[] = {s.scale / w, s.scale / (w * w), s.scale * w / 2, s.scale / w, 4 * peak};
-    return {w, w / 2, heights[s.surrogate], s.surrogate == 2 ? half_pi * w : 2 * s.temperature};
+    const double w = s.width, b = s.temperature, half_pi = 1.57079632679489661923;
+    const double peak = s.scale * b / (2 * std::tanh(b / 2)) / w;
+    const double height[] = {s.scale / w, s.scale / (w * w), s.scale * w / 2, s.scale / w, 4 * peak};
+    const double steep[] = {0, 0, half_pi * w, 1 / w, 2 * b / w};
+    return {w, w / 2, height[s.surrogate], steep[s.surrogate]};
 }
 
 // Runs all chunks; returns their partial sums added up in the order of the chunks, [kinds][channels].
@@ -119,21 +144,24 @@ int64_t run(const Task& task, Chunk chunk_function, int64_t kinds, std::vector<d
     std::vector<double> partial(width * size_t(plan.chunks), 0.0);
     const int64_t wanted = task.scan.threads < plan.chunks ? task.scan.threads : plan.chunks;
     const int threads = int(wanted < 1 ? 1 : wanted);
-    bool failed = false;
-    const auto work = [&](int64_t begin, int64_t step) {
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> failed{false};
+    const auto work = [&] {
         std::unique_ptr<char[]> memory(new (std::nothrow) char[size_t(plan.scratch) + 64]);
-        if (!memory) return false;
+        if (!memory) {
+            failed = true;
+            return;
+        }
         void* aligned = memory.get() + (64 - reinterpret_cast<uintptr_t>(memory.get()) % 64) % 64;
-        for (int64_t c = begin; c < plan.chunks; c += step)
+        for (int64_t c = next++; c < plan.chunks; c = next++)
             chunk_function(task, c, aligned, partial.data() + width * size_t(c));
-        return true;
     };
     if (threads == 1) {
-        failed = !work(0, 1);
+        work();
     } else {
-        // Strided, so that neighbouring chunks are worked on at the same time; a team may be smaller than asked for.
-#pragma omp parallel for num_threads(threads) schedule(static, 1) reduction(|| : failed)
-        for (int i = 0; i < threads; ++i) failed = failed || !work(i, threads);
+        // Whoever is free takes the next chunk; the sums are per chunk, so the order of work does not show in them.
+#pragma omp parallel num_threads(threads)
+        work();
     }
     if (failed) return OUT_OF_MEMORY;
     sums.assign(width, 0.0);
@@ -159,6 +187,9 @@ void store(const double* per_channel, int64_t channels, int64_t kind, void* to) 
 template <class R>
 int64_t forward(const Scan& scan, const Forward& io) {
     const ParamTable<R> table(scan);
+    const int64_t elements = scan.steps * scan.n;
+    want_huge_pages(io.out, elements * io_size(scan.dtype));
+    want_huge_pages(io.m, elements * int64_t(sizeof(R)));
     const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false), table.pointers()};
     std::vector<double> sums;
     const int64_t status = run(task, chunks_for(scan).forward[scan.dtype], 2, sums);
@@ -172,6 +203,7 @@ int64_t forward(const Scan& scan, const Forward& io) {
 template <class R>
 int64_t backward(const Scan& scan, const Backward& io) {
     const ParamTable<R> table(scan);
+    want_huge_pages(io.dx, scan.steps * scan.n * io_size(scan.dtype));
     const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true), table.pointers(), make_shape(scan)};
     std::vector<double> sums;
     const int64_t status = run(task, chunks_for(scan).backward[scan.dtype], 3, sums);

@@ -62,11 +62,14 @@ void recompute_row(int64_t n, const R* __restrict x, R* __restrict u, R* __restr
     }
 }
 
-// f'(z) at z = M - V ("as") or M/V - 1.
+// f'(z) at z = M - V ("as") or M/V - 1. A window's edge is a decision, so its z is divided as the reference does; the
+// continuous surrogates take the faster product.
 template <class R, class P, bool ABSOLUTE, int SURROGATE>
-void slope_row(int64_t n, const R* __restrict membrane, R* __restrict f, const P v, const Shape<R> shape) {
+void slope_row(int64_t n, const R* __restrict membrane, R* __restrict f, const Params<P> p, const Shape<R> shape) {
+    constexpr bool WINDOW = SURROGATE == RECT || SURROGATE == DSPIKE;
     for (int64_t i = 0; i < n; ++i) {
-        const R z = ABSOLUTE ? membrane[i] - v[i] : membrane[i] / v[i] - 1;
+        const R m = membrane[i];
+        const R z = ABSOLUTE ? m - p.v[i] : (WINDOW ? m / p.v[i] : m * p.inverse[i]) - 1;
         f[i] = slope<R, SURROGATE>(z, shape);
     }
 }
@@ -100,7 +103,7 @@ using ForwardRow = void (*)(int64_t, const R*, R*, R*, R*, R*, Params<P>);
 template <class R, class P>
 using RecomputeRow = void (*)(int64_t, const R*, R*, R*, R*, Params<P>);
 template <class R, class P>
-using SlopeRow = void (*)(int64_t, const R*, R*, P, Shape<R>);
+using SlopeRow = void (*)(int64_t, const R*, R*, Params<P>, Shape<R>);
 template <class R, class P>
 using BackwardRow = void (*)(int64_t, const R*, const R*, const R*, const R*, const R*, R*, R*, R*, R*, Params<P>);
 

@@ -46,12 +46,11 @@ inline R exp_negative(R y) {
     return sum * bits<R>(typename E::Bits(power << E::mantissa));
 }
 
-template <class R>
-inline R magnitude(R z) {
-    return z < 0 ? -z : z;
-}
+inline float magnitude(float z) { return __builtin_fabsf(z); }
+inline double magnitude(double z) { return __builtin_fabs(z); }
 
-// The constants of one surrogate, computed in double as Python does and then rounded.
+// The constants of one surrogate, computed in double as Python does and then rounded (make_shape in lif.cpp):
+// width; half of it; the factor in front; the factor of the argument inside.
 template <class R>
 struct Shape {
     R width, half, height, steep;
@@ -69,14 +68,13 @@ inline R slope(R z, const Shape<R>& s) {
         const R y = s.steep * z;
         return s.height / (1 + y * y);
     } else if constexpr (SURROGATE == SIGMOID) {
-        const R e = exp_negative<R>(-(distance / s.width));
+        const R e = exp_negative<R>(-(s.steep * distance));
         return s.height * e / ((1 + e) * (1 + e));
     } else {
         // 1/cosh^2(y) = 4 e / (1 + e)^2 with e = exp(-2 abs(y)): no overflow for any temperature.
-        const R relative = distance / s.width;
-        const R e = exp_negative<R>(-(s.steep * relative));
+        const R e = exp_negative<R>(-(s.steep * distance));
         const R value = s.height * e / ((1 + e) * (1 + e));
-        return relative > R(0.5) ? R(0) : value;
+        return distance > s.half ? R(0) : value;
     }
 }
 

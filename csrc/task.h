@@ -10,6 +10,7 @@ struct Plan {
     int64_t window;     // time steps that the backward recomputes and keeps at once
     int64_t windows;
     int64_t vector;     // 1: a block spans channels, parameters are expanded per element; 0: one channel per block
+    int64_t stream;     // 1: the written T-sized tensor bypasses the cache
     int64_t scratch;    // bytes per thread
 };
 
@@ -51,4 +52,4 @@ struct ChunkFunctions {
 
 // Rows of `block` elements in a thread's scratch, in this order; the driver sizes it, chunk.cpp cuts it.
 constexpr int64_t FORWARD_ROWS = 9;
-constexpr int64_t BACKWARD_ROWS = 14;  // plus 2 * window of recomputed potentials and `windows` checkpoints
+constexpr int64_t BACKWARD_ROWS = 15;  // plus 2 * window of recomputed potentials and `windows` checkpoints

@@ -1,0 +1,109 @@
+"""The C++ LIF kernel against the PyTorch reference and against a plain copy of the bytes it has to move.
+
+Forward reads x and writes the spikes; backward reads x and the gradient and writes dx: five T-sized tensors in all. The
+bound is the time that `dst.copy_(src)` takes for as many bytes. V and tau are learned (one of each, or per channel).
+
+By default the C library is told to keep freed memory, so that outputs land on pages that exist and the kernel itself is
+measured; with --fresh large outputs come from the system every time, as in a plain training script, and the bound is
+`src.clone()`, which pays for the same page faults.
+
+    python benchmarks/kernel_cpu.py --threads 1 --steps 4 10 --surrogate rect
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.lif import reference_scan
+from steadyspike.core.spec import ScanSpec
+from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
+from steadyspike.kernels.cpu import LIBRARY, CpuBackend
+
+SIZES = {"L2": 32 * 1024, "L3": 1024 * 1024, "memory": 32 * 1024 * 1024}  # elements per step
+
+
+def best(function: Callable[[], object], seconds: float, least: int = 5) -> float:
+    """The shortest of many runs, in seconds: the machine's other work can only add."""
+    function()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def keep_freed_memory() -> None:
+    """glibc: serve large blocks from the heap and never give it back (M_MMAP_MAX = 0, M_TRIM_THRESHOLD off)."""
+    libc = ctypes.CDLL(None)
+    assert libc.mallopt(-4, 0) and libc.mallopt(-1, -1)
+
+
+def measure(x: Tensor, spec: ScanSpec, backend: CpuBackend, args: argparse.Namespace) -> dict[str, float]:
+    """Seconds of each measured function on x [T, B, C, H, W]."""
+    channelwise, seconds = args.channelwise, args.seconds
+    size = x.shape[2] if channelwise else 1
+    v, a, u0 = torch.full((size,), 1.0), torch.full((size,), 0.5), torch.full((1,), 0.4)
+    g = torch.randn_like(x)
+    dst = torch.empty_like(x)
+    times = {"copy": best(x.clone if args.fresh else lambda: dst.copy_(x), seconds)}
+    tensors = (x, u0, v, a, spec.codes, spec.constants)
+    times["forward"] = best(lambda: backend.forward(*tensors, False, channelwise), seconds)
+    times["backward"] = best(lambda: backend.backward(g, None, None, *tensors), seconds)
+    return times
+
+
+def reference_time(x: Tensor, spec: ScanSpec, seconds: float) -> float:
+    leaves = [x.clone(), torch.full((1,), 0.4), torch.full((1,), 1.0), torch.full((1,), 0.5)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    g = torch.randn_like(x)
+    return best(lambda: torch.autograd.grad(reference_scan(*leaves, spec).out, leaves, g), seconds, least=2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--steps", type=int, nargs="+", default=[4, 10])
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
+    parser.add_argument("--surrogate", default="rect", choices=list(SURROGATES))
+    parser.add_argument("--family", default="trsg")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--channelwise", action="store_true")
+    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--isa", type=int, default=-1)
+    parser.add_argument("--library", type=Path, default=LIBRARY)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    if not args.fresh:
+        keep_freed_memory()
+    backend = CpuBackend(args.library, args.isa)
+    spec = ScanSpec(args.family, resolve_surrogate(args.surrogate))
+    print(f"{args.threads} threads, {backend.instruction_sets[args.isa]}, {args.surrogate}, {args.dtype}")
+    print("size     T  GB/s copy  fwd/copy  bwd/copy  fwd+bwd/copy  [reference/fwd+bwd]")
+    for name in args.sizes:
+        for steps in args.steps:
+            x = torch.randn(steps, SIZES[name] // (64 * 256), 64, 16, 16).add_(0.5).to(getattr(torch, args.dtype))
+            if args.channels_last:
+                x = x.movedim(2, -1).contiguous().movedim(-1, 2)
+            t = measure(x, spec, backend, args)
+            both = t["forward"] + t["backward"]
+            ratio = f"{reference_time(x, spec, args.seconds) / both:6.1f}" if args.reference else ""
+            print(
+                f"{name:7} {steps:3} {2 * x.nbytes / t['copy'] / 1e9:9.1f} {t['forward'] / t['copy']:9.2f} "
+                f"{t['backward'] / (1.5 * t['copy']):9.2f} {both / (2.5 * t['copy']):12.2f}  {ratio}"
+            )
+
+
+if __name__ == "__main__":
+    main()
