@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from steadyspike.data.cache import build_once, cached_clips, key_of, writable_dir
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
 
 
 def clips(count: int = 3, high: int = 5):  # type: ignore[no-untyped-def]
@@ -154,7 +156,22 @@ def test_build_once_keeps_what_another_process_finished(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.partial-*"))
 
 
-def test_read_only_folder_falls_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_written_falls_back_and_nothing_is_made(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.touch()
     assert writable_dir(blocked / "below", tmp_path / "next") == tmp_path / "next"
+    assert not (tmp_path / "next").exists()
+    with pytest.raises(DataError, match=r"file: cannot be written to \(cache_dir\)"):
+        Place.of(None, blocked, download=False)
+
+
+def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Space is reserved before it is mapped: writing to a mapped hole on a full disk would kill the process."""
+
+    def full(*args: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(DataError, match=r"clips cannot be written \(No space left on device\)"):
+        cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()))
+    assert not [p for p in tmp_path.iterdir() if p.is_dir()]

@@ -51,7 +51,7 @@ def test_digits_are_not_trivial(shared_cache: Path) -> None:
 
 
 def test_canvas_too_small() -> None:
-    with pytest.raises(DataError, match="canvas must be at least 12"):
+    with pytest.raises(DataError, match="canvas must be a whole number of at least 12, not 10"):
         digits.placed(10, 0)
 
 

@@ -90,7 +90,18 @@ def test_clip_keeps_integers_unless_resized() -> None:
     assert clip(events, FrameSettings(2, size=(4, 4))).dtype == np.float32
 
 
-@pytest.mark.parametrize("wrong", [{"timesteps": 0}, {"by": "events"}, {"size": (0, 4)}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"timesteps": 0},
+        {"timesteps": "4"},
+        {"timesteps": True},
+        {"by": "events"},
+        {"size": (0, 4)},
+        {"size": "48"},
+        {"size": (1, 2, 3)},
+    ],
+)
 def test_settings_are_checked(wrong: dict) -> None:
     with pytest.raises(DataError):
         FrameSettings(**wrong)

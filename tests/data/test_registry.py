@@ -34,6 +34,10 @@ def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
         data.load("cifar10", tmp_path, size=32)
     with pytest.raises(DataError, match="valid are random:SEED"):
         data.load("digits", cache_dir=tmp_path, split="tebn")
+    with pytest.raises(DataError, match="canvas must be a whole number of at least 12, not '16'"):
+        data.load("digits", cache_dir=tmp_path, canvas="16")
+    with pytest.raises(DataError, match="threshold must be positive"):
+        data.load("digits-events", cache_dir=tmp_path, threshold=0.0)
 
 
 def test_describe_is_plain_and_complete(shared_cache: Path) -> None:

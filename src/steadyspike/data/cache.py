@@ -8,6 +8,7 @@ others wait, and whoever holds the lock may remove partial folders that a killed
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -37,17 +38,19 @@ def default_dir() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "steadyspike"
 
 
+def can_write(folder: Path) -> bool:
+    """Whether `folder` can be written to or made; nothing is made."""
+    nearest = next((p for p in (folder, *folder.absolute().parents) if p.exists()), None)
+    return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+
+
 def writable_dir(*candidates: Path) -> Path:
-    """The first of `candidates` (then a folder in the temporary one) that can be made and written to."""
-    fallback = Path(tempfile.gettempdir()) / f"steadyspike-{os.getuid() if hasattr(os, 'getuid') else 'user'}"
-    for folder in (*candidates, fallback):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK | os.X_OK):
+    """The first of `candidates` (then a folder in the temporary one) that can be written to; nothing is made yet."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    for folder in (*candidates, Path(tempfile.gettempdir()) / f"steadyspike-{user}"):
+        if can_write(folder):
             return folder
-    raise DataError("no folder can be written to; pass cache_dir=... with one that can.", candidates[0])
+    raise DataError("cannot be written to; pass cache_dir=... with a folder that can.", candidates[0])
 
 
 @contextlib.contextmanager
@@ -111,7 +114,11 @@ class ClipWriter:
         if hasattr(os, "posix_fallocate"):
             # Writing to a mapped hole on a full disk kills the process; reserving the space first raises instead.
             with open(self.folder / name, "r+b") as handle:
-                os.posix_fallocate(handle.fileno(), 0, (self.folder / name).stat().st_size)
+                try:
+                    os.posix_fallocate(handle.fileno(), 0, (self.folder / name).stat().st_size)
+                except OSError as error:
+                    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # not every disk can
+                        raise
         return array
 
     def write(self, index: int, clip: NDArray[Any]) -> None:
@@ -153,7 +160,10 @@ def cached_clips(
         meta = {"settings": settings, "bytes": (folder / "clips.npy").stat().st_size}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True))
 
-    build_once(target, _complete, build)
+    try:
+        build_once(target, _complete, build)
+    except OSError as error:
+        raise DataError(f"clips cannot be written ({error.strerror or error}).", target) from error
     clips: NDArray[Any] = np.load(target / "clips.npy", mmap_mode="r")
     return clips
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
 
 
@@ -29,6 +30,10 @@ class Camera:
     dark: float = 0.1
     noise: float = 0.2
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.threshold > 0 or not self.dark >= 0 or not self.noise >= 0:
+            raise DataError(f"the camera's threshold must be positive, dark and noise not negative: {self}.")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

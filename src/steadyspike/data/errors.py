@@ -28,3 +28,9 @@ def _rebuild(text: str, path: Path | None) -> DataError:
 def needs(package: str, extra: str, what: str) -> DataError:
     """The error for a missing optional package: says what needs it and how to install it."""
     return DataError(f"{what} needs the package '{package}': install it with `pip install 'steadyspike[{extra}]'`.")
+
+
+def whole_number(name: str, value: object, least: int = 1) -> None:
+    """Raise DataError unless the option `name` is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import Events
 
 SLICING = ("number", "time")
@@ -34,12 +34,14 @@ class FrameSettings:
     antialias: bool = False
 
     def __post_init__(self) -> None:
-        if self.timesteps < 1:
-            raise DataError(f"timesteps must be at least 1, not {self.timesteps}.")
+        whole_number("timesteps", self.timesteps)
         if self.by not in SLICING:
             raise DataError(f"frames can be cut by {' or '.join(SLICING)}, not by '{self.by}'.")
-        if self.size is not None and min(self.size) < 1:
-            raise DataError(f"frame size must be positive, not {self.size}.")
+        if self.size is not None:
+            if not isinstance(self.size, tuple) or len(self.size) != 2:
+                raise DataError(f"size must be (height, width), one number for a square or None, not {self.size!r}.")
+            for side in self.size:
+                whole_number("size", side)
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "size": None if self.size is None else list(self.size)}

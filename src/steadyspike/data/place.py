@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from steadyspike.data import archive
-from steadyspike.data.cache import default_dir, writable_dir
+from steadyspike.data.cache import can_write, default_dir, writable_dir
 from steadyspike.data.download import Remote, check_md5, fetch
 from steadyspike.data.errors import DataError
 
@@ -26,8 +26,11 @@ class Place:
         data = default_dir() / "data" if data_dir is None else Path(data_dir).expanduser()
         if data_dir is not None and not data.is_dir():
             raise DataError("is not a folder (data_dir).", data)
-        chosen = [Path(cache_dir).expanduser()] if cache_dir is not None else [data / ".steadyspike", default_dir()]
-        return cls(data, writable_dir(*chosen), download)
+        if cache_dir is None:
+            return cls(data, writable_dir(data / ".steadyspike", default_dir()), download)
+        if not can_write(cache := Path(cache_dir).expanduser()):
+            raise DataError("cannot be written to (cache_dir).", cache)
+        return cls(data, cache, download)
 
     def first(self, names: Iterable[str]) -> Path | None:
         """The first of `names` that exists below data_dir."""

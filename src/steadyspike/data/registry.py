@@ -155,6 +155,6 @@ def frame_settings(default: FrameSettings, timesteps: int | None, chosen: dict[s
         merged["timesteps"] = timesteps
     if isinstance(merged["size"], int):
         merged["size"] = (merged["size"], merged["size"])
-    if merged["size"] is not None:
-        merged["size"] = tuple(int(n) for n in merged["size"])
+    if isinstance(merged["size"], list):
+        merged["size"] = tuple(merged["size"])
     return FrameSettings(**merged)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.seeds import generator
 
 _ORDER = 1  # keeps the shuffle's numbers apart from those of augmentation
@@ -68,5 +68,4 @@ def eval_batches(samples: int, batch_size: int, rank: int = 0, world_size: int =
 def check_process(rank: int, world_size: int, batch_size: int) -> None:
     if world_size < 1 or not 0 <= rank < world_size:
         raise DataError(f"rank {rank} of {world_size} processes does not exist: 0 <= rank < world_size.")
-    if batch_size < 1:
-        raise DataError(f"batch_size must be at least 1, not {batch_size}.")
+    whole_number("batch_size", batch_size)

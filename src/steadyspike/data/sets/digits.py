@@ -15,7 +15,7 @@ from torch.nn.functional import grid_sample
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.dataset import DataSet
-from steadyspike.data.errors import DataError, needs
+from steadyspike.data.errors import needs, whole_number
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
@@ -40,8 +40,7 @@ class Placed:
 
 def placed(canvas: int, seed: int) -> Placed:
     """The digits with a random place and size that keep each whole digit on a canvas x canvas image."""
-    if canvas < 8 * SCALE[1]:
-        raise DataError(f"canvas must be at least {int(8 * SCALE[1])} pixels, not {canvas}.")
+    whole_number("canvas", canvas, least=int(8 * SCALE[1]))
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.dataset import DataSet
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre, to_tensor
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ItemSource
@@ -54,6 +54,9 @@ def load(
     policy: "resized-crop" (ImageNet: RandomResizedCrop and flip; short side to `resize`, by default 8/7 of `size`, and
     central crop to evaluate) or "crop" (resized to size x size; pad 4, random crop and flip, for small images).
     """
+    whole_number("size", size)
+    if resize is not None:
+        whole_number("resize", resize, least=size)
     if policy not in POLICIES:
         raise DataError(f"policy must be {' or '.join(POLICIES)}, not '{policy}'.")
     train, test = _part(root, TRAIN), _part(root, TEST)
