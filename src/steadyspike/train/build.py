@@ -156,7 +156,7 @@ def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Op
 
 
 def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int) -> float:
-    """What the learning rate of optimizer step ``step`` (from 0) is multiplied by: a closed form, so a run can resume."""
+    """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form."""
     epoch = step // steps_per_epoch
     if epoch < table.warmup:
         return _WARMUP_FROM + (1 - _WARMUP_FROM) * step / (table.warmup * steps_per_epoch)

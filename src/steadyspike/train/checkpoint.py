@@ -42,7 +42,7 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
         partial.unlink(missing_ok=True)
         free = shutil.disk_usage(path.parent).free / 2**20
         raise CheckpointError(
-            f"{path} could not be written ({error}); {free:.0f} MB are free on its disk; what was there before is intact"
+            f"{path} could not be written ({error}); {free:.0f} MB are free on its disk; the old one is intact"
         ) from error
     if keep is not None and path.exists():
         os.replace(path, keep)
@@ -99,7 +99,7 @@ def latest(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Any] | None,
 
     Both missing: (None, []). Both there and unusable: an error, since starting over would hide a loss.
     """
-    refused = []
+    refused: list[str] = []
     for candidate in (path, previous_of(path)):
         if not candidate.exists():
             continue

@@ -26,7 +26,7 @@ def first_samples(split: Split, count: int) -> Split:
             f"data.train_samples = {count} is more than the {len(split.train)} training samples there are"
         )
     labels, ids = split.population.labels[split.train], split.population.ids
-    order = sorted(range(len(split.train)), key=lambda i: (labels[i], ids[split.train[i]]))
+    order = sorted(range(len(split.train)), key=lambda i: (labels[i], ids[int(split.train[i])]))
     place: dict[int, int] = {}
     ranked = []
     for i in order:

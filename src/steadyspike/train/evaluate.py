@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +24,7 @@ _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def evaluate_model(
     model: nn.Module, objective: Objective, loader: EvalLoader, steps: int, precision: str = "fp32"
 ) -> Scores:
-    """Loss and accuracy after 1..steps time steps, in evaluation and inference mode; the model's mode is put back."""
+    """Loss and accuracy after 1..steps time steps, by this process alone, in evaluation and inference mode."""
     sums, mode = ScoreSums(steps), model.training
     model.eval()
     half = _DTYPES.get(precision)
@@ -32,16 +33,21 @@ def evaluate_model(
             logits = model(x)
             sums.add(objective.task(logits, target), logits, target, objective.predict)
     model.train(mode)
-    return sums.scores()
+    return sums.scores(everyone=False)
 
 
-def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, str]) -> None:
-    """A model's state as safetensors; tied parameters are stored once per name."""
+def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """A model's state as safetensors, with ``about`` as JSON under the metadata key "steadyspike".
+
+    One key only: the format does not fix the order of several, and equal weights are to be equal files. Tied parameters
+    are stored once per name.
+    """
     from safetensors.torch import save
 
     from steadyspike.train.checkpoint import write_atomically
 
-    content = save({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, about)
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    content = save(tensors, {"steadyspike": json.dumps(about, sort_keys=True)})
     write_atomically(path, lambda file: file.write(content))
 
 
@@ -67,7 +73,7 @@ def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str) -> Scores:
 
 
 class Evaluation(NamedTuple):
-    """scores: now; logged: what the run recorded for this part (None: nothing); same_split: whether it may be compared."""
+    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded."""
 
     scores: Scores
     logged: dict[str, Any] | None

@@ -150,7 +150,7 @@ def environment() -> dict[str, Any]:
     """Where a run happens: versions, hardware, code."""
     import torch
 
-    versions = {}
+    versions: dict[str, str | None] = {}
     for package in _PACKAGES:
         try:
             versions[package] = version(package)

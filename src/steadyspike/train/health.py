@@ -31,7 +31,7 @@ def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
-            what = non_finite(current, result)
+            what = non_finite(layer, current, result)
             if what is not None:
                 bad.append((name, what))
 

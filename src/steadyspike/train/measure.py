@@ -45,9 +45,9 @@ class ScoreSums:
         self.values[0] += row[0]
         self.values[2:] += row[1:]
 
-    def scores(self) -> Scores:
-        """Means over all samples of all processes."""
-        loss, samples, *correct = summed(self.values).tolist()
+    def scores(self, everyone: bool = True) -> Scores:
+        """Means over all samples of all processes, or of this one alone."""
+        loss, samples, *correct = (summed(self.values) if everyone else self.values).tolist()
         count = max(samples, 1.0)
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
 

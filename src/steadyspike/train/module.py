@@ -44,6 +44,10 @@ class SpikingTask(LightningModule):
             from steadyspike.train.recompute import recompute_blocks
 
             recompute_blocks(model)
+        if recipe.train.save_memory:
+            from steadyspike.nn.memory.transform import save_memory
+
+            save_memory(model)
         return cls(recipe, model, objective)
 
     def forward(self, x: Tensor) -> Tensor:

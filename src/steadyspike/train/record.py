@@ -17,9 +17,9 @@ LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient
 
 def open_tables(root: Path, steps: int, part: str | None, lengths: dict[str, int] | None) -> dict[str, Table]:
     """metrics, layers, steps and health; ``lengths`` from a checkpoint cut them back to where it was taken."""
-    accuracy = [f"{part}_accuracy_{t}" for t in range(1, steps + 1)] if part is not None else []
+    evaluated = [] if part is None else [f"{part}_loss", *(f"{part}_accuracy_{t}" for t in range(1, steps + 1))]
     columns: dict[str, tuple[str, ...]] = {
-        "metrics": ("epoch", "step", "lr", "train_loss", "train_accuracy", *([f"{part}_loss"] if part else []), *accuracy),
+        "metrics": ("epoch", "step", "lr", "train_loss", "train_accuracy", *evaluated),
         "layers": ("epoch", "layer", *LAYER_COLUMNS, *(f"rate_{t}" for t in range(1, steps + 1))),
         "steps": ("step", "epoch", "lr", "loss", "gradient"),
         "health": HEALTH_COLUMNS,
@@ -60,11 +60,11 @@ class Recorder(Callback):
             loss = sum(session.losses) / len(session.losses)
             session.losses = []
             if self.tables:
-                row = {"lr": self._lr(trainer, before=True), "loss": loss, "gradient": session.gradient}
+                row = {"lr": self._lr(trainer), "loss": loss, "gradient": session.gradient}
                 self.tables["steps"].add(step=self._step, epoch=trainer.current_epoch + 1, **row)
                 self._scalars("step", row, self._step)
 
-    def _lr(self, trainer: Trainer, before: bool = False) -> float:
+    def _lr(self, trainer: Trainer) -> float:
         """The learning rate of the step that was just made: the schedule has already moved on."""
         schedule = trainer.lr_scheduler_configs[0].scheduler
         return float(trainer.optimizers[0].param_groups[0]["initial_lr"] * schedule.lr_lambdas[0](self._step - 1))  # type: ignore[union-attr]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
 from steadyspike.train.checkpoint import AtomicCheckpointIO, latest, read_checkpoint
@@ -70,6 +70,8 @@ class _Handlers(Callback):
 def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]) -> Trainer:
     """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own."""
     many = processes.count > 1
+    # Said outright, or Lightning would take a Slurm job's task count for this run's.
+    torchrun = TorchElasticEnvironment.detect()
     # Statistics are synchronised by the norms and MP-Init themselves, so rank 0's buffers need not be broadcast.
     return Trainer(
         accelerator=accelerator_of(recipe),
@@ -88,7 +90,7 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
         enable_model_summary=False,
         use_distributed_sampler=False,
         callbacks=callbacks,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(), TorchElasticEnvironment() if torchrun else LightningEnvironment()],
     )
 
 
@@ -200,9 +202,9 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
         state, epoch = checkpoint["average"] or checkpoint["state_dict"], checkpoint["epoch"]
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
     about = {
-        "recipe": session.recipe.model_dump_json(exclude_none=True),
-        "split": json.dumps(session.bundle.split.record()),
-        "epoch": str(epoch),
+        "recipe": session.recipe.model_dump(exclude_none=True, exclude={"paper", "measured"}),
+        "split": session.bundle.split.record(),
+        "epoch": epoch,
     }
     save_weights(folder.weights, state, about)
     return source
@@ -225,3 +227,11 @@ def quiet() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     for message in _NOISE:
         warnings.filterwarnings("ignore", message=message)
+
+
+def leave_group() -> None:
+    """Ends the process group, where there is one."""
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()

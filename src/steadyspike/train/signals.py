@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Signals:
-    """``with Signals() as asked:`` then ``asked()`` is True once a signal has come. Does nothing outside the main thread."""
+    """``with Signals() as asked:`` then ``asked()`` is True once one has come; idle outside the main thread."""
 
     WATCHED = (signal.SIGTERM, signal.SIGINT)
 

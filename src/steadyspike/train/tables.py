@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from steadyspike.train.checkpoint import CheckpointError
 
@@ -17,6 +18,7 @@ class Table:
     def __init__(self, path: Path, columns: Sequence[str], length: int | None = None) -> None:
         """length: continue a file at this many bytes and drop what is behind; None: start it anew."""
         self.path, self.columns = path, list(columns)
+        self._file: BinaryIO
         if length is None:
             self._file = open(path, "wb")  # noqa: SIM115
             self._write(self.columns)

@@ -162,6 +162,7 @@ class Train(Table):
     clip: float = Field(default=0.0, ge=0, description="Largest gradient norm; 0: no clipping.")
     accumulate: int = Field(default=1, ge=1, description="Forward passes per optimizer step.")
     checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
+    save_memory: bool = Field(default=False, description="Keep spikes as bits and recompute currents; same gradients.")
     ema: float = Field(
         default=0.0, ge=0, lt=1, description="Decay of an average of the weights that is evaluated; 0: none."
     )

@@ -1,0 +1,1 @@
+"""The commands of `steadyspike`, one file each; heavy imports happen inside them."""

@@ -1,0 +1,34 @@
+"""What the commands share: a console, and one line for errors that are the user's to fix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec
+
+from rich.console import Console
+
+P = ParamSpec("P")
+
+ENDED, FAILED, INTERRUPTED = 0, 1, 75
+console = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
+
+
+def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
+    """Known errors become one red line and exit code 1; anything else keeps its traceback, since it is a bug."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
+        from steadyspike.data.errors import DataError
+        from steadyspike.train.checkpoint import CheckpointError
+        from steadyspike.train.folder import RunError
+        from steadyspike.train.recipe import RecipeError
+
+        try:
+            return command(*args, **kwargs)
+        except (RecipeError, RunError, CheckpointError, DataError) as error:
+            errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            return FAILED
+
+    return wrapped

@@ -1,0 +1,145 @@
+"""`steadyspike doctor`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steadyspike.commands.common import ENDED, FAILED, console
+
+_OPTIONAL = {
+    "lightning": "train", "pydantic": "train", "tensorboard": "train", "safetensors": "train", "sklearn": "data",
+    "pooch": "data", "PIL": "data", "aedat": "aedat4", "matplotlib": "analysis", "triton": "triton",
+}  # fmt: skip
+
+
+def _row(name: str, text: str, ok: bool | None = True) -> None:
+    mark = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}[ok]
+    console.print(f"  {mark}  {name:<13} [dim]{text}[/]", soft_wrap=True)
+
+
+def run(
+    recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
+) -> int:
+    """Prints what there is; 1 if something asked for is missing."""
+    _versions()
+    _devices()
+    _kernels()
+    _data(data_dir)
+    problems = _asked(recipe, settings, devices, backend, data_dir)
+    if recipe is None and devices is None and backend is None:
+        return ENDED
+    console.print("\n[bold]asked for[/]")
+    for problem in problems:
+        console.print(f"  cannot run: {problem}", style="red", markup=False, soft_wrap=True)
+    if not problems:
+        console.print("  everything asked for can run here", style="green")
+    return FAILED if problems else ENDED
+
+
+def _versions() -> None:
+    import importlib.util
+    import platform
+    from importlib.metadata import version
+
+    import torch
+
+    import steadyspike
+
+    console.print("[bold]versions[/]")
+    _row("steadyspike", f"{steadyspike.__version__}, python {platform.python_version()}, {platform.platform()}")
+    _row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    for module, extra in _OPTIONAL.items():
+        there = importlib.util.find_spec(module) is not None
+        package = {"sklearn": "scikit-learn", "PIL": "Pillow"}.get(module, module)
+        _row(package, version(package) if there else f"install steadyspike[{extra}]", True if there else None)
+
+
+def _devices() -> None:
+    import os
+
+    import torch
+
+    console.print("\n[bold]devices[/]")
+    _row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if torch.cuda.is_available():
+        for i in range(torch.cuda.device_count()):
+            p = torch.cuda.get_device_properties(i)
+            _row(f"cuda:{i}", f"{p.name}, {p.total_memory / 2**30:.0f} GB")
+    else:
+        why = "this torch is built without CUDA" if torch.version.cuda is None else "no driver or no GPU"
+        _row("cuda", why, None)
+
+
+def _kernels() -> None:
+    import torch
+
+    from steadyspike.kernels.registry import backend_report, choose_backend
+
+    console.print("\n[bold]kernels[/]")
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        x = torch.empty(0, device=device)
+        active = choose_backend("auto", x)
+        for name, status in backend_report(x).items():
+            note = "active" if name == active else status
+            _row(f"{name} ({device})", note, status == "available" or None)
+
+
+def _data(data_dir: Path | None) -> None:
+    from steadyspike.data.errors import DataError
+    from steadyspike.data.place import Place
+    from steadyspike.data.registry import REGISTRY
+
+    console.print("\n[bold]data[/]")
+    try:
+        place = Place.of(data_dir, None, download=False)
+    except DataError as error:
+        _row("data folder", str(error), False)
+        return
+    console.print(f"  looked in {place.data_dir}", style="dim", markup=False)
+    for name, entry in REGISTRY.items():
+        if name != "folder":
+            found = entry.find(place)
+            _row(name, str(found) if found else "not found", True if found else None)
+
+
+def _asked(
+    recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
+) -> list[str]:
+    """What was asked for and cannot run, one line each."""
+    import torch
+
+    from steadyspike.data.errors import DataError
+    from steadyspike.kernels.registry import choose_backend
+
+    problems = []
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if backend is not None:
+        try:
+            choose_backend(backend, torch.empty(0, device=device))
+        except (RuntimeError, ValueError) as error:
+            problems.append(str(error))
+    if devices is not None and device == "cuda" and devices > torch.cuda.device_count():
+        problems.append(f"{devices} devices: there are {torch.cuda.device_count()} GPUs")
+    elif devices is not None and device == "cpu" and devices > (torch.get_num_threads() or 1):
+        import os
+
+        if devices > (os.cpu_count() or 1):
+            problems.append(f"{devices} devices: there is no GPU, and {os.cpu_count()} cores for CPU processes")
+    if recipe is None:
+        return problems
+    from steadyspike.train.data import load_data
+    from steadyspike.train.dry import dry_run
+    from steadyspike.train.recipe import RecipeError, load_recipe
+    from steadyspike.train.run import accelerator_of
+
+    try:
+        loaded = load_recipe(recipe, settings)
+        dry_run(loaded)
+        accelerator_of(loaded)
+        count = devices or loaded.train.devices
+        if loaded.data.batch_size % (count * loaded.train.accumulate):
+            problems.append(f"data.batch_size = {loaded.data.batch_size} is no multiple of {count} processes")
+        load_data(loaded.data, data_dir, download=False)
+    except (RecipeError, DataError, RuntimeError) as error:
+        problems.append(str(error))
+    return problems

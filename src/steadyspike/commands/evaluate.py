@@ -1,0 +1,43 @@
+"""`steadyspike evaluate`."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+
+
+@one_line_errors
+def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> int:
+    """Exit code 1 where the logged number did not come out again."""
+    from rich.panel import Panel
+
+    from steadyspike.data import SplitMismatchWarning
+    from steadyspike.train.evaluate import evaluate_run
+    from steadyspike.train.run import quiet
+
+    quiet()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", SplitMismatchWarning)
+        found = evaluate_run(folder, data_dir, part=part, split=split)
+    for warning in caught:
+        if issubclass(warning.category, SplitMismatchWarning):
+            errors.print(Panel(str(warning.message), title="another split", style="bold red"))
+    scores = found.scores
+    console.print(str(found.bundle), markup=False, soft_wrap=True)
+    accuracy = ", ".join(f"{a:.2f}" for a in scores.accuracy)
+    console.print(
+        f"{part} accuracy after 1..{len(scores.accuracy)} time steps: [bold]{accuracy}[/] %, loss {scores.loss:.4f} "
+        f"({scores.samples} samples)",
+        soft_wrap=True,
+    )
+    if found.reproduces is None:
+        return ENDED
+    if found.reproduces:
+        console.print("equal to what the run logged", style="green")
+        return ENDED
+    assert found.logged is not None
+    logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"])
+    console.print(f"NOT what the run logged: {logged} %, loss {found.logged['loss']:.4f}", style="bold red")
+    return FAILED

@@ -1,0 +1,107 @@
+"""`steadyspike train`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from steadyspike.commands.common import ENDED, INTERRUPTED, console, one_line_errors
+
+
+@one_line_errors
+def run(
+    name: str, settings: list[str], data_dir: Path | None, devices: int | None, resume: bool, out: Path | None
+) -> int:
+    """Exit code of a training run."""
+    from steadyspike.train.dry import check_recipe
+    from steadyspike.train.folder import RunError, new_folder, open_folder, resumable
+    from steadyspike.train.launch import under_torchrun
+    from steadyspike.train.recipe import load_recipe, recipe_path
+
+    extra = [f"train.devices={devices}"] if devices is not None else []
+    recipe = load_recipe(name, [*settings, *extra])
+    check_recipe(recipe)
+    stem = recipe_path(name).stem
+    if under_torchrun():
+        if out is None:
+            raise RunError("under torchrun every process must know the run folder: give it with --out")
+        return _under_torchrun(recipe, data_dir, resume, out)
+    folder = open_folder(out, stem) if resume else new_folder(out, stem)
+    with folder.locked():
+        if resume and (folder.root / "recipe.toml").exists():
+            resumable(folder, recipe)
+            ended = _ended_before(folder)
+            if ended is not None:
+                return ended
+        result = _start(recipe, folder, data_dir, resume)
+    return report(result, folder.root)
+
+
+def _ended_before(folder: Any) -> int | None:
+    """The exit code of a run that has ended; None where there is something to resume."""
+    if not (folder.root / "result.json").exists():
+        return None
+    result = folder.read_json("result.json")
+    if result["status"] == "interrupted":
+        return None
+    console.print("this run has ended already", style="yellow")
+    return report(result, folder.root)
+
+
+def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool) -> dict[str, Any]:
+    from steadyspike.train.run import accelerator_of
+
+    accelerator_of(recipe)
+    if recipe.train.devices > 1:
+        from steadyspike.train.data import load_data
+        from steadyspike.train.launch import launch
+
+        load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
+        folder.write_recipe(recipe)
+        launch(folder, recipe.train.devices, data_dir, resume)
+        result: dict[str, Any] = folder.read_json("result.json")
+        return result
+    from steadyspike.train.display import Display
+    from steadyspike.train.run import train
+
+    return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display)
+
+
+def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path) -> int:
+    from steadyspike.train.display import Display
+    from steadyspike.train.folder import RunFolder, resumable
+    from steadyspike.train.run import Processes, leave_group, train
+
+    rank, local, world = (int(os.environ[key]) for key in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    folder = RunFolder(out)
+    if resume and (out / "recipe.toml").exists():
+        resumable(folder, recipe)
+    processes = Processes(local, world // local)
+    result = train(recipe, folder, data_dir=data_dir, resume=resume, processes=processes, rank=rank, display=Display)
+    leave_group()
+    return report(result, out) if rank == 0 else _code(result)
+
+
+def _code(result: dict[str, Any]) -> int:
+    return INTERRUPTED if result["status"] == "interrupted" else ENDED
+
+
+def report(result: dict[str, Any], root: Path) -> int:
+    """Says how a run ended."""
+    status = result["status"]
+    if status == "interrupted":
+        console.print(f"\nstopped; everything is in {root}, continue with --resume", style="yellow")
+        return INTERRUPTED
+    if status != "finished":
+        console.print(f"\n{status}: {result['message']}", style="bold red", markup=False, soft_wrap=True)
+    accuracy = ", ".join(f"{a:.2f}" for a in result["test"]["accuracy"])
+    steps = len(result["test"]["accuracy"])
+    console.print(
+        f"\ntest accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %  ({result['weights']})", soft_wrap=True
+    )
+    if (paper := result.get("paper")) is not None and paper.get("value") is not None:
+        spread = f" ± {paper['spread']}" if paper.get("spread") is not None else ""
+        console.print(f"the paper: {paper['value']}{spread} {paper['unit']} ({paper['where']})", soft_wrap=True)
+    console.print(f"everything is in {root}", markup=False, soft_wrap=True)
+    return ENDED

@@ -1,0 +1,178 @@
+"""What people see of a run: a header, a live bar, one line per epoch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from steadyspike.kernels.registry import choose_backend
+from steadyspike.nn.check import dead_layers
+from steadyspike.train.session import Session
+
+_WARM_UP = 2  # steps before the clock counts
+
+
+def duration(seconds: float) -> str:
+    """``"45 s"``, ``"3 min 20 s"``, ``"2 h 05 min"``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(count: float) -> str:
+    """Bytes for people."""
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+
+
+def memory_line(session: Session, batch: Any, accelerator: str) -> str:
+    """The memory of one training step, estimated without running it."""
+    from steadyspike.nn.memory.estimate import memory_estimate
+
+    taps = {name: layer.taps for name, layer in session.watch.layers.items()}
+    try:
+        for layer in session.watch.layers.values():
+            layer.taps = {}
+        estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name)
+    except Exception as error:
+        # An estimate is a service; a network it cannot size up must still train.
+        return f"memory: no estimate ({type(error).__name__}: {error})"
+    finally:
+        for name, layer in session.watch.layers.items():
+            layer.taps = taps[name]
+    where = "GPU memory" if accelerator == "cuda" else "memory"
+    return f"{where}: about {size(estimate.peak)} a step, of which {size(estimate.saved)} wait for the backward pass"
+
+
+class Display(Callback):
+    """For a terminal: a bar that moves; for a file: the lines only."""
+
+    def __init__(self, session: Session, refused: list[str], console: Console | None = None) -> None:
+        self.session, self.refused = session, refused
+        self.console = console or Console(highlight=False)
+        self.bar: Progress | None = None
+        self.line: TaskID | None = None
+        self._first: float | None = None
+        self._steps = 0
+        self._epoch_start = 0.0
+
+    def say(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, style=style, markup=False, soft_wrap=True)
+
+    # ---- the start
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for reason in self.refused:
+            self.say(f"refused a checkpoint: {reason}; continuing from the one before", "yellow")
+        self._header(trainer)
+        self.bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}"),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal,
+        )
+        self.bar.start()
+
+    def _header(self, trainer: Trainer) -> None:
+        session, recipe = self.session, self.session.recipe
+        bundle, model = session.bundle, session.task.model
+        parameters = sum(p.numel() for p in model.parameters())
+        device = trainer.strategy.root_device
+        kernel = choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))
+        where = f"{trainer.world_size} x {device.type}" if trainer.world_size > 1 else device.type
+        self.say(str(bundle))
+        self.say(
+            f"{recipe.model.name}: {parameters:,} parameters, neuron {recipe.neuron.name}, norm {recipe.norm.name}, "
+            f"T = {recipe.data.timesteps}; {where}, {recipe.train.precision}, {kernel} kernel"
+        )
+        if session.bundle.selection_part != "validation":
+            self.say(f"note: {session.bundle.split.record()['selection_text']}", "yellow")
+        self.say(f"writing to {session.folder.root}")
+        if trainer.global_step:
+            self.say(f"continuing at epoch {trainer.current_epoch + 1}, step {trainer.global_step}", "green")
+        self._columns()
+
+    def _columns(self) -> None:
+        steps, part = self.session.recipe.data.timesteps, self.session.bundle.selection_part
+        accuracy = f"  {part} accuracy after 1..{steps} steps" if part else ""
+        self.say(f"\nepoch     loss  train{accuracy}", "bold")
+
+    # ---- while it runs
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._epoch_start = time.monotonic()
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        batch, number = args[-2], int(args[-1]) + 1
+        self._steps += 1
+        if self._steps == 1:
+            self._look_at_first_step(trainer, batch)
+        elif self._steps == 1 + _WARM_UP:
+            self._first = time.monotonic()
+        elif self._steps == 4 + _WARM_UP and self._first is not None:
+            self._say_time(trainer, (time.monotonic() - self._first) / 3)
+        self._move(trainer, number)
+
+    def _move(self, trainer: Trainer, number: int) -> None:
+        assert self.bar is not None
+        epochs, total = self.session.recipe.schedule.epochs, int(trainer.num_training_batches)
+        if self.line is None:
+            self.line = self.bar.add_task("", total=total, epoch="", loss="")
+        loss = f"{self.session.losses[-1]:.3f}" if self.session.losses else ""
+        self.bar.update(self.line, completed=number, epoch=f"{trainer.current_epoch + 1}/{epochs}", loss=loss)
+        if number == total:
+            self.bar.remove_task(self.line)
+            self.line = None
+
+    def _look_at_first_step(self, trainer: Trainer, batch: Any) -> None:
+        self.say(memory_line(self.session, batch, trainer.strategy.root_device.type), "dim")
+        if trainer.global_step <= 1:
+            counts = self.session.watch.active.tolist()
+            quiet = {name: 0.0 for name, (fired, _) in zip(self.session.watch.layers, counts) if fired == 0}
+            for check in dead_layers(quiet):
+                self.say(f"warning: at the first step, {check.message}", "yellow")
+
+    def _say_time(self, trainer: Trainer, step: float) -> None:
+        epoch = step * int(trainer.num_training_batches)
+        left = self.session.recipe.schedule.epochs - trainer.current_epoch
+        self.say(
+            f"time: about {duration(epoch)} an epoch and {duration(epoch * left)} in all, without evaluation", "dim"
+        )
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        session = self.session
+        self._say_messages()
+        scores, best = session.task.last_eval, session.best.epoch == trainer.current_epoch + 1
+        accuracy = "  ".join(f"{a:6.2f}" for a in scores.accuracy) if scores is not None else ""
+        took = duration(time.monotonic() - self._epoch_start)
+        train = session.train_scores
+        assert train is not None
+        self.say(
+            f"{trainer.current_epoch + 1:5d}  {train.loss:7.4f}  {train.accuracy[-1]:5.1f}"
+            f"  {accuracy}  {'best' if best else '    '}  {took}"
+        )
+
+    def _say_messages(self) -> None:
+        for message in self.session.messages:
+            self.say(f"warning: {message}", "yellow")
+        self.session.messages.clear()
+
+    # ---- the end
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._say_messages()
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self.bar is not None:
+            self.bar.stop()

@@ -1,0 +1,115 @@
+"""Several processes of one run on this machine: start them, pass signals on, and end all when one dies."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import IO
+
+from steadyspike.train.folder import RunError, RunFolder
+from steadyspike.train.signals import Signals
+
+_GRACE = 15.0  # seconds that the others get to end by themselves
+
+
+def under_torchrun() -> bool:
+    """True in a process that torchrun started."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _die_with_parent() -> None:
+    """Linux: a process whose parent is killed would otherwise train on, alone, and hold the folder's lock."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+
+
+def _environment(rank: int, devices: int, port: int) -> dict[str, str]:
+    threads = max(1, (os.cpu_count() or 1) // devices)
+    return {
+        "OMP_NUM_THREADS": str(threads),
+        **os.environ,
+        "LOCAL_RANK": str(rank),
+        "NODE_RANK": "0",
+        "WORLD_SIZE": str(devices),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+
+
+def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool) -> None:
+    """Runs ``devices`` processes of the run in ``folder`` to their end; RunError with the message of the one that died.
+
+    The first process speaks for all; the others write to logs/process-N.log in the run folder.
+    """
+    command = [sys.executable, "-m", "steadyspike.train.worker", str(folder.root)]
+    command += ["--data-dir", str(data_dir)] if data_dir is not None else []
+    command += ["--resume"] if resume else []
+    logs = folder.root / "logs"
+    logs.mkdir(exist_ok=True)
+    port = free_port()
+    children: list[subprocess.Popen[bytes]] = []
+    files: list[IO[bytes]] = []
+    with Signals() as signalled:
+        try:
+            for rank in range(devices):
+                files.append(open(logs / f"process-{rank}.log", "wb"))  # noqa: SIM115
+                children.append(
+                    subprocess.Popen(
+                        command,
+                        env=_environment(rank, devices, port),
+                        stdout=None if rank == 0 else files[-1],
+                        stderr=files[-1],
+                        start_new_session=True,
+                        preexec_fn=_die_with_parent,
+                    )
+                )
+            _wait(children, signalled, logs)
+        finally:
+            for child in children:
+                if child.poll() is None:
+                    child.kill()
+                child.wait()
+            for file in files:
+                file.close()
+
+
+def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Path) -> None:
+    passed_on = False
+    while any(child.poll() is None for child in children):
+        if signalled() and not passed_on:
+            passed_on = True
+            for child in children:
+                if child.poll() is None:
+                    child.send_signal(signal.SIGTERM)
+        if any(child.poll() not in (None, 0) for child in children):
+            break
+        time.sleep(0.05)
+    dead = [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
+    if not dead:
+        return
+    # A death shows in the others as a broken connection: let them end, but blame the one that went first.
+    deadline = time.monotonic() + _GRACE
+    while any(child.poll() is None for child in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    first = dead[0]
+    raise RunError(_obituary(first, len(children), children[first].returncode, logs / f"process-{first}.log"))
+
+
+def _obituary(rank: int, count: int, code: int, log: Path) -> str:
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    last = f": {lines[-1].strip()}" if lines else ""
+    return f"process {rank} of {count} died ({how}){last} (see {log})"
