@@ -89,7 +89,8 @@ def _scan_gradients(
         return dz, du0.sum_to_size(u0.shape), dv, da
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (z, u0, v, a)]
-        out, u, m, _ = reference_scan(*leaves, call.spec, membrane=call.membrane)  # type: ignore[misc]
+        z, u0, v, a = leaves
+        out, u, m, _ = reference_scan(z, u0, v, a, call.spec, membrane=call.membrane)
         pairs = [(o, g) for o, g in zip((out, u, m), grads) if o is not None and g is not None]
         got = torch.autograd.grad([o for o, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
     return tuple(torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves))  # type: ignore[return-value]

@@ -1,0 +1,118 @@
+"""Hooks on a model by which autograd keeps spikes as bits.
+
+While the model runs, every neuron's output is remembered by its storage; what a convolution (or anything else) then
+saves of that storage for its backward becomes `Bits`, made once for all that save it, and checked value by value.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from steadyspike.nn.memory.bits import Bits, pack
+from steadyspike.nn.neuron import Neuron
+
+SMALLEST = 4096  # elements; below, bits would cost more time than they save memory
+
+
+class _View(NamedTuple):
+    """A saved tensor: where its elements lie in the block of ``bits``."""
+
+    bits: Bits
+    shape: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+
+    def tensor(self) -> Tensor:
+        return self.bits.block().as_strided(self.shape, self.stride, self.offset)
+
+
+class _Spikes:
+    """A neuron's output while the model runs: its place in memory, its level, and its bits once somebody saves it."""
+
+    def __init__(self, out: Tensor, level: Tensor) -> None:
+        # The weak reference keeps the storage's address from being given to another one.
+        self.storage = StorageWeakRef(out.untyped_storage())
+        self.level = level.to(out.dtype).reshape(-1)
+        self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
+        self.version = out._version
+        self.bits: Bits | None = None
+        self.tried = False
+
+    def pack(self, saved: Tensor) -> Bits | None:
+        if saved._version != self.version or self.storage.expired():
+            return None
+        if not self.tried:
+            self.tried = True
+            out = saved.detach().as_strided(self.shape, self.stride, self.offset)
+            self.bits = _fake_bits(out, self.level) if isinstance(saved, FakeTensor) else pack(out, self.level)
+        return self.bits
+
+
+def _fake_bits(out: Tensor, level: Tensor) -> Bits:
+    """Bits of a tensor without values, for estimates: what a spiking layer gives is taken to be spikes."""
+    return Bits(out.new_empty(-(-out.numel() // 8), dtype=torch.uint8), level, out.shape, out.stride())
+
+
+class SpikeSaver:
+    """The hooks: `enter` and `leave` on the model, `remember` on its neurons. Holds nothing between two forwards."""
+
+    def __init__(self) -> None:
+        self._local = threading.local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._local = threading.local()
+
+    @property
+    def _running(self) -> list[tuple[ExitStack, dict[int, _Spikes]]]:
+        if not hasattr(self._local, "running"):
+            self._local.running = []
+        return self._local.running
+
+    def enter(self, model: nn.Module, args: Any) -> None:
+        stack, known = ExitStack(), dict[int, _Spikes]()
+        if not torch.compiler.is_compiling():
+            if torch.is_grad_enabled() and not _hooked():
+                stack.enter_context(saved_tensors_hooks(lambda t: _pack(t, known), _unpack))
+            self._running.append((stack, known))
+
+    def leave(self, model: nn.Module, args: Any, out: Any) -> None:
+        if not torch.compiler.is_compiling():
+            stack, known = self._running.pop()
+            stack.close()
+            # Autograd holds on to the hooks as long as to what they packed; they need not hold on to all of it.
+            known.clear()
+
+    @torch.no_grad()
+    def remember(self, neuron: Neuron, args: Any, out: Tensor) -> None:
+        if torch.compiler.is_compiling() or not self._running or out.numel() < SMALLEST:
+            return
+        level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
+        self._running[-1][1][out.untyped_storage()._cdata] = _Spikes(out, level)
+
+
+def _hooked() -> bool:
+    """True if somebody's hooks are at work already: activation checkpointing around the model saves nothing at all."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def _pack(tensor: Tensor, known: dict[int, _Spikes]) -> Tensor | _View:
+    spikes = known.get(tensor.untyped_storage()._cdata) if known else None
+    bits = spikes.pack(tensor) if spikes is not None else None
+    if spikes is None or bits is None:
+        return tensor
+    return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
+
+
+def _unpack(saved: Tensor | _View) -> Tensor:
+    return saved.tensor() if isinstance(saved, _View) else saved

@@ -1,0 +1,50 @@
+"""`save_memory`: the same model, trained in less memory."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from torch import nn
+
+from steadyspike.nn.memory.norm import DeferredTDBN
+from steadyspike.nn.memory.saver import SpikeSaver
+from steadyspike.nn.neuron import neurons
+from steadyspike.nn.norm.tdbn import TDBN
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def save_memory(model: Model, *, currents: bool = True, spikes: bool = True) -> Model:
+    """``model`` itself, changed so that training keeps less for the backward; checkpoints and gradients stay the same.
+
+    currents: a neuron behind a tdBN keeps the convolution's output, not the current (which is worked out again in the
+        backward): one tensor per conv-norm-spike layer instead of two. Other norms stay as they are.
+    spikes: spikes that a layer keeps for its backward are kept as bits, a 32nd of float32.
+    `restore_memory` undoes it.
+    """
+    restore_memory(model)
+    if currents:
+        for module in model.modules():
+            if type(module) is TDBN:
+                module.__class__ = DeferredTDBN
+    if spikes:
+        saver = SpikeSaver()
+        model.register_forward_pre_hook(saver.enter)
+        model.register_forward_hook(saver.leave, always_call=True)
+        for neuron in neurons(model).values():
+            if neuron.spiking:
+                neuron.register_forward_hook(saver.remember)  # type: ignore[arg-type]
+    return model
+
+
+def restore_memory(model: Model) -> Model:
+    """``model`` itself, as it was before `save_memory`."""
+    for module in model.modules():
+        if type(module) is DeferredTDBN:
+            module.__class__ = TDBN  # type: ignore[assignment]
+        for hooks in (module._forward_pre_hooks, module._forward_hooks):
+            for key, hook in list(hooks.items()):
+                if isinstance(getattr(hook, "__self__", None), SpikeSaver):
+                    del hooks[key]
+                    module._forward_hooks_always_called.pop(key, None)
+    return model

@@ -1,0 +1,61 @@
+"""Spikes as bits: exact or refused."""
+
+import pytest
+import torch
+
+from steadyspike.nn.memory.bits import pack
+from tests.kernels.scan_cases import arrange
+
+SHAPES = [(3, 2, 5, 4, 4), (1, 1, 1), (2, 3), (4, 1, 8, 1), (2, 3, 7)]
+
+
+def spikes(shape, level, dtype=torch.float32, rate=0.4):
+    fired = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < rate
+    level = level.view(-1, *([1] * (len(shape) - 3))) if level.numel() > 1 else level
+    return fired * level.to(dtype)
+
+
+def restored(bits):
+    return bits.block().as_strided(bits.shape, bits.stride)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "permuted"])
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("level", [1.0, 0.7310585975646973, -2.5e-3, 3e3])
+def test_one_level(shape, layout, dtype, level):
+    level = torch.tensor([level]).to(dtype)
+    x = arrange(spikes(shape, level, dtype), layout)
+    bits = pack(x, level)
+    assert bits.packed.numel() == -(-x.numel() // 8)
+    assert restored(bits).dtype == dtype
+    assert torch.equal(restored(bits), x)
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "permuted"])
+def test_a_level_per_channel(layout):
+    level = torch.tensor([0.1, 0.7, 1.3, 2.9, 1e-3])
+    x = arrange(spikes((3, 2, 5, 4, 4), level), layout)
+    assert torch.equal(restored(pack(x, level)), x)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0])
+def test_silent_and_saturated(rate):
+    level = torch.tensor([0.5])
+    x = spikes((2, 3, 7), level, rate=rate)
+    assert torch.equal(restored(pack(x, level)), x)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), 0.25, 0.50000006, -0.5, float("inf")])
+def test_anything_else_is_refused(wrong):
+    level = torch.tensor([0.5])
+    x = spikes((2, 3, 7), level)
+    x[1, 2, 3] = wrong
+    assert pack(x, level) is None
+
+
+def test_what_is_not_one_block_of_memory_is_refused():
+    level = torch.tensor([1.0])
+    assert pack(torch.ones(2, 3, 8)[:, :, ::2], level) is None
+    assert pack(torch.ones(1, 3, 4).expand(5, 3, 4), level) is None
+    assert pack(torch.ones(2, 0, 4), level) is None

@@ -1,0 +1,129 @@
+"""The estimate of a training step's memory against the memory that a real step takes."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike.nn.memory.estimate import memory_estimate
+from steadyspike.nn.memory.track import MemoryTracker
+from steadyspike.nn.memory.transform import save_memory
+from tests.models.members import images, member
+
+# Every tensor gets pages of its own, so that the process shrinks when a tensor goes: the peak is that of the tensors,
+# not that of the holes malloc keeps between them.
+MALLOC = {"MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
+MEASURE = """
+import gc, json, sys, torch
+from steadyspike import models
+from steadyspike.nn.memory.estimate import memory_estimate
+from steadyspike.nn.memory.transform import save_memory
+
+def status(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024
+
+results = []
+for name, size, options, batch, lean in json.loads(sys.argv[1]):
+    model = models.create(name, **options)
+    if lean:
+        save_memory(model)
+    x = torch.randn(batch, model.in_channels, size, size)
+    estimate = memory_estimate(model, x, optimizer="none")
+    model(x[:1]).mean().backward()
+    model.zero_grad(set_to_none=True)
+    gc.collect()
+    open("/proc/self/clear_refs", "w").write("5")
+    before = status("VmRSS")
+    model(x).mean().backward()
+    step = status("VmHWM") - before
+    results.append((estimate.peak - estimate.parameters - x.nbytes, step))
+print(json.dumps(results))
+"""
+CASES = [
+    ("cnn7", 48, {"width": 0.5, "timesteps": 2}, 4, False),
+    ("cnn7", 48, {"width": 0.5, "timesteps": 4}, 4, True),
+    ("resnet19", 32, {"width": 0.25, "timesteps": 2}, 4, False),
+    ("resnet19", 32, {"width": 0.25, "timesteps": 4}, 2, False),
+    ("resnet19", 32, {"width": 0.25, "timesteps": 4}, 2, True),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="measures by /proc")
+def test_within_twenty_per_cent_of_the_process():
+    """Activations, gradients and temporaries: the part that has to be estimated; parameters are simply counted."""
+    command = [sys.executable, "-c", MEASURE, json.dumps(CASES)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **MALLOC})
+    assert done.returncode == 0, done.stderr
+    results = json.loads(done.stdout)
+    for case, (estimated, measured) in zip(CASES, results):
+        assert 0.8 < estimated / measured < 1.2, (case, estimated, measured)
+    plain, lean = results[3][1], results[4][1]
+    assert lean < 0.55 * plain
+
+
+def tracked_peak(model, x):
+    """The same by counting the tensors of a real step."""
+    model.zero_grad(set_to_none=True)
+    with MemoryTracker() as tracker:
+        for t in (*model.parameters(), *model.buffers(), x):
+            tracker.known(t)
+        model(x).mean().backward()
+    model.zero_grad(set_to_none=True)
+    return tracker.peak
+
+
+@pytest.mark.parametrize("lean", [False, True])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("name", ["cnn7_tiny", "resnet19_tiny", "sew_resnet34_tiny"])
+def test_the_fake_step_counts_what_the_real_one_does(name, channels_last, lean):
+    model, x = member(name), images(name, 32)
+    if channels_last:
+        model = model.to(memory_format=torch.channels_last)
+        x = x.contiguous(memory_format=torch.channels_last)
+    if lean:
+        save_memory(model)
+    estimate = memory_estimate(model, x, optimizer="none")
+    assert estimate.peak - estimate.parameters - x.nbytes == pytest.approx(tracked_peak(model, x), rel=0.05)
+
+
+def test_the_model_stays_as_it_is():
+    model, x = member("cnn7_tiny").eval(), images("cnn7_tiny", 4)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    memory_estimate(model, x)
+    assert not model.training and all(p.grad is None for p in model.parameters())
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(model(x), model(x))
+
+
+def test_it_grows_with_time_and_batch_and_needs_no_memory_itself():
+    model = member("cnn7_tiny")
+
+    def saved(steps, batch):
+        return memory_estimate(model, torch.empty(steps, batch, 2, 16, 16, device="meta")).saved
+
+    assert saved(8, 4) == pytest.approx(2 * saved(4, 4), rel=0.02)
+    assert saved(4, 8) == pytest.approx(2 * saved(4, 4), rel=0.02)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    estimate = memory_estimate(model, torch.empty(10, 10_000, 2, 16, 16, device="meta"))
+    assert estimate.peak > 2**32
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB
+
+
+def test_parts_and_optimizers():
+    model, x = nn.Sequential(nn.Linear(10, 20), ss.LIF()), torch.randn(4, 3, 10)
+    parameters = 10 * 20 + 20 + 2
+    sizes = {name: memory_estimate(model, x, optimizer=name) for name in ("none", "sgd", "adam")}
+    assert sizes["none"].gradients == 4 * parameters
+    assert sizes["none"].parameters == 4 * (parameters + 1)
+    assert [e.optimizer for e in sizes.values()] == [0, 4 * parameters, 8 * parameters]
+    assert sizes["adam"].peak - sizes["none"].peak == 8 * parameters
+    assert "peak" in str(sizes["sgd"]) and "MiB" in str(sizes["sgd"])
+    with pytest.raises(ValueError, match="unknown optimizer 'lion'; known: none, sgd"):
+        memory_estimate(model, x, optimizer="lion")
