@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.spec import Reset
+from steadyspike.core.lif import reset, spike
+from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import ArcTan, DSpike, Rect, Sigmoid, Surrogate, Triangle
 from steadyspike.nn.factory import Site, build_neuron
 from steadyspike.nn.groups import no_decay_names
@@ -29,6 +30,7 @@ from steadyspike.nn.neurons import (
     neuron,
     percentile_threshold,
 )
+from steadyspike.nn.neurons.rate import local_derivatives
 
 T, B, C = 5, 4, 3
 SITE = Site(channels=C, size=(4, 2), timesteps=T)
@@ -228,6 +230,19 @@ def test_rate_based_backpropagation_follows_its_recursion(reset: Reset, factor: 
     mean_input = current().mean(0).requires_grad_()
     (mean_input * e * weights).sum().backward()
     torch.testing.assert_close(x.grad.sum(0), mean_input.grad)
+
+
+@pytest.mark.parametrize("family", ["as", "rs", "trsg"])
+@pytest.mark.parametrize("detach", ["none", "spike", "product"])
+@pytest.mark.parametrize("kind", ["soft", "hard", "none"])
+def test_rate_neuron_differentiates_one_step_as_autograd_does(family: str, detach: str, kind: str) -> None:
+    spec = ScanSpec(family, Triangle(1.5), Reset(kind, detach))
+    m, v = current()[0].requires_grad_(), torch.tensor([0.7], dtype=torch.float64)
+    s = spike(m, v, spec)
+    u = reset(m, s, v, spec)
+    wanted = [torch.autograd.grad(y.sum(), m, retain_graph=True)[0] for y in (s, u)]
+    for got, want in zip(local_derivatives(m.detach(), s.detach(), v, spec), wanted):
+        torch.testing.assert_close(got, want)
 
 
 def test_rate_neuron_keeps_nothing_of_size_t_for_the_backward() -> None:

@@ -18,15 +18,13 @@ if TYPE_CHECKING:
     from typing import Unpack
 
 
-def local_derivatives(m: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:
-    """dS/dM and dU/dM of one step at ``m`` [B, ...], as `core.lif` differentiates its own spike and reset."""
-    with torch.enable_grad():
-        at = m.detach().requires_grad_()
-        s = spike(at, v.detach(), spec)
-        u = reset(at, s, v.detach(), spec)
-        (ds,) = torch.autograd.grad(s.sum(), at, retain_graph=True)
-        (du,) = torch.autograd.grad(u.sum(), at)
-    return ds, du
+def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:
+    """dS/dM and dU/dM of one step at M = ``m``, S = ``s`` [B, ...], as autograd has them for `core.lif`."""
+    ds = spec.surrogate.derivative(m - v) if spec.family == "as" else spec.surrogate.derivative(m / v - 1) / v
+    kept = 1 - s if spec.reset.kind == "hard" else torch.ones_like(m)
+    if spec.reset.kind == "none" or spec.reset.detach != "none":
+        return ds, kept
+    return ds, kept - (m if spec.reset.kind == "hard" else v) * ds
 
 
 class RateLIF(Neuron):
@@ -93,7 +91,7 @@ class RateLIF(Neuron):
             nonlocal eps, total
             m = charge(x_t, u, a, spec)
             s = spike(m, v, spec)
-            ds, du = local_derivatives(m, v, spec)
+            ds, du = local_derivatives(m, s, v, spec)
             total = total + eps * ds
             eps = entry + (1 - a) * du * eps
             return Step(v * s if spec.family == "trsg" else s, s, m, reset(m, s, v, spec))

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.recompute import recomputing
-from steadyspike.nn.sync import world_size
+from steadyspike.nn.sync import Group, world_size
 
 
 class TimeNorm(nn.Module):
@@ -40,7 +40,8 @@ class TimeNorm(nn.Module):
             raise ValueError(f"channels must be at least 1, got {channels}")
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
-        self.channels, self.eps, self.momentum, self.sync, self.group = channels, eps, momentum, sync, group
+        self.channels, self.eps, self.momentum, self.sync = channels, eps, momentum, sync
+        self.group = Group(group)
         shape = (channels,) if steps is None else (steps, channels)
         self.weight = nn.Parameter(torch.ones(shape))
         self.register_parameter("bias", nn.Parameter(torch.zeros(shape)) if bias else None)
@@ -51,7 +52,7 @@ class TimeNorm(nn.Module):
     @property
     def synchronises(self) -> bool:
         """True where this forward takes its statistics over several processes."""
-        return self.sync and self.training and world_size(self.group) > 1
+        return self.sync and self.training and world_size(self.group.group) > 1
 
     @property
     def tracks(self) -> bool:
@@ -74,7 +75,7 @@ class TimeNorm(nn.Module):
 
     def batch_moments(self, x: Tensor, axes: list[int]) -> Moments:
         """`moments` with this norm's synchronisation."""
-        return moments(x, axes, sync=self.sync, group=self.group)
+        return moments(x, axes, sync=self.sync, group=self.group.group)
 
     def check_input(self, x: Tensor) -> None:
         """Refuses what is not [T, B, C, ...] of this norm's channels."""

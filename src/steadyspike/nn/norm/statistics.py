@@ -52,7 +52,7 @@ def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.Pr
 
     One value per channel has no variance: an error, as in torch's batch norm.
     """
-    elements = math.prod(x.shape[axis] for axis in axes)
+    elements = math.prod([x.shape[axis] for axis in axes])  # a list: compilers do not take a generator
     processes = world_size(group) if sync else 1
     if elements * processes < 2:
         raise ValueError(f"batch statistics need more than 1 value per channel, got shape {list(x.shape)}")
