@@ -26,11 +26,11 @@ from steadyspike.data.show import contact_sheet, event_pixels, image_pixels
 def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no data set 'cifar11'; valid are digits, digits-events, cifar10"):
         data.load("cifar11")
-    with pytest.raises(DataError, match="has no option 'canvass'; its options are: canvas, placement_seed"):
+    with pytest.raises(DataError, match="has no option 'canvass'; its options are: canvas, placement_seed, augment"):
         data.load("digits", cache_dir=tmp_path, canvass=20)
     with pytest.raises(DataError, match="options are: canvas, placement_seed, threshold, by, size, antialias"):
         data.load("digits-events", cache_dir=tmp_path, resize=20)
-    with pytest.raises(DataError, match="options are: none"):
+    with pytest.raises(DataError, match="options are: augment, mean, std"):
         data.load("cifar10", tmp_path, size=32)
     with pytest.raises(DataError, match="valid are random:SEED"):
         data.load("digits", cache_dir=tmp_path, split="tebn")
@@ -38,6 +38,21 @@ def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
         data.load("digits", cache_dir=tmp_path, canvas="16")
     with pytest.raises(DataError, match="threshold must be positive"):
         data.load("digits-events", cache_dir=tmp_path, threshold=0.0)
+
+
+def test_augmentation_and_normalisation_can_be_chosen(shared_cache: Path) -> None:
+    plain = data.load("digits", cache_dir=shared_cache, augment="none", mean=[0.0], std=[1.0])
+    assert plain.describe()["augment"] == {"padding": 0, "flip": False} and plain.describe()["std"] == [1.0]
+    x, _ = next(iter(plain.eval_loader("test", 50)))
+    assert x.min() == 0 and x.max() <= 1
+    padded = data.load("digits", cache_dir=shared_cache, augment={"padding": 3, "flip": False})
+    assert padded.dataset.augment == Augment(3, False)
+    bad_augments = ({"crop": 3}, "standard", {"padding": -1}, {"flip": 1})
+    for wrong in (*({"augment": bad} for bad in bad_augments), {"mean": [0.1, 0.2, 0.3]}, {"std": [0.0]}):
+        with pytest.raises(DataError):
+            data.load("digits", cache_dir=shared_cache, **wrong)
+    with pytest.raises(DataError, match="'digits-events' takes no mean"):
+        data.load("digits-events", cache_dir=shared_cache, mean=[0.1, 0.1])
 
 
 def test_describe_is_plain_and_complete(shared_cache: Path) -> None:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from steadyspike.data.errors import DataError, whole_number
+
 
 def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
     """Zero-pad by `padding`, crop back to size at a random place, mirror with probability 1/2; one draw per sample.
@@ -55,6 +57,11 @@ class Augment:
 
     padding: int = 0
     flip: bool = False
+
+    def __post_init__(self) -> None:
+        whole_number("padding", self.padding, least=0)
+        if not isinstance(self.flip, bool):
+            raise DataError(f"flip must be true or false, not {self.flip!r}.")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         if self.padding == 0 and not self.flip:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.data.augment import Augment, normalise
+from steadyspike.data.errors import DataError
 from steadyspike.data.sources import Source
 from steadyspike.data.splits import Population
 
@@ -47,3 +49,37 @@ class DataSet:
         if self.mean is not None and self.std is not None:
             return normalise(x, self.mean, self.std)
         return x.to(torch.float32)
+
+
+def adjusted(
+    dataset: DataSet,
+    augment: Augment | dict[str, Any] | str | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> DataSet:
+    """`dataset` with another augmentation or normalisation; None keeps the data set's own."""
+    if augment is not None:
+        dataset = replace(dataset, augment=_augment(augment))
+    return replace(
+        dataset,
+        mean=dataset.mean if mean is None else _constants(dataset, "mean", mean),
+        std=dataset.std if std is None else _constants(dataset, "std", std),
+    )
+
+
+def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
+    if isinstance(chosen, Augment):
+        return chosen
+    if chosen == "none":
+        return Augment()
+    if not isinstance(chosen, dict) or set(chosen) - {"padding", "flip"}:
+        raise DataError(f"augment must be 'none' or a table of padding and flip, not {chosen!r}.")
+    return Augment(**chosen)
+
+
+def _constants(dataset: DataSet, name: str, values: Sequence[float]) -> tuple[float, ...]:
+    if dataset.mean is None:
+        raise DataError(f"'{dataset.name}' takes no {name}: its values are used as they are.")
+    if len(values) != dataset.channels or (name == "std" and min(values) <= 0):
+        raise DataError(f"{name} of '{dataset.name}' takes {dataset.channels} (positive) numbers, not {values!r}.")
+    return tuple(float(value) for value in values)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.data.bundle import DataBundle
-from steadyspike.data.dataset import DataSet
+from steadyspike.data.dataset import DataSet, adjusted
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
@@ -91,6 +91,7 @@ ALIASES = {
     "dvs128-gesture": "dvs-gesture",
 }
 FRAME_OPTIONS = ("by", "size", "antialias")
+COMMON_OPTIONS = ("augment", "mean", "std")
 
 
 def names() -> tuple[str, ...]:
@@ -124,13 +125,14 @@ def load(
     validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
     timesteps: frames of event data.
     options: of the data set; for event data by ("number" or "time"), size ((height, width) or None) and antialias, for
-    image folders size, policy and resize.
+    image folders size, policy and resize. For all: augment ({"padding": 4, "flip": True}, or "none"), mean and std.
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)
     if name == "folder" and data_dir is None:
         raise DataError("'folder' needs data_dir=..., the image folder.")
-    dataset = _load(found, name, place, timesteps, options)
+    common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
+    dataset = adjusted(_load(found, name, place, timesteps, options), **common)
     split_name = split or dataset.default_split
     return DataBundle(dataset, make_split(dataset.population, split_name, validation, dataset.test_fraction))
 
@@ -140,7 +142,7 @@ def _load(found: Entry, name: str, place: Place, timesteps: int | None, options:
     frame_options = FRAME_OPTIONS if found.frames is not None else ()
     for option in options:
         if option not in (*accepted, *frame_options):
-            valid = ", ".join((*accepted, *frame_options)) or "none"
+            valid = ", ".join((*accepted, *frame_options, *COMMON_OPTIONS))
             raise DataError(f"data set '{name}' has no option '{option}'; its options are: {valid}.")
     if found.frames is None:
         return found.load(place, **options)
