@@ -61,7 +61,8 @@ class Display(Callback):
         self.line: TaskID | None = None
         self._first: float | None = None
         self._steps = 0
-        self._epoch_start = 0.0
+        self._epoch_start = time.monotonic()
+        self._titled = False
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
@@ -101,9 +102,9 @@ class Display(Callback):
         self.say(f"writing to {session.folder.root}")
         if trainer.global_step:
             self.say(f"continuing at epoch {trainer.current_epoch + 1}, step {trainer.global_step}", "green")
-        self._columns()
 
     def _columns(self) -> None:
+        self._titled = True
         steps, part = self.session.recipe.data.timesteps, self.session.bundle.selection_part
         accuracy = f"  {part} accuracy after 1..{steps} steps" if part else ""
         self.say(f"\nepoch     loss  train{accuracy}", "bold")
@@ -153,6 +154,8 @@ class Display(Callback):
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         session = self.session
         self._say_messages()
+        if not self._titled:
+            self._columns()
         scores, best = session.task.last_eval, session.best.epoch == trainer.current_epoch + 1
         accuracy = "  ".join(f"{a:6.2f}" for a in scores.accuracy) if scores is not None else ""
         took = duration(time.monotonic() - self._epoch_start)

@@ -15,8 +15,6 @@ from typing import IO
 from steadyspike.train.folder import RunError, RunFolder
 from steadyspike.train.signals import Signals
 
-_GRACE = 15.0  # seconds that the others get to end by themselves
-
 
 def under_torchrun() -> bool:
     """True in a process that torchrun started."""
@@ -57,26 +55,33 @@ def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool)
     command = [sys.executable, "-m", "steadyspike.train.worker", str(folder.root)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
     command += ["--resume"] if resume else []
-    logs = folder.root / "logs"
-    logs.mkdir(exist_ok=True)
     port = free_port()
+    supervise(command, [_environment(rank, devices, port) for rank in range(devices)], folder.root / "logs")
+
+
+def supervise(command: list[str], environments: list[dict[str, str]], logs: Path, grace: float = 15.0) -> None:
+    """One process per environment, all with the same command; the first keeps its standard output.
+
+    SIGTERM and SIGINT are passed on as SIGTERM. When one dies the others get ``grace`` seconds to end by themselves.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
     children: list[subprocess.Popen[bytes]] = []
     files: list[IO[bytes]] = []
     with Signals() as signalled:
         try:
-            for rank in range(devices):
+            for rank, environment in enumerate(environments):
                 files.append(open(logs / f"process-{rank}.log", "wb"))  # noqa: SIM115
                 children.append(
                     subprocess.Popen(
                         command,
-                        env=_environment(rank, devices, port),
+                        env=environment,
                         stdout=None if rank == 0 else files[-1],
                         stderr=files[-1],
                         start_new_session=True,
                         preexec_fn=_die_with_parent,
                     )
                 )
-            _wait(children, signalled, logs)
+            _wait(children, signalled, logs, grace)
         finally:
             for child in children:
                 if child.poll() is None:
@@ -86,7 +91,7 @@ def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool)
                 file.close()
 
 
-def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Path) -> None:
+def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Path, grace: float) -> None:
     passed_on = False
     while any(child.poll() is None for child in children):
         if signalled() and not passed_on:
@@ -101,7 +106,7 @@ def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Pat
     if not dead:
         return
     # A death shows in the others as a broken connection: let them end, but blame the one that went first.
-    deadline = time.monotonic() + _GRACE
+    deadline = time.monotonic() + grace
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     first = dead[0]

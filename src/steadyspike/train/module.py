@@ -74,7 +74,7 @@ class SpikingTask(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         self.last_eval = self.eval_sums.scores()
-        self.log("accuracy", self.last_eval.accuracy[-1], rank_zero_only=True)
+        self.log("accuracy", self.last_eval.accuracy[-1], sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         optimizer = build_optimizer(self.recipe.optimizer, self.model)

@@ -1,0 +1,76 @@
+"""Runs training in forked processes, so that several real processes cost one import.
+
+python -m tests.train.forked kill OUT LINES...   kills the trainer with SIGKILL each time steps.csv has that many lines
+python -m tests.train.forked group OUT N          trains with N gloo processes
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from steadyspike.train.folder import RunFolder
+from steadyspike.train.launch import free_port
+from steadyspike.train.recipe import load_recipe
+from steadyspike.train.run import Processes, leave_group, train
+
+KILLED = [
+    "train.save_every=2", "train.log_every=1", "train.ema=0.9", "train.accumulate=2", "model.options.dropout=0.3",
+    "neuron.threshold=0.3", "data.batch_size=16",
+]  # fmt: skip
+GROUP = ["data.augment=false", "neuron.threshold=0.3", "train.seed=3", "optimizer.lr=0.02"]
+
+
+def fork(work):
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        work()
+        code = 0
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def lines(path):
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def kill(out, counts):
+    recipe, folder = load_recipe("tiny", KILLED), RunFolder(out)
+    out.mkdir(parents=True)
+    for count in counts:
+        pid = fork(lambda: train(recipe, folder, resume=True))
+        while lines(out / "steps.csv") < count:
+            if os.waitpid(pid, os.WNOHANG) != (0, 0):
+                raise SystemExit(f"the run ended before line {count}")
+            time.sleep(0.002)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    train(recipe, folder, resume=True)
+
+
+def group(out, count):
+    recipe, folder = load_recipe("tiny", [*GROUP, f"train.devices={count}"]), RunFolder(out)
+    out.mkdir(parents=True)
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
+
+    def rank(number):
+        os.environ["LOCAL_RANK"] = str(number)
+        train(recipe, folder, processes=Processes(count), rank=number)
+        leave_group()
+
+    codes = [os.waitpid(pid, 0)[1] for pid in [fork(lambda n=n: rank(n)) for n in range(count)]]
+    raise SystemExit(max(codes))
+
+
+if __name__ == "__main__":
+    mode, target, *rest = sys.argv[1:]
+    if mode == "kill":
+        kill(Path(target), [int(n) for n in rest])
+    else:
+        group(Path(target), int(rest[0]))

@@ -1,0 +1,102 @@
+"""A run that is stopped at any moment and continued ends bit for bit like one that was not."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from lightning.pytorch import Callback
+
+from steadyspike.train.checkpoint import CheckpointError
+from steadyspike.train.recipe import load_recipe
+from tests.train.conftest import differing, trained
+from tests.train.forked import KILLED
+
+RANDOM = ["model.options.dropout=0.3", "train.log_every=2", "neuron.threshold=0.3"]
+
+
+class Crash(Exception):
+    pass
+
+
+class Crashing(Callback):
+    """Raises in one hook once so many steps are made."""
+
+    def __init__(self, hook, step):
+        self.step = step
+        setattr(self, hook, self.fail)
+
+    def fail(self, trainer, *_):
+        if trainer.global_step >= self.step:
+            raise Crash
+
+
+def crashing(hook, step):
+    return lambda session, refused: Crashing(hook, step)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("straight"), [*RANDOM, "train.save_every=2"])[0]
+
+
+@pytest.mark.parametrize(
+    ("hook", "step"),
+    [
+        ("on_train_batch_end", 1),  # before the first checkpoint inside an epoch
+        ("on_train_batch_end", 4),
+        ("on_validation_end", 5),  # between the last step of an epoch and its evaluation's record
+        ("on_train_epoch_start", 10),
+        ("on_train_batch_end", 13),
+    ],
+)
+def test_a_crash_changes_nothing(tmp_path, straight, hook, step):
+    settings = [*RANDOM, "train.save_every=2"]
+    with pytest.raises(Crash):
+        trained(tmp_path, settings, display=crashing(hook, step))
+    folder, result = trained(tmp_path, settings, resume=True)
+    assert result["status"] == "finished"
+    assert differing(folder, straight) == []
+
+
+def test_the_runs_that_are_compared_do_train(straight):
+    losses = [line.split(",")[3] for line in (straight.root / "steps.csv").read_text().splitlines()[1:]]
+    assert len(losses) == 7 and len(set(losses)) == 7
+
+
+def test_a_process_killed_several_times_ends_the_same(tmp_path):
+    """SIGKILL to a real process, with weight averaging, accumulation and dropout, at moments the machine decides."""
+    straight, _ = trained(tmp_path / "straight", KILLED)
+    command = [sys.executable, "-m", "tests.train.forked", "kill", str(tmp_path / "killed"), "3", "9", "20"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    killed = type(straight)(tmp_path / "killed")
+    assert differing(killed, straight) == []
+
+
+def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, straight):
+    settings = [*RANDOM, "train.save_every=2"]
+    with pytest.raises(Crash):
+        trained(tmp_path, settings, display=crashing("on_train_batch_end", 13))
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    content = last.read_bytes()
+    last.write_bytes(content[: len(content) // 2])
+    seen = []
+    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, refused: seen.extend(refused) or Callback())
+    assert len(seen) == 1 and str(last) in seen[0] and "truncated" in seen[0]
+    assert differing(folder, straight) == []
+
+
+def test_another_recipes_checkpoint_is_refused(tmp_path):
+    with pytest.raises(Crash):
+        trained(tmp_path, display=crashing("on_train_batch_end", 1))
+    with pytest.raises(CheckpointError, match="belongs to another run: its recipe is"):
+        trained(tmp_path, ["optimizer.lr=0.3"], resume=True)
+
+
+def test_where_it_runs_is_not_part_of_what_it_is():
+    from steadyspike.train.folder import difference, fingerprint
+
+    a, b = load_recipe("tiny"), load_recipe("tiny", ["train.save_every=7", "data.workers=2"])
+    assert fingerprint(a) == fingerprint(b) and difference(a, b) is None
+    assert difference(load_recipe("tiny", ["data.timesteps=3"]), a) == "data.timesteps is 3, was 2"
