@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.triton_launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles, surrogate_constants
 from steadyspike.kernels.triton_lif import TritonBackend
@@ -112,13 +111,15 @@ class TestPlans:
             surrogate_constants(99, [1.0, 1.0, 1.0])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-class TestOnACard:
-    @pytest.mark.parametrize("spec", few_specs(), ids=str)
-    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
-    def test_specs(self, spec: ScanSpec, dtype: torch.dtype) -> None:
-        check_against_reference(Case(spec, dtype=dtype), "triton", "cuda")
+def on_a_card() -> list[Case]:
+    """What a card is tested with; nothing where there is none."""
+    if not torch.cuda.is_available():
+        return []
+    dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    return [Case(spec, dtype=dtype) for spec in few_specs() for dtype in dtypes] + parameter_cases() + size_cases()
 
-    @pytest.mark.parametrize("case", parameter_cases() + size_cases(), ids=str)
-    def test_shapes(self, case: Case) -> None:
-        check_against_reference(case, "triton", "cuda")
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("case", on_a_card(), ids=str)
+def test_kernels_equal_the_reference_on_a_card(case: Case) -> None:
+    check_against_reference(case, "triton", "cuda")

@@ -1,6 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
-"""The backward Triton kernel: the gradient of the scan by recomputing the membrane from x (methods: BPTT, eqs. 1 to 3).
+"""The backward Triton kernel: the gradient of the scan by recomputing the membrane from x (paper eqs. 1 to 3).
 
 Time is cut into segments of at most ``STEPS`` steps, short enough that a segment's x and U stay in registers. With one
 segment (T <= 8) x and g_out are read once and dx is written once: nothing else moves. Longer windows first run forward
@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from steadyspike.kernels.triton_math import (
-    after_reset,
+    advance,
     by_channel,
     charge,
     fire,
@@ -143,8 +143,7 @@ def backward_kernel(
             tl.store(start_ptr + i * step + offsets, u, mask=mask)
             for k in tl.static_range(STEPS):
                 x = tl.load(x_ptr + (i * STEPS + k) * x_stride + offsets, mask=mask, other=0.0)
-                m = charge(x.to(compute), u, a, DECAY_INPUT)
-                u = after_reset(m, fire(m, v, STRICT), v, RESET)
+                u = advance(x.to(compute), u, v, a, RESET, STRICT, DECAY_INPUT)
         tl.store(start_ptr + (segments - 1) * step + offsets, u, mask=mask)
         # Makes the block's own writes visible to all its threads before they are read back.
         tl.debug_barrier()
@@ -167,8 +166,7 @@ def backward_kernel(
             x = tl.load(x_ptr + (first + k) * x_stride + offsets, mask=live, other=0.0)
             xs = xs + (x,)  # type: ignore[assignment]
             us = us + (u,)  # type: ignore[assignment]
-            m = charge(x.to(compute), u, a, DECAY_INPUT)
-            u = after_reset(m, fire(m, v, STRICT), v, RESET)
+            u = advance(x.to(compute), u, v, a, RESET, STRICT, DECAY_INPUT)
         ahead = gradient_at(g_out_ptr, first + (STEPS - 1), g_out_stride, T, offsets, mask, compute, RAGGED)
         for k in tl.static_range(STEPS - 1, -1, -1):
             live = mask
@@ -194,13 +192,13 @@ def backward_kernel(
                 dx = dm
             tl.store(dx_ptr + (first + k) * step + offsets, dx.to(dx_ptr.dtype.element_ty), mask=live)
             if RAGGED:
-                dv_step = tl.where(live, dv_step, 0.0)
-                da_step = tl.where(live, da_step, 0.0)
+                dv += tl.where(live, dv_step, 0.0)
+                da += tl.where(live, da_step, 0.0)
                 du = tl.where(live, (1 - a) * dm, du)
             else:
+                dv += dv_step
+                da += da_step
                 du = (1 - a) * dm
-            dv += dv_step
-            da += da_step
     size = slots * channels
     store_partial(partial_ptr, dv, mask, c, channels, row, slots, BLOCK_C, BLOCK)
     store_partial(partial_ptr + size, da, mask, c, channels, row, slots, BLOCK_C, BLOCK)

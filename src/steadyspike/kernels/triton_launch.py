@@ -22,7 +22,7 @@ SLOT = 256  # elements per partial sum, and the smallest block; triton_math.SLOT
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
 FIXED = (512, 4)
 # Registers that the backward may spend on a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
-# float64. With `FIXED` that fits the 255 registers of a thread without spilling (ptxas -v, sm_80).
+# float64. With `FIXED` float32 then spills nothing (ptxas -v, sm_80; docs/kernels-gpu.md).
 SEGMENT_BYTES = 64
 # Passed with every launch because Triton's default is about to change. Nothing depends on it: the one multiply-add that
 # decides about spikes is written as such.

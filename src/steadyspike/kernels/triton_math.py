@@ -90,6 +90,13 @@ def after_reset(m, s, v, RESET: tl.constexpr):
 
 
 @triton.jit
+def advance(x, u, v, a, RESET: tl.constexpr, STRICT: tl.constexpr, DECAY_INPUT: tl.constexpr):
+    """U after one step with input x."""
+    m = charge(x, u, a, DECAY_INPUT)
+    return after_reset(m, fire(m, v, STRICT), v, RESET)
+
+
+@triton.jit
 def surrogate(x, edge, slope, height, CODE: tl.constexpr):
     """f'(x) of `core.surrogate` from the constants of `surrogate_constants`. Conditions are written so that a NaN
     argument gives what the reference gives: 0 in the rectangle, else NaN."""
