@@ -1,5 +1,8 @@
 """SteadySpike: stable direct training of spiking neural networks in PyTorch."""
 
+from importlib import import_module
+from typing import Any
+
 from steadyspike.core import surrogate
 from steadyspike.core.spec import Reset
 from steadyspike.core.state import LIFState
@@ -10,6 +13,8 @@ from steadyspike.nn.init import ConstantInit, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF
 
 __version__ = "0.1.0"
+
+_PARTS = ("data", "models", "nn", "train")
 
 __all__ = [
     "LIF",
@@ -26,3 +31,10 @@ __all__ = [
     "parameter_groups",
     "surrogate",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Larger parts (``ss.models``, ``ss.data``, ...) are imported when they are first used."""
+    if name in _PARTS:
+        return import_module(f"steadyspike.{name}")
+    raise AttributeError(f"module 'steadyspike' has no attribute {name!r}")

@@ -144,3 +144,91 @@ def test_static_input():
     torch.manual_seed(0)
     report = ss.check_model(Static(), torch.randn(4, 2, 6, 6), batch_dim=0)
     assert report.ok, str(report)
+
+
+def test_a_branch_that_starts_at_zero_is_no_alarm(example):
+    class Residual(Net):
+        def __init__(self):
+            super().__init__()
+            self.branch = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+            nn.init.zeros_(self.branch[1].weight)
+
+        def forward(self, x):
+            y = super().forward(x)
+            return y + self.branch(y)
+
+    report = ss.check_model(Residual(), example)
+    assert report.ok, str(report)
+
+
+def test_integer_tokens_and_models_of_fixed_precision():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.norm, self.lif = nn.Embedding(7, 8), nn.LayerNorm(8), ss.LIF(threshold=0.5)
+
+        def forward(self, x):
+            return self.lif(self.norm(self.embed(x)))
+
+    torch.manual_seed(0)
+    report = ss.check_model(Tokens(), torch.randint(7, (4, 5)))
+    assert report.ok, str(report)
+
+    class Fixed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net()
+
+        def forward(self, x):
+            return self.net(x.float())
+
+    report = ss.check_model(Fixed(), torch.randn(4, 5, 2, 6, 6))
+    assert report.ok, str(report)
+
+
+def test_nothing_to_train(example):
+    model = Net().requires_grad_(False)
+    report = ss.check_model(model, example)
+    assert report.ok, str(report)
+
+
+def test_random_networks_are_called_random(example):
+    class Noisy(Net):
+        def forward(self, x):
+            return super().forward(x + torch.rand_like(x))
+
+    model = Noisy()
+    state = torch.get_rng_state()
+    failures = ss.check_model(model, example).failures
+    assert [c.name for c in failures] == ["repeatable"] and "random numbers" in failures[0].message
+    assert torch.equal(state, torch.get_rng_state())
+
+
+def test_one_cause_gives_one_alarm(example):
+    model = Net()
+    model.fc2.weight.data[0, 0] = float("nan")
+    assert [c.name for c in ss.check_model(model, example).failures] == ["finite"]
+
+    class Pair(Net):
+        def forward(self, x):
+            return super().forward(x), x
+
+    assert [c.name for c in ss.check_model(Pair(), example).failures] == ["output"]
+
+
+def test_a_leak_in_any_sample_is_found(example):
+    class Leak(Net):
+        def forward(self, x):
+            y = super().forward(x)
+            if x.shape[1] == 5:
+                y = y + torch.tensor([0, 0, 1.0, 0, 0], dtype=y.dtype)[:, None] * y[:, :1]
+            return y
+
+    (check,) = failed(ss.check_model(Leak(), example), "batch")
+    assert "sample 2" in check.message
+
+
+def test_a_leak_constant_that_ran_away_is_found(example):
+    model = Net()
+    model.lif1.w.data.fill_(200.0)
+    assert failed(ss.check_model(model, example), "range")

@@ -7,6 +7,7 @@ import math
 import pickle
 import weakref
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -152,7 +153,8 @@ def test_half_precision_model_keeps_running():
     lif = ss.LIF().to(torch.bfloat16)
     for _ in range(3):
         y = lif(current(3, 4, 2, dtype=torch.bfloat16))
-    assert y.dtype == torch.bfloat16 and lif.running_mean.dtype == torch.bfloat16
+    assert y.dtype == torch.bfloat16 and lif.k.dtype == torch.bfloat16
+    assert lif.running_mean.dtype == torch.float32  # a slow average would stall in half precision
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
@@ -198,12 +200,36 @@ def test_channels_must_match(shape):
         ({"learn": ("leak",)}, "known: threshold, tau"),
         ({"channels": 0}, "channels must be"),
         ({"channels": 2.5}, "channels must be"),
+        ({"channels": True}, "channels must be"),
+        ({"gradient": ["as"]}, "known: as, rs, trsg"),
+        ({"threshold": 1e39}, "threshold must be"),
+        ({"tau": 1 + 1e-9}, "tau must be"),
         ({"backend": "cuda"}, "known: auto, reference, cpu, triton"),
     ],
 )
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         ss.LIF(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"init": None}, "init must be"),
+        ({"init": torch.zeros(3)}, "init must be"),
+        ({"threshold": "a"}, "threshold must be a number"),
+        ({"threshold": None}, "threshold must be a number"),
+        ({"strict": "no"}, "strict must be True or False"),
+    ],
+)
+def test_options_of_the_wrong_type(options, message):
+    with pytest.raises(TypeError, match=message):
+        ss.LIF(**options)
+
+
+def test_friendly_options():
+    lif = ss.LIF(channels=np.int64(3), init=ss.MPInit, learn=None, surrogate=ss.surrogate.Rect(np.float32(1)))
+    assert lif.channels == 3 and not lif.k.requires_grad and lif.running_mean.shape == (3,)
 
 
 @pytest.mark.parametrize("make", [lambda: ss.surrogate.Rect(0.0), lambda: ss.surrogate.DSpike(temperature=-1.0)])
@@ -252,6 +278,21 @@ def test_health_names_the_layer():
     x[2, 0, 0] = math.inf
     with pytest.raises(ss.HealthError, match=r"layer '1'.*step 3"), ss.health(model):
         model(x)
+
+
+def test_health_sees_constants_streams_and_may_nest():
+    lif = ss.LIF(gradient="rs", reset="hard")
+    x = current(2, 1, 2)
+    with ss.health(lif), ss.health(lif):
+        lif(x)
+        assert not copy.deepcopy(lif).taps
+    x[0, 0, 0] = math.nan
+    with pytest.raises(ss.HealthError), ss.health(lif):
+        lif.scan(x)
+    lif.k.data.fill_(math.nan)
+    with pytest.raises(ss.HealthError, match="threshold is not finite") as caught, ss.health(lif):
+        lif(current(2, 1, 2))
+    assert pickle.loads(pickle.dumps(caught.value)).layer == ""
 
 
 # No hidden state -----------------------------------------------------------------------------------------------------
@@ -380,6 +421,8 @@ def test_states_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"used already.*fork"):
         a.scan(x, state)
     a.scan(x, branch)
+    with pytest.raises(TypeError, match="state must be the LIFState"):
+        a.scan(x, torch.zeros(2, 3))
     with pytest.raises(ValueError, match="start a new stream there"):
         a.scan(x.to("meta"), a.scan(x)[1])
     assert not a.scan(x.requires_grad_())[1].detach().u.requires_grad
@@ -412,6 +455,22 @@ def test_compile_fullgraph_equals_eager(training, backend):
                 torch.testing.assert_close(q.grad, p.grad)
     torch.testing.assert_close(twin[1].running_mean, model[1].running_mean)
     assert model[1].running_mean.item() == 0.4 or training
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+@pytest.mark.parametrize("init", ["mp", ss.LearnedInit((5,))])
+def test_compile_fullgraph_takes_another_batch_size(backend, init):
+    """The last batch of an epoch is shorter: shapes become symbols."""
+    torch._dynamo.reset()
+    lif = ss.LIF(backend=backend, init=init)
+    compiled = torch.compile(lif, fullgraph=True, backend="aot_eager")
+    for batch in (6, 5, 3):
+        x = current(4, batch, 5, seed=batch)
+        lif.eval()
+        wanted = lif(x)
+        torch.testing.assert_close(compiled(x), wanted)
+        lif.train()
+        compiled(x).sum().backward()
 
 
 def test_compile_with_inductor():

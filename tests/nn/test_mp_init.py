@@ -120,11 +120,103 @@ def test_recomputing_another_input_is_an_error():
     from steadyspike.nn.recompute import Memory
 
     memory = Memory(size=2)
-    for seed in range(3):
-        memory.store(current(2, 3, 4, seed=seed), torch.tensor([float(seed)]))
+    with torch.no_grad():  # as a reentrant checkpoint runs its forward
+        for seed in range(3):
+            memory.store(current(2, 3, 4, seed=seed), torch.tensor([float(seed)]))
     assert memory.recall(current(2, 3, 4, seed=2)).item() == 2
-    with pytest.raises(RuntimeError, match="none of its last 2 training forwards"):
+    with pytest.raises(RuntimeError, match="none of the last 2 checkpointed training forwards"):
         memory.recall(current(2, 3, 4, seed=0))
+
+
+def gradients_and_mean(inputs, call):
+    """Of one backward after a training forward on each input, for a layer with a mean that moves fast."""
+    lif = ss.LIF(surrogate="sigmoid", init=ss.MPInit(momentum=0.5)).double()
+    lif.running_mean.fill_(0.4)
+    sum(call(lif, x.double().requires_grad_()).square().sum() * (i + 1) for i, x in enumerate(inputs)).backward()
+    return torch.cat([lif.k.grad, lif.w.grad, lif.running_mean])
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+@pytest.mark.parametrize("case", ["same input", "same last step", "empty border", "many"])
+def test_checkpointed_forwards_are_told_apart(case, use_reentrant):
+    inputs = [current(4, 3, 5, 5, seed=s) for s in range(3)]
+    if case == "same input":
+        inputs = [inputs[0]] * 3
+    elif case == "same last step":
+        for x in inputs:
+            x[-1] = 0.0
+    elif case == "empty border":
+        for x in inputs:
+            x[..., 0] = x[..., -1] = x[..., 0, :] = x[..., -1, :] = 0.0
+    else:
+        inputs = [current(2, 2, 3, seed=s) for s in range(40)]
+    plain = gradients_and_mean(inputs, lambda lif, x: lif(x))
+    got = gradients_and_mean(inputs, lambda lif, x: checkpoint(lif, x, use_reentrant=use_reentrant))
+    torch.testing.assert_close(got, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_two_calls_inside_one_checkpoint():
+    def twice(lif, x):
+        y = lif(x)
+        return y + lif(y + x)
+
+    plain = gradients_and_mean([current(4, 3, 5)], twice)
+    both = gradients_and_mean([current(4, 3, 5)], lambda lif, x: checkpoint(twice, lif, x, use_reentrant=False))
+    torch.testing.assert_close(both, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_the_same_input_twice_inside_one_checkpoint_is_refused():
+    with pytest.raises(RuntimeError, match="checkpoint the two calls separately"):
+        gradients_and_mean(
+            [current(4, 3, 5)], lambda lif, x: checkpoint(lambda z: lif(z) + lif(z), x, use_reentrant=False)
+        )
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpointing_in_evaluation_mode(use_reentrant):
+    lif = ss.LIF(surrogate="sigmoid").eval()
+    lif.running_mean.fill_(0.4)
+    x = current(4, 3, 5).requires_grad_()
+    checkpoint(lif, x, use_reentrant=use_reentrant).square().sum().backward()
+    got = lif.k.grad.clone()
+    lif.zero_grad()
+    lif(x).square().sum().backward()
+    torch.testing.assert_close(got, lif.k.grad)
+
+
+def test_plain_training_remembers_nothing():
+    lif = ss.LIF()
+    lif(current(4, 3, 5)).sum().backward()
+    assert not lif.init._memory._entries
+
+
+@pytest.mark.parametrize("outside", [True, False])
+def test_checkpointing_and_compiling_together_is_refused(outside):
+    """The old mean is gone when a compiled graph is recomputed: better an error than a wrong gradient."""
+    torch._dynamo.reset()
+    lif = ss.LIF()
+    if outside:
+        compiled = torch.compile(lif, fullgraph=True, backend="aot_eager")
+        out = checkpoint(compiled, current(4, 3, 5).requires_grad_(), use_reentrant=False)
+    else:
+
+        def body(x):
+            return checkpoint(lif, x, use_reentrant=False).square()
+
+        out = torch.compile(body, fullgraph=True, backend="aot_eager")(current(4, 3, 5).requires_grad_())
+    with pytest.raises(RuntimeError, match=r"without torch\.utils\.checkpoint"):
+        out.sum().backward()
+
+
+def test_a_slow_mean_moves_in_half_precision_models():
+    lif, half = (ss.LIF(init=ss.MPInit(momentum=0.01)) for _ in range(2))
+    half.to(torch.bfloat16)
+    for seed in range(200):
+        x = current(4, 3, 5, seed=seed).bfloat16()
+        lif(x.float()), half(x)
+    assert half.running_mean.item() == pytest.approx(
+        lif.running_mean.item(), rel=5e-3
+    )  # a mean in bfloat16 stalls 17 % off
 
 
 WORKER = """
@@ -145,6 +237,13 @@ for channels in (None, 3):
     means = [torch.zeros_like(lif.running_mean) for _ in range(2)]
     dist.all_gather(means, lif.running_mean)
     assert torch.equal(*means)
+group = dist.new_group([0, 1])
+import copy, pickle
+lif = ss.LIF(init=ss.MPInit(group=group))
+twin = copy.deepcopy(lif)
+for layer in (lif, twin):
+    layer(whole[:, 3 * rank : 3 * rank + 3])
+assert torch.equal(lif.running_mean, twin.running_mean) and pickle.loads(pickle.dumps(lif)).init.group.group is None
 dist.destroy_process_group()
 print("same mean")
 """

@@ -21,7 +21,7 @@ DETACHES: dict[str, int] = {"none": 0, "spike": 1, "product": 2}
 
 def one_of(value: str, known: dict[str, int], what: str) -> str:
     """``value`` if it is a known name, else a ValueError that lists the known ones."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
     return value
 
@@ -64,6 +64,9 @@ class ScanSpec:
 
     def __post_init__(self) -> None:
         one_of(self.family, FAMILIES, "gradient family")
+        for name in ("strict", "decay_input"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         object.__setattr__(self, "surrogate", resolve_surrogate(self.surrogate))
         if not isinstance(self.reset, Reset):
             object.__setattr__(self, "reset", Reset(self.reset))

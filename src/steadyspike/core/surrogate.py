@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -27,7 +28,7 @@ class Surrogate:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
+            if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
                 raise ValueError(f"{type(self).__name__}.{f.name} must be a finite number above 0, got {value!r}")
 
     def derivative(self, x: Tensor) -> Tensor:
@@ -149,6 +150,6 @@ def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:
     """A name of `SURROGATES` with its default fields, or the instance itself."""
     if isinstance(surrogate, Surrogate):
         return surrogate
-    if surrogate not in SURROGATES:
+    if not isinstance(surrogate, str) or surrogate not in SURROGATES:
         raise ValueError(f"unknown surrogate {surrogate!r}; known: {', '.join(SURROGATES)}")
     return SURROGATES[surrogate]()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
-from steadyspike.kernels.check import channel_count, check_contract, same_strides
+from steadyspike.kernels.check import channel_count, check_contract, is_dense, same_strides
 from steadyspike.kernels.registry import get_backend
 
 
@@ -25,6 +25,11 @@ def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     return empty_steps(x, dtype).copy_(g)
 
 
+def dense(x: Tensor) -> Tensor:
+    """``x`` with every x[t] dense; copied only if it is not. Inside the operator: a compiler need not decide it."""
+    return x if x.numel() == 0 or is_dense(x[0]) else empty_steps(x, x.dtype).copy_(x)
+
+
 @torch.library.custom_op("steadyspike::lif_scan", mutates_args=())
 def lif_scan_op(
     x: Tensor,
@@ -37,6 +42,7 @@ def lif_scan_op(
     channelwise: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    x = dense(x)
     check_contract(x, u0, v, a, compute_dtype(x))
     return get_backend(backend).forward(x, u0, v, a, codes, constants, membrane, channelwise)
 
@@ -72,7 +78,7 @@ def lif_scan_backward_op(
     constants: list[float],
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dtype = compute_dtype(x)
+    x, dtype = dense(x), compute_dtype(x)
     check_contract(x, u0, v, a, dtype)
     if g_out is not None:
         g_out = laid_out(g_out, x, x.dtype)

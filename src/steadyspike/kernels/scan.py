@@ -8,7 +8,7 @@ from torch import Tensor
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.check import check_arguments, is_dense, same_strides
+from steadyspike.kernels.check import check_arguments, same_strides
 from steadyspike.kernels.op import lif_scan_op
 from steadyspike.kernels.registry import choose_backend
 
@@ -35,8 +35,6 @@ def lif_scan(
     if chosen == "reference":
         return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
     dtype = compute_dtype(x)
-    if not is_dense(x[0]):
-        x = x.contiguous()
     u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
     u0 = _like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     out, u, m, active = lif_scan_op(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
@@ -44,8 +42,6 @@ def lif_scan(
 
 
 def _like_step(u0: Tensor, x: Tensor) -> Tensor:
-    """Per-element u0, broadcast to x.shape[1:] with the strides of x[0]; differentiable."""
-    step = x[0]
-    if same_strides(u0, step):
-        return u0
-    return torch.empty_like(step, dtype=u0.dtype).copy_(u0)
+    """Per-element u0, broadcast to x.shape[1:] in the memory order of a (dense) x[0]; differentiable."""
+    like = torch.empty_like(x[0], dtype=u0.dtype)
+    return u0 if same_strides(u0, like) else like.copy_(u0)

@@ -2,7 +2,8 @@
 
 A compiled training step may save a buffer for its backward pass by reference and write the buffer's new value before
 the backward runs; gradients then use the wrong value without a word. Copying through an operator that the compiler
-cannot see into keeps the value that the forward used.
+cannot see into keeps the value that the forward used. The same operator notices when a compiled graph is recomputed by
+activation checkpointing, where the old value is gone, and refuses.
 """
 
 from __future__ import annotations
@@ -14,6 +15,11 @@ from torch import Tensor
 @torch.library.custom_op("steadyspike::snapshot", mutates_args=())
 def snapshot(x: Tensor) -> Tensor:
     """A copy of ``x`` (no gradient)."""
+    if torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "activation checkpointing recomputes a compiled layer whose MP-Init mean has moved on since; "
+            "use torch.compile without torch.utils.checkpoint, or checkpointing without torch.compile"
+        )
     return x.clone()
 
 

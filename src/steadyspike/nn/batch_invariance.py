@@ -65,15 +65,15 @@ def _recorded(model: nn.Module, x: Tensor) -> tuple[Tensor, list[tuple[str, Tens
 
 @torch.no_grad()
 def first_batch_leak(
-    model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, samples: int = 4
+    model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, samples: int = 16
 ) -> BatchLeak | None:
-    """Compares ``model(x)`` with ``model`` of each of the first and last few samples alone; None if they agree.
+    """Compares ``model(x)`` with ``model`` of single samples (``samples`` of them, evenly spread); None if they agree.
 
     The model must be in evaluation mode; its output is [T, B, ...].
     """
     batch = x.shape[batch_dim]
     out, calls = _recorded(model, x)
-    chosen = sorted({*range(min(samples // 2, batch)), *range(max(0, batch - samples // 2), batch)})
+    chosen = sorted({round(k * (batch - 1) / (samples - 1)) for k in range(samples)})
     for i in chosen:
         alone, alone_calls = _recorded(model, x.narrow(batch_dim, i, 1))
         if _same(out[:, i : i + 1], alone, tolerance):

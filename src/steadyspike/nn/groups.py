@@ -7,13 +7,17 @@ from typing import Any
 from torch import nn
 
 
+def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """The parameters that modules list in ``no_decay``: w, k, TEBN's and TAB's p, learned potentials."""
+    listed = ((module, name) for module in model.modules() for name in getattr(module, "no_decay", ()))
+    found = (getattr(module, name, None) for module, name in listed)
+    return {p for p in found if isinstance(p, nn.Parameter)}
+
+
 def no_decay_names(model: nn.Module) -> set[str]:
-    """Full names of the parameters that modules list in ``no_decay``: w, k, TEBN's and TAB's p, learned potentials."""
-    names = set()
-    for prefix, module in model.named_modules():
-        for name in getattr(module, "no_decay", ()):
-            names.add(f"{prefix}.{name}" if prefix else name)
-    return names
+    """Names of `neuron_parameters`."""
+    exempt = neuron_parameters(model)
+    return {name for name, p in model.named_parameters() if p in exempt}
 
 
 def parameter_groups(
@@ -25,13 +29,15 @@ def parameter_groups(
     decay_neurons: True gives the paper's released code, which decays them like any weight.
     decay_norms: False also exempts norm parameters and biases (every parameter with fewer than two axes).
     """
-    neuron_names = no_decay_names(model)
+    if not weight_decay >= 0:
+        raise ValueError(f"weight_decay must not be negative, got {weight_decay}")
+    of_neurons = neuron_parameters(model)
     decayed: list[nn.Parameter] = []
     free: list[nn.Parameter] = []
-    for name, parameter in model.named_parameters():
+    for parameter in model.parameters():
         if not parameter.requires_grad:
             continue
-        decays = decay_neurons if name in neuron_names else decay_norms or parameter.ndim >= 2
+        decays = decay_neurons if parameter in of_neurons else decay_norms or parameter.ndim >= 2
         (decayed if decays else free).append(parameter)
     groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": free, "weight_decay": 0.0}]
     return [g for g in groups if g["params"]]

@@ -21,11 +21,17 @@ class HealthError(RuntimeError):
 
     def __init__(self, layer: str, what: str) -> None:
         super().__init__(f"layer '{layer}': {what}")
-        self.layer = layer
+        self.layer, self.what = layer, what
+
+    def __reduce__(self) -> tuple[type[HealthError], tuple[str, str]]:
+        return HealthError, (self.layer, self.what)
 
 
-def non_finite(x: Tensor, result: ScanResult) -> str | None:
+def non_finite(layer: Neuron, x: Tensor, result: ScanResult) -> str | None:
     """What is not finite in this forward, in words; None if all is well."""
+    for name, value in (("threshold", layer.threshold), ("1/tau", layer.leak)):
+        if not torch.isfinite(value).all():
+            return f"its {name} is not finite"
     if torch.isfinite(result.u).all() and torch.isfinite(result.out).all():
         return None
     if not torch.isfinite(x).all():
@@ -61,11 +67,11 @@ def health(model: nn.Module) -> Iterator[None]:
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
-            what = non_finite(x, result)
+            what = non_finite(layer, x, result)
             if what is not None:
                 raise HealthError(name, what)
 
         return Tap(see)
 
-    with tapped(model, "health", make):
+    with tapped(model, f"health {id(make)}", make):
         yield

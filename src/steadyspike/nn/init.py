@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from numbers import Real
 from typing import ClassVar
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.recompute import Memory, recomputing
-from steadyspike.nn.sync import summed
+from steadyspike.nn.sync import Group, summed
 
 
 class InitialPotential(nn.Module):
@@ -49,7 +50,7 @@ class MPInit(InitialPotential):
         super().__init__()
         if not 0 < momentum <= 1:
             raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
-        self.momentum, self.sync, self.group = momentum, sync, group
+        self.momentum, self.sync, self.group = momentum, sync, Group(group)
         self.register_buffer("running_mean", torch.zeros(1))
         self._memory = Memory()
 
@@ -57,23 +58,32 @@ class MPInit(InitialPotential):
         self.running_mean = torch.zeros(channels or 1)
 
     def potential(self, x: Tensor) -> Tensor:
+        # The update is in place, and the backward needs what the forward started from.
+        if not self.training:
+            return self.running_mean.clone()
         if recomputing():
             return self._memory.recall(x)
-        # The update is in place, and the backward needs what the forward started from.
         mean = snapshot(self.running_mean)
-        if self.training and not torch.compiler.is_compiling():
-            self._memory.store(x, mean)
+        self._memory.store(x, mean)
         return mean
 
     @torch.no_grad()
     def update(self, active: Tensor) -> None:
         if recomputing():
             return
-        total, count = summed(active, self.group) if self.sync else active
+        total, count = summed(active, self.group.group) if self.sync else active
         old = self.running_mean.double()
         mean = total / count.clamp_min(1)
         moved = old + self.momentum * (mean - old)
         self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
+        """A model in half precision keeps this mean in float32: steps of a slow average would be rounded away."""
+        mean = self.running_mean
+        super()._apply(fn, recurse)
+        if self.running_mean.dtype in (torch.float16, torch.bfloat16):
+            self.running_mean = mean.to(self.running_mean.device)
+        return self
 
     def extra_repr(self) -> str:
         return f"momentum={self.momentum}" + ("" if self.sync else ", sync=False")
@@ -82,19 +92,17 @@ class MPInit(InitialPotential):
 class ConstantInit(InitialPotential):
     """U[0] = value everywhere, always; 0 is the field's habit."""
 
-    value: Tensor
-
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
         if not math.isfinite(value):
             raise ValueError(f"the initial potential must be finite, got {value}")
-        self.register_buffer("value", torch.full((1,), float(value)), persistent=False)
+        self.value = float(value)
 
     def potential(self, x: Tensor) -> Tensor:
-        return self.value
+        return torch.full((1,), self.value, device=x.device)
 
     def extra_repr(self) -> str:
-        return f"{self.value.item():g}"
+        return f"{self.value:g}"
 
 
 class LearnedInit(InitialPotential):
@@ -125,13 +133,17 @@ class LearnedInit(InitialPotential):
 
 def resolve_init(init: str | float | InitialPotential, channels: int | None) -> InitialPotential:
     """``"mp"``, ``"zero"``, a number, or an `InitialPotential`, which is copied so that layers never share one."""
+    if isinstance(init, type) and issubclass(init, InitialPotential):
+        init = init()
     if isinstance(init, InitialPotential):
         init = copy.deepcopy(init)
     elif isinstance(init, str):
         if init not in ("mp", "zero"):
             raise ValueError(f"unknown initial potential {init!r}; known: mp, zero, a number, MPInit, LearnedInit")
         init = MPInit() if init == "mp" else ConstantInit()
-    else:
+    elif isinstance(init, Real):
         init = ConstantInit(float(init))
+    else:
+        raise TypeError(f"init must be 'mp', 'zero', a number, MPInit or LearnedInit, got {init!r}")
     init.bind(channels)
     return init

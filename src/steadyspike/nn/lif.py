@@ -61,7 +61,7 @@ class LIF(Neuron):
         reset = reset if isinstance(reset, Reset) else Reset(reset)
         spec = ScanSpec(gradient, resolve_surrogate(surrogate), reset, strict, decay_input)
         super().__init__(spec, init, channels, backend)
-        learn = (learn,) if isinstance(learn, str) else tuple(learn)
+        learn = (learn,) if isinstance(learn, str) else tuple(learn or ())
         for name in learn:
             if name not in self.LEARNABLE:
                 raise ValueError(f"cannot learn {name!r}; known: {', '.join(self.LEARNABLE)}")

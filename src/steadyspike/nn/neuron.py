@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from numbers import Integral
 from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
@@ -44,13 +46,18 @@ class Neuron(nn.Module):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        if channels is not None and (not isinstance(channels, int) or channels < 1):
+        if channels is not None and (isinstance(channels, bool) or not isinstance(channels, Integral) or channels < 1):
             raise ValueError(f"channels must be None or a whole number above 0, got {channels!r}")
         if backend not in BACKENDS:
             raise ValueError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
-        self.spec, self.channels, self.backend = spec, channels, backend
-        self.init = resolve_init(init, channels)
-        self.taps: dict[str, Tap] = {}
+        self.spec, self.backend = spec, backend
+        self.channels = None if channels is None else int(channels)
+        self.init = resolve_init(init, self.channels)
+        self.taps: dict[object, Tap] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Copies and pickles are not watched by those who watch this layer."""
+        return {**self.__dict__, "taps": {}}
 
     @property
     def threshold(self) -> Tensor:
@@ -87,12 +94,16 @@ class Neuron(nn.Module):
         """[T, B, ...] -> [T, B, ...], from the initial potential."""
         self.check_input(x)
         u0 = self.init.potential(x)
-        result = self.run(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
+        result = self._watched_run(x, u0)
         if self.training:
             self.init.update(result.active)
+        return result.out
+
+    def _watched_run(self, x: Tensor, u0: Tensor) -> ScanResult:
+        result = self.run(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
             tap.see(self, x, u0, result)
-        return result.out
+        return result
 
     def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, LIFState]:
         """Streaming: ``x`` [T, B, ...] continues from ``state`` (None: the initial potential); T may be 1.
@@ -101,8 +112,12 @@ class Neuron(nn.Module):
         initialiser's statistics.
         """
         self.check_input(x)
+        if state is not None and not isinstance(state, LIFState):
+            raise TypeError(
+                f"state must be the LIFState that scan returned, or None to start; got {type(state).__name__}"
+            )
         u0 = self.init.potential(x) if state is None else state.take(x, self)
-        result = self.run(x, u0)
+        result = self._watched_run(x, u0)
         return result.out, LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
 
     def spikes(self, out: Tensor) -> Tensor:
@@ -121,6 +136,8 @@ class Neuron(nn.Module):
             raise TypeError(f"{name} takes a tensor [T, B, ...], got {type(x).__name__}")
         if not x.is_floating_point():
             raise TypeError(f"{name} takes a floating-point current, got {x.dtype}; convert with x.float()")
+        if isinstance(x, Tensor) and x.layout != torch.strided:
+            raise TypeError(f"{name} takes a dense tensor, got layout {x.layout}; convert with x.to_dense()")
         if x.ndim < 2:
             raise ValueError(f"{name} takes [T, B, ...] with time first, got shape {list(x.shape)}")
         if x.shape[0] == 0:

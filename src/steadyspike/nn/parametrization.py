@@ -15,15 +15,15 @@ from torch import Tensor
 
 def k_from_threshold(threshold: float) -> float:
     """k with softplus(k) = threshold, accurate for tiny thresholds too (log of expm1 would lose them)."""
-    if not (math.isfinite(threshold) and threshold > 0):
-        raise ValueError(f"threshold must be a finite number above 0, got {threshold}")
+    if not 1e-30 <= threshold <= 1e30:
+        raise ValueError(f"threshold must be a number above 0 (from 1e-30 to 1e30, as float32 holds), got {threshold}")
     return threshold + math.log(-math.expm1(-threshold))
 
 
 def w_from_tau(tau: float) -> float:
     """w with 1 / sigmoid(w) = tau."""
-    if not (math.isfinite(tau) and tau > 1):
-        raise ValueError(f"tau must be a finite number above 1, got {tau}")
+    if not 1 + 1e-6 <= tau <= 1e8:
+        raise ValueError(f"tau must be a number above 1 (from 1.000001 to 1e8, which float32 holds), got {tau}")
     return -math.log(tau - 1)
 
 
@@ -40,7 +40,11 @@ def leak_from_w(w: Tensor) -> Tensor:
 
 def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int | None, name: str) -> list[float]:
     """``value`` as a list of 1 (layer-wise) or ``channels`` floats."""
-    values = [float(v) for v in torch.as_tensor(value, dtype=torch.float64, device="cpu").reshape(-1)]
+    many = isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
+    try:
+        values = [float(v) for v in (value if many else [value])]  # type: ignore[union-attr, arg-type]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, or one per channel, got {value!r}") from None
     wanted = channels or 1
     if len(values) == 1:
         return values * wanted

@@ -2,66 +2,109 @@
 first one did.
 
 torch.utils.checkpoint recomputes inside the backward pass, which is how `recomputing` knows. MP-Init's mean has moved
-on by then, so `Memory` keeps the value each recent forward started from, found again by a few elements of its input.
+on by then, so `Memory` keeps the value that each forward under a checkpoint started from, and finds it by a fingerprint
+of the input. Forwards outside a checkpoint are not remembered and cost nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from steadyspike.kernels.current import Current
 
-_SAMPLES = 16
-
 
 def recomputing() -> bool:
     """True inside the recomputation of a checkpointed forward."""
     if torch.compiler.is_compiling():
-        # A compiled graph recomputes from its saved inputs, buffers included, and applies each mutation once.
+        # Decided when the graph runs, by the operator that reads the mean (kernels/snapshot.py).
         return False
     return torch._C._current_graph_task_id() != -1
 
 
-def _sample(x: Tensor | Current) -> Tensor:
-    """A few elements of the last time step, without copying the step."""
-    step = (x.sample() if isinstance(x, Current) else x).detach()[-1]
-    if step.numel() == 0:
-        return step.new_zeros(1, dtype=torch.float32)
-    n = min(_SAMPLES, step.numel())
-    index = torch.arange(n, device=x.device) * (step.numel() // n)
-    return step[torch.unravel_index(index, step.shape)].float()
+def checkpoint_region() -> int | None:
+    """A number for the checkpoint this forward may be part of; None if it cannot be recomputed.
+
+    A non-reentrant checkpoint shows as saved-tensor hooks of its own, a reentrant one as a training forward without
+    gradients.
+    """
+    if torch.compiler.is_compiling():
+        return None
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    if hooks is not None:
+        return id(hooks[0])
+    return None if torch.is_grad_enabled() else 0
+
+
+def fingerprint(x: Tensor | Current) -> Tensor:
+    """Sum and norm of every time step, [2 T] float64."""
+    x = (x.sample() if isinstance(x, Current) else x).detach()
+    x = x[:1] if x.stride(0) == 0 else x
+    axes = tuple(range(1, x.ndim))
+    sums = x.sum(axes, dtype=torch.float64)
+    norms = torch.linalg.vector_norm(x, dim=axes, dtype=torch.float64)
+    return torch.cat([sums, norms]).nan_to_num(nan=-1.0)
+
+
+@dataclass
+class Entry:
+    """One remembered forward: fingerprint of its input, the value it used, its checkpoint, and if it was recalled."""
+
+    seen: Tensor
+    value: Tensor
+    region: int
+    spent: bool = False
 
 
 class Memory:
-    """The last few (input sample, value) pairs of training forwards; holds no graph and is not copied or saved."""
+    """What recent checkpointed forwards started from; holds no graph and is neither copied nor saved."""
 
-    def __init__(self, size: int = 32) -> None:
-        self._pairs: deque[tuple[Tensor, Tensor]] = deque(maxlen=size)
+    def __init__(self, size: int = 256) -> None:
+        self._entries: deque[Entry] = deque(maxlen=size)
 
     def __getstate__(self) -> dict[str, int]:
-        return {"size": self._pairs.maxlen or 0}
+        return {"size": self._entries.maxlen or 0}
 
     def __setstate__(self, state: dict[str, int]) -> None:
-        self._pairs = deque(maxlen=state["size"])
+        self._entries = deque(maxlen=state["size"])
 
-    def store(self, x: Tensor, value: Tensor) -> None:
-        self._pairs.append((_sample(x), value.detach().clone()))
+    def store(self, x: Tensor | Current, value: Tensor) -> None:
+        """Remembers ``value`` for ``x`` if this forward is under a checkpoint."""
+        region = checkpoint_region()
+        if region is not None:
+            self._entries.append(Entry(fingerprint(x), value.detach().clone(), region))
 
-    def recall(self, x: Tensor) -> Tensor:
-        """The value stored with the input nearest to ``x``; the newest of equals."""
-        seen = _sample(x)
-        best, distance = None, float("inf")
-        for sample, value in reversed(self._pairs):
-            if sample.shape == seen.shape and sample.device == seen.device:
-                d = float((sample - seen).abs().max() / (seen.abs().max() + 1e-12))
-                if d < distance:
-                    best, distance = value, d
-        if best is None or not distance < 1e-2:
+    def recall(self, x: Tensor | Current) -> Tensor:
+        """The value that the forward with input ``x`` started from.
+
+        Of several forwards with the same input the newest comes first, the order in which a backward reaches them.
+        """
+        wanted = fingerprint(x)
+        fits = [e for e in self._entries if e.seen.shape == wanted.shape and e.seen.device == wanted.device]
+        scale = wanted.abs().max() + 1e-30
+        distances = [float((e.seen - wanted).abs().max() / scale) for e in fits]
+        best = min(distances, default=float("inf"))
+        if not best < 1e-3:
             raise RuntimeError(
-                "activation checkpointing recomputes this layer with an input that none of its last "
-                f"{self._pairs.maxlen} training forwards had; is something before it random or stateful?"
+                "a forward inside the backward pass met an input that none of the last "
+                f"{self._entries.maxlen} checkpointed training forwards of this layer had: either something before the "
+                "layer is random or stateful, or this is no recomputation and must run outside the backward"
             )
-        return best
+        ties = [e for e, d in zip(fits, distances) if d == best]
+        regions = [e.region for e in ties if e.region != 0]
+        if len(set(regions)) < len(regions) and any(not torch.equal(e.value, ties[0].value) for e in ties):
+            raise RuntimeError(
+                "this layer ran twice on the same input inside one checkpoint, starting from different running means; "
+                "checkpoint the two calls separately"
+            )
+        fresh = [e for e in ties if not e.spent]
+        if not fresh:
+            fresh = ties
+            for entry in ties:
+                entry.spent = False
+        chosen = fresh[-1]
+        chosen.spent = True
+        return chosen.value

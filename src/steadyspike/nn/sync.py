@@ -6,6 +6,19 @@ import torch.distributed as dist
 from torch import Tensor
 
 
+class Group:
+    """A process group on a module: shared by copies of the module, left behind by pickles (None there: all)."""
+
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        self.group = group
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Group:
+        return self
+
+    def __reduce__(self) -> tuple[type[Group], tuple[()]]:
+        return Group, ()
+
+
 def world_size(group: dist.ProcessGroup | None = None) -> int:
     """Number of processes, 1 where there is no process group."""
     if not (dist.is_available() and dist.is_initialized()):

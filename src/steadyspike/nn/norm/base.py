@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, TypedDict
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -9,6 +11,19 @@ from torch import Tensor, nn
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.recompute import recomputing
 from steadyspike.nn.sync import Group, world_size
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+
+class NormOptions(TypedDict, total=False):
+    """What every norm takes by keyword; see `TimeNorm`."""
+
+    eps: float
+    momentum: float
+    bias: bool
+    sync: bool
+    group: dist.ProcessGroup | None
 
 
 class TimeNorm(nn.Module):
@@ -95,20 +110,8 @@ class TimeNorm(nn.Module):
 class StepNorm(TimeNorm):
     """A norm with parameters of its own for every time step: tied to one T in training, a prefix in evaluation."""
 
-    def __init__(
-        self,
-        channels: int,
-        timesteps: int,
-        *,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        bias: bool = True,
-        sync: bool = True,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(
-            channels, check_timesteps(timesteps), eps=eps, momentum=momentum, bias=bias, sync=sync, group=group
-        )
+    def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
+        super().__init__(channels, check_timesteps(timesteps), **options)
         self.timesteps = timesteps
 
     def check_input(self, x: Tensor) -> None:
