@@ -28,7 +28,7 @@ class Surrogate:
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            if not (isinstance(value, Real) and math.isfinite(value) and value > 0):
+            if not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise ValueError(f"{type(self).__name__}.{f.name} must be a finite number above 0, got {value!r}")
 
     def derivative(self, x: Tensor) -> Tensor:
