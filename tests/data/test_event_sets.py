@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import zipfile
 from pathlib import Path
@@ -156,6 +157,27 @@ def test_dvs_cifar10_from_class_archives(tmp_path: Path, monkeypatch: pytest.Mon
         remotes[name] = Remote(path.name, "http://127.0.0.1:1/", hashlib.md5(path.read_bytes()).hexdigest())
     monkeypatch.setattr(dvs_cifar10, "ARCHIVES", remotes)
     assert len(data.load("dvs-cifar10", tmp_path / "data", download=False).split.test) == 10
+
+
+def test_dvs_cifar10_from_the_second_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One archive of ten archives; its own hash vouches for what is inside."""
+    pytest.importorskip("aedat")
+    made = write_dvs(tmp_path / "made", count=3, start=99, suffix=".aedat4")
+    (tmp_path / "data").mkdir()
+    outer = tmp_path / "data" / "CIFAR10DVS.zip"
+    with zipfile.ZipFile(outer, "w") as z:
+        for name in dvs_cifar10.CIFAR10_NAMES:
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(buffer, "w") as inner:
+                for file in (made / name).iterdir():
+                    inner.write(file, f"{name}/{file.name}")
+            z.writestr(f"CIFAR10DVS/{name}.zip", buffer.getvalue())
+    with pytest.raises(DataError, match=r"CIFAR10DVS\.zip: has md5"):
+        data.load("dvs-cifar10", tmp_path / "data", download=False)
+    md5 = hashlib.md5(outer.read_bytes()).hexdigest()
+    monkeypatch.setattr(dvs_cifar10, "SECOND", Remote(outer.name, "http://127.0.0.1:1/", md5))
+    bundle = data.load("dvs-cifar10", tmp_path / "data", download=False, timesteps=2)
+    assert len(bundle.dataset.source) == 30 and len(bundle.split.test) == 10
 
 
 @pytest.fixture
