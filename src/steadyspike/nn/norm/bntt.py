@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import torch.distributed as dist
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
-from steadyspike.nn.norm.base import StepNorm
+from steadyspike.nn.norm.base import NormOptions, StepNorm
 from steadyspike.nn.norm.perstep import step_norm
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class BNTT(StepNorm):
@@ -16,18 +20,10 @@ class BNTT(StepNorm):
     is 1e-4.
     """
 
-    def __init__(
-        self,
-        channels: int,
-        timesteps: int,
-        *,
-        eps: float = 1e-4,
-        momentum: float = 0.1,
-        bias: bool = False,
-        sync: bool = True,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(channels, timesteps, eps=eps, momentum=momentum, bias=bias, sync=sync, group=group)
+    def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
+        published: NormOptions = {"eps": 1e-4, "bias": False}
+        published.update(options)
+        super().__init__(channels, timesteps, **published)
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, B, C, ...] -> the same shape."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from steadyspike.nn.norm.base import StepNorm
+from steadyspike.nn.norm.base import NormOptions, StepNorm
 from steadyspike.nn.norm.statistics import Moments, move_running, normalise
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 def accumulated(steps: Moments) -> Moments:
@@ -39,17 +41,8 @@ class TAB(StepNorm):
 
     no_decay: ClassVar[tuple[str, ...]] = ("p",)
 
-    def __init__(
-        self,
-        channels: int,
-        timesteps: int,
-        *,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        sync: bool = True,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(channels, timesteps, eps=eps, momentum=momentum, sync=sync, group=group)
+    def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
+        super().__init__(channels, timesteps, **options)
         self.p = nn.Parameter(torch.ones(timesteps))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -66,6 +59,6 @@ class TAB(StepNorm):
         else:
             mean, var = self.running_mean[:steps], self.running_var[:steps]
         importance = self.p[:steps, None].square()
-        assert self.bias is not None
-        weight, bias = self.weight[:steps] * importance, self.bias[:steps] * importance
+        weight = self.weight[:steps] * importance
+        bias = None if self.bias is None else self.bias[:steps] * importance
         return normalise(x, mean, var, self.eps, weight, bias)

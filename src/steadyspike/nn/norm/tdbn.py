@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.base import NormOptions, TimeNorm
 from steadyspike.nn.norm.statistics import move_running, normalise
 from steadyspike.nn.time import fold_time
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 SCALINGS = ("none", "factor", "gamma")
 
@@ -31,13 +35,9 @@ class TDBN(TimeNorm):
         scaling: str = "none",
         threshold: float = 1.0,
         alpha: float = 1.0,
-        *,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        sync: bool = True,
-        group: dist.ProcessGroup | None = None,
+        **options: Unpack[NormOptions],
     ) -> None:
-        super().__init__(channels, eps=eps, momentum=momentum, sync=sync, group=group)
+        super().__init__(channels, **options)
         if scaling not in SCALINGS:
             raise ValueError(f"unknown tdBN scaling {scaling!r}; known: {', '.join(SCALINGS)}")
         self.scaling = scaling

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from steadyspike.nn.norm.base import check_steps, check_timesteps
+from steadyspike.nn.norm.base import NormOptions, check_steps, check_timesteps
 from steadyspike.nn.norm.tdbn import TDBN
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 
 class TEBN(TDBN):
@@ -20,17 +22,8 @@ class TEBN(TDBN):
 
     no_decay: ClassVar[tuple[str, ...]] = ("p",)
 
-    def __init__(
-        self,
-        channels: int,
-        timesteps: int,
-        *,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        sync: bool = True,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        super().__init__(channels, eps=eps, momentum=momentum, sync=sync, group=group)
+    def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
+        super().__init__(channels, **options)
         self.timesteps = check_timesteps(timesteps)
         self.p = nn.Parameter(torch.ones(timesteps))
 
