@@ -32,5 +32,8 @@ types: $(VENV)/.installed
 demo: $(VENV)/.installed
 	$(BIN)/python examples/demo.py
 
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/run.py --markdown docs/benchmarks.md
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

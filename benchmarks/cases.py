@@ -1,0 +1,75 @@
+"""What is measured: shapes and networks, and the figures to reach."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.contenders import COMPILED, LEAN, NETWORKS, NEURONS, OURS, PLIF, SNNTORCH
+
+IN_CACHE, OUT_OF_CACHE = 2**20, 2**28  # bytes of x; five such tensors are touched
+
+
+@dataclass(frozen=True)
+class NeuronCase:
+    """One layer of learned V and tau on x [steps, batch, 64, 16, 16] in float32, ``size`` bytes in all."""
+
+    steps: int
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.steps, max(1, self.size // (4 * self.steps * 64 * 256)), 64, 16, 16
+
+    @property
+    def contenders(self) -> list[str]:
+        return list(NEURONS)
+
+    def __str__(self) -> str:
+        place = "in cache" if self.size == IN_CACHE else "out of cache"
+        return f"neuron, T={self.steps}, {self.size // 2**20} MiB ({place})"
+
+
+@dataclass(frozen=True)
+class NetworkCase:
+    """ResNet-19 with tdBN on CIFAR-sized images, channels_last throughout, the same but for the neuron."""
+
+    width: float
+    batch: int
+    steps: int = 4
+
+    @property
+    def contenders(self) -> list[str]:
+        return list(NETWORKS) if self.width < 1 else [OURS, LEAN, PLIF]
+
+    def __str__(self) -> str:
+        return f"ResNet-19, width {self.width:g}, B={self.batch}, T={self.steps}"
+
+
+Case = NeuronCase | NetworkCase
+
+
+@dataclass(frozen=True)
+class Goal:
+    """``metric`` of ``other`` divided by that of ``ours`` should be at least ``least``."""
+
+    metric: str
+    other: str
+    least: float
+    ours: str = OURS
+
+
+def goals(case: Case) -> list[Goal]:
+    """The figures of the project's plan that this case is held against; times and bytes, other / ours."""
+    if isinstance(case, NeuronCase):
+        rows = [Goal("train", PLIF, 10), Goal("train", SNNTORCH, 20), Goal("train", COMPILED, 3)]
+        return rows + [Goal("train", "copy", 1 / 1.3)] * (case.size == OUT_OF_CACHE)
+    narrow = case.width < 1
+    train, evaluate = (1.5, 1.7) if narrow else (1.1, 1.3)
+    return [Goal("train", PLIF, train, LEAN), Goal("forward", PLIF, evaluate, LEAN), Goal("peak", PLIF, 2, LEAN)]
+
+
+def all_cases(quick: bool) -> list[Case]:
+    if quick:
+        return [NeuronCase(4, IN_CACHE), NeuronCase(4, 2**26), NetworkCase(0.25, 16)]
+    neurons = [NeuronCase(steps, size) for size in (IN_CACHE, OUT_OF_CACHE) for steps in (4, 10)]
+    return [*neurons, *(NetworkCase(width, batch) for width in (0.25, 1.0) for batch in (16, 64))]

@@ -1,0 +1,81 @@
+"""Results as tables: for people, for docs/benchmarks.md, and against the goals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import Case, goals
+from benchmarks.contenders import OURS
+
+MARKS = ("<!-- benchmark tables: written by benchmarks/run.py -->", "<!-- end of benchmark tables -->")
+# results[str(case)][contender][metric]: seconds, bytes, or an error
+Results = dict[str, dict[str, dict[str, Any]]]
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, (int, float)) else None
+
+
+def _cell(value: Any, unit: str) -> str:
+    number = _number(value)
+    if number is None:
+        return "-" if value is None else "failed"
+    return f"{number / 2**20:.0f} MiB" if unit == "bytes" else f"{number * 1e3:.3g} ms"
+
+
+def _ratio(rows: dict[str, dict[str, Any]], name: str, metric: str) -> str:
+    theirs, ours = _number(rows[name].get(metric)), _number(rows.get(OURS, {}).get(metric))
+    return f"{theirs / ours:.2f}" if theirs and ours else "-"
+
+
+def case_table(case: Case, rows: dict[str, dict[str, Any]]) -> str:
+    """Times, memory, and each contender's multiple of our plain layer."""
+    lines = [
+        f"**{case}**\n",
+        "| | forward | x ours | forward + backward | x ours | peak memory | x ours |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, row in rows.items():
+        cells = []
+        for metric, unit in (("forward", "s"), ("train", "s"), ("peak", "bytes")):
+            cells += [_cell(row.get(metric), unit), _ratio(rows, name, metric)]
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def goal_table(cases: list[Case], results: Results) -> str:
+    lines = ["| case | figure | goal | measured | |", "|---|---|---|---|---|"]
+    for case in cases:
+        rows = results[str(case)]
+        for goal in goals(case):
+            theirs = _number(rows.get(goal.other, {}).get(goal.metric))
+            ours = _number(rows.get(goal.ours, {}).get(goal.metric))
+            if theirs is None or ours is None:
+                continue
+            ratio = theirs / ours
+            what = {"train": "forward + backward", "forward": "evaluation", "peak": "peak memory"}[goal.metric]
+            lines.append(
+                f"| {case} | {goal.other} / {goal.ours}, {what} | >= {goal.least:.2f} | {ratio:.2f} "
+                f"| {'reached' if ratio >= goal.least else 'missed'} |"
+            )
+    return "\n".join(lines)
+
+
+def markdown(cases: list[Case], results: Results, machine: dict[str, Any]) -> str:
+    libraries = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    head = (
+        f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores; {libraries}; commit {machine['commit']}, "
+        f"{machine['time'][:10]}; load {machine['load']} at the start."
+    )
+    return "\n\n".join([head, goal_table(cases, results), *(case_table(case, results[str(case)]) for case in cases)])
+
+
+def put_between_marks(path: Path, text: str) -> None:
+    """Replaces what stands between the two marks in ``path``."""
+    begin, end = MARKS
+    old = path.read_text()
+    if begin not in old or end not in old:
+        raise ValueError(f"{path} has no place for the tables: it needs the lines {begin!r} and {end!r}")
+    before, rest = old.split(begin, 1)
+    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}")

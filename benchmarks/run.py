@@ -1,0 +1,139 @@
+"""Speed and memory against other libraries and against a copy of the same bytes: ``make bench``.
+
+    python benchmarks/run.py [--quick] [--only ResNet] [--rounds 5] [--threads 2] [--markdown docs/benchmarks.md]
+
+The kernels' tests run first; on red nothing is timed. Every contender has a process of its own with a fixed number of
+threads; they take turns, round by round, and the shortest time counts, because a machine's other work can only add.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import gate, machine, report  # noqa: E402
+from benchmarks.cases import Case, NeuronCase, all_cases  # noqa: E402
+
+# Peaks are measured with every tensor in pages of its own: the process then shrinks when a tensor goes.
+OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+
+
+class Worker:
+    """A process of worker.py."""
+
+    def __init__(self, contender: str, threads: int, memory: float, environment: dict[str, str]) -> None:
+        command = [sys.executable, "-m", "benchmarks.worker", contender, str(threads), str(memory)]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
+        pipe = subprocess.PIPE
+        log = open(ROOT / "benchmarks/results/workers.log", "a")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=log, text=True, env=environment
+        )
+
+    def ask(self, **request: Any) -> Any:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            print(json.dumps(request), file=self.process.stdin, flush=True)
+            return json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            return {"error": "the process died"}
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def failed(answer: Any) -> bool:
+    return isinstance(answer, dict)
+
+
+class Pool:
+    """A process per contender, kept for all cases; a second one for memory."""
+
+    def __init__(self, threads: int, memory: float) -> None:
+        self.threads, self.memory = threads, memory
+        self._workers: dict[tuple[str, bool], Worker] = {}
+
+    def get(self, contender: str, own_pages: bool = False) -> Worker:
+        key = contender, own_pages
+        if key not in self._workers or self._workers[key].process.poll() is not None:
+            self._workers[key] = Worker(contender, self.threads, self.memory, OWN_PAGES if own_pages else {})
+        return self._workers[key]
+
+    def close(self) -> None:
+        for worker in self._workers.values():
+            worker.close()
+
+
+def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[str, Any]]:
+    """metric by contender; contenders take turns."""
+    names = (["copy"] if isinstance(case, NeuronCase) else []) + case.contenders
+    wanted = {"prepare": (type(case).__name__, asdict(case))}
+    rows: dict[str, dict[str, Any]] = {}
+    timed = {name: pool.get(name) for name in names}
+    for name, worker in timed.items():
+        answer = worker.ask(**wanted)
+        rows[name] = {"forward": answer, "train": answer} if failed(answer) else {}
+    for _ in range(args.rounds):
+        for metric in ("forward", "train"):
+            for name, worker in timed.items():
+                if not failed(rows[name].get(metric)):
+                    answer = worker.ask(time=metric, budget=args.budget)
+                    rows[name][metric] = answer if failed(answer) else min(answer, rows[name].get(metric, answer))
+    for worker in timed.values():
+        worker.ask(drop=1)
+    for name in case.contenders:
+        if not failed(rows[name].get("train")):
+            worker = pool.get(name, own_pages=True)
+            answer = worker.ask(**wanted)
+            rows[name]["peak"] = answer if failed(answer) else worker.ask(peak=1)
+            worker.ask(drop=1)
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three cases, two rounds")
+    parser.add_argument("--only", help="cases whose name contains this")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement and round")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--memory", type=float, default=14, help="GiB that one process may take")
+    parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
+    parser.add_argument("--no-gate", action="store_true", help="for work on the benchmark itself: nothing is written")
+    args = parser.parse_args()
+    args.rounds = args.rounds or (2 if args.quick else 5)
+    (ROOT / "benchmarks/results").mkdir(exist_ok=True)
+    if not args.no_gate and not gate.passed():
+        print("the kernels' tests fail: no speed is reported")
+        return 1
+    cases = [case for case in all_cases(args.quick) if args.only is None or args.only.lower() in str(case).lower()]
+    described = machine.describe(args.threads)
+    results: report.Results = {}
+    pool = Pool(args.threads, args.memory)
+    for case in cases:
+        results[str(case)] = measure(case, args, pool)
+        print(f"\n{report.case_table(case, results[str(case)])}", flush=True)
+    pool.close()
+    print(f"\n{report.goal_table(cases, results)}")
+    if not args.no_gate:
+        target = ROOT / "benchmarks/results" / f"{described['time'].replace(':', '')}.json"
+        target.write_text(json.dumps({"machine": described, "results": results}, indent=1))
+        print(f"\nwritten to {target.relative_to(ROOT)}")
+        if args.markdown:
+            report.put_between_marks(args.markdown, report.markdown(cases, results, described))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""One case for one contender: what is run, how it is timed, and what it takes in memory."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from benchmarks.cases import Case, NetworkCase, NeuronCase
+from benchmarks.contenders import LEAN, NETWORKS, NEURONS
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from steadyspike import models
+from steadyspike.nn.memory.transform import save_memory
+
+Runs = dict[str, Callable[[], object]]
+
+
+def prepare(case: Case, contender: str) -> Runs:
+    """``forward`` (evaluation, no gradients) and ``train`` (forward and backward), ready to be called."""
+    torch.manual_seed(0)
+    if contender == "copy":
+        return _copies(case)
+    return _neuron(case, contender) if isinstance(case, NeuronCase) else _network(case, contender)
+
+
+def _copies(case: Case) -> Runs:
+    """A copy of as many bytes: the forward reads x and writes spikes, the backward reads x and g and writes dx."""
+    assert isinstance(case, NeuronCase)
+    x = torch.randn(case.shape)
+    target, half = torch.empty_like(x), x[: max(1, x.shape[0] // 2)]
+    half_target = target[: half.shape[0]]
+
+    def both() -> None:
+        target.copy_(x)
+        target.copy_(x)
+        half_target.copy_(half)
+
+    return {"forward": lambda: target.copy_(x), "train": both, "forward (new memory)": x.clone}
+
+
+def _runs(module: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Runs:
+    def clean() -> None:
+        module.zero_grad(set_to_none=True)
+        x.grad = None
+
+    def train() -> None:
+        clean()
+        module.train()
+        loss(module(x)).backward()
+
+    def forward() -> None:
+        clean()
+        module.eval()
+        with torch.no_grad():
+            module(x)
+
+    return {"forward": forward, "train": train}
+
+
+class _Dot(torch.autograd.Function):
+    """A loss whose gradient is a given tensor and which costs nothing itself."""
+
+    @staticmethod
+    def forward(ctx, out: Tensor, gradient: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(gradient)
+        return out.new_zeros(())
+
+    @staticmethod
+    def backward(ctx, scale: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+        return ctx.saved_tensors[0], None
+
+
+def _neuron(case: NeuronCase, contender: str) -> Runs:
+    x = torch.randn(case.shape).add_(0.5).requires_grad_()
+    gradient = torch.randn(case.shape)
+    return _runs(NEURONS[contender](), x, lambda out: _Dot.apply(out, gradient))
+
+
+def _network(case: NetworkCase, contender: str) -> Runs:
+    net = models.create("resnet19", neuron=NETWORKS[contender], width=case.width, timesteps=case.steps)
+    net = net.to(memory_format=torch.channels_last)
+    if contender == LEAN:
+        save_memory(net)
+    x = torch.randn(case.batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(0, 10, (case.batch,))
+    return _runs(net, x, lambda out: F.cross_entropy(out.mean(0), y))
+
+
+def seconds(run: Callable[[], object], budget: float) -> float:
+    """The shortest of as many runs as fit into ``budget`` seconds, at least one."""
+    best, end = float("inf"), time.perf_counter() + budget
+    while True:
+        start = time.perf_counter()
+        run()
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now >= end:
+            return best
+
+
+def peak(runs: Runs) -> int:
+    """Bytes by which the process grows in a training step, gradients included (Linux only)."""
+    runs["forward"]()  # leaves no gradients behind
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status("VmRSS")
+    runs["train"]()
+    return _status("VmHWM") - before
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(key)) * 1024

@@ -1,0 +1,50 @@
+"""A process for one contender: takes requests as JSON lines, answers with JSON lines. Started by run.py.
+
+Requests: {"prepare": case}, {"time": metric, "budget": seconds}, {"peak": 1}, {"drop": 1}.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import traceback
+from typing import Any
+
+import torch
+from benchmarks import tasks
+from benchmarks.cases import NetworkCase, NeuronCase
+
+KINDS = {"NeuronCase": NeuronCase, "NetworkCase": NetworkCase}
+
+
+def main() -> None:
+    contender, threads, limit = sys.argv[1], int(sys.argv[2]), int(float(sys.argv[3]) * 2**30)
+    torch.set_num_threads(threads)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    answers, sys.stdout = sys.stdout, sys.stderr
+    runs: tasks.Runs = {}
+    for line in sys.stdin:
+        request: dict[str, Any] = json.loads(line)
+        try:
+            answer: Any = None
+            if "prepare" in request:
+                kind, fields = request["prepare"]
+                runs = tasks.prepare(KINDS[kind](**fields), contender)
+                for run in runs.values():
+                    run()
+            elif "time" in request:
+                answer = tasks.seconds(runs[request["time"]], request["budget"])
+            elif "peak" in request:
+                answer = tasks.peak(runs)
+            else:
+                runs = {}
+        except Exception as error:
+            runs = {}
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {str(error).splitlines()[0]}"}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()
