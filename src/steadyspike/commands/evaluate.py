@@ -39,5 +39,5 @@ def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> in
         return ENDED
     assert found.logged is not None
     logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"])
-    console.print(f"NOT what the run logged: {logged} %, loss {found.logged['loss']:.4f}", style="bold red")
+    console.print(f"NOT what the run logged: {logged} %, loss {found.logged['loss']}", style="bold red")
     return FAILED

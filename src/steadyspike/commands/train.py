@@ -91,7 +91,7 @@ def report(result: dict[str, Any], root: Path) -> int:
     """Says how a run ended."""
     status = result["status"]
     if status == "interrupted":
-        console.print(f"\nstopped; everything is in {root}, continue with --resume", style="yellow")
+        console.print(f"\nstopped; everything is in {root}, continue with --resume", style="yellow", soft_wrap=True)
         return INTERRUPTED
     if status != "finished":
         console.print(f"\n{status}: {result['message']}", style="bold red", markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import SURROGATES, Surrogate
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.init import MPInit
-from steadyspike.nn.loss import LOSSES, TERMS, Objective, make_objective
+from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
 from steadyspike.nn.neurons.options import ScanOptions
 from steadyspike.nn.norm import NORMS
@@ -139,8 +139,14 @@ def build_objective(recipe: Recipe, *, static: bool) -> Objective:
     except (ValueError, TypeError) as error:
         raise RecipeError(f"loss: {error}") from None
     for name, term in objective.terms.items():
-        if getattr(term, "least_steps", 1) > recipe.data.timesteps:
+        assert isinstance(term, Term)
+        if term.least_steps > recipe.data.timesteps:
             raise RecipeError(f"loss.terms.{name} needs data.timesteps of at least {term.least_steps}")
+        if recipe.train.checkpointing and term.records:
+            raise RecipeError(
+                f"loss.terms.{name} looks into layers that would be recomputed; use train.checkpointing = false "
+                "(train.save_memory = true works)"
+            )
     return objective
 
 

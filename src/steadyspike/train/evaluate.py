@@ -85,7 +85,7 @@ class Evaluation(NamedTuple):
         """Whether the logged number came out again, exactly; None where there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
-        return list(self.logged["accuracy"]) == self.scores.accuracy and self.logged["loss"] == self.scores.loss
+        return self.logged == self.scores.record()
 
 
 def evaluate_run(

@@ -18,6 +18,7 @@ from steadyspike.nn.sync import world_size
 from steadyspike.train.session import EndOfRun, Session
 from steadyspike.train.tables import Table
 
+_LOST = 1.01  # a silent network's loss wanders around that of a constant guess; this is clearly above
 COLUMNS = ("epoch", "step", "kind", "layer", "message")
 
 
@@ -114,6 +115,22 @@ class HealthWatch(Callback):
             if layer.spiking and not v >= table.min_threshold:
                 text = f"layer '{name}': the threshold has collapsed to {v:.3g}, below {table.min_threshold:g}"
                 self.report(trainer, "collapsed_threshold", name, text, table.collapsed_threshold, "collapsed")
+        self._compare_with_chance(trainer)
+
+    def _compare_with_chance(self, trainer: Trainer) -> None:
+        """Norms keep the activations of an exploding network finite; what shows is a loss worse than no network."""
+        session, table = self.session, self.session.recipe.health
+        assert session.train_scores is not None
+        guess = math.log(session.bundle.num_classes)
+        lost = not session.train_scores.loss <= _LOST * guess
+        session.lost_epochs = session.lost_epochs + 1 if lost else 0
+        if session.lost_epochs >= table.patience:
+            loudest = max(session.rows, key=lambda row: row.gradient or 0.0)
+            text = (
+                f"for {session.lost_epochs} epochs the loss has been above {guess:.3f}, that of a constant guess; "
+                f"the largest gradient is that of layer '{loudest.layer}' (norm {loudest.gradient or 0.0:.3g})"
+            )
+            self.report(trainer, "worse_than_chance", loudest.layer, text, table.worse_than_chance, "diverged")
 
     def report(self, trainer: Trainer, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
         """A row, for steps once per epoch, and the end of the run where the policy says so."""

@@ -66,6 +66,7 @@ class Keeper(Callback):
             "ranks": _of_all_processes(mine),
             "files": {name: table.sync() for name, table in self.tables.items()},
             "best": [session.best.epoch, session.best.accuracy],
+            "lost_epochs": session.lost_epochs,
         }
 
     def save(self, trainer: Trainer, batch: int) -> None:
@@ -113,6 +114,7 @@ class Keeper(Callback):
         trainer.lr_scheduler_configs[0].scheduler.load_state_dict(state["schedule"])
         trainer.precision_plugin.load_state_dict(state["precision"])
         session.best = Best(int(state["best"][0]), float(state["best"][1]))
+        session.lost_epochs = int(state["lost_epochs"])
         self._set_counters(trainer, state)
         self._saved_step = trainer.global_step
         if trainer.is_global_zero and state["batch"] == 0:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,11 @@ class Scores(NamedTuple):
     loss: float
     accuracy: list[float]
     samples: int
+
+    def record(self) -> dict[str, Any]:
+        """For result.json, which has no word for a loss that is not finite."""
+        loss = self.loss if math.isfinite(self.loss) else None
+        return {"accuracy": self.accuracy, "loss": loss, "samples": self.samples}
 
 
 class ScoreSums:

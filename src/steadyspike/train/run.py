@@ -67,8 +67,11 @@ class _Handlers(Callback):
         self.signals.install()
 
 
-def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]) -> Trainer:
-    """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own."""
+def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback], evaluates: bool = True) -> Trainer:
+    """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own.
+
+    evaluates: False where the split keeps no part for model selection.
+    """
     many = processes.count > 1
     # Said outright, or Lightning would take a Slurm job's task count for this run's.
     torchrun = TorchElasticEnvironment.detect()
@@ -84,6 +87,7 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
         accumulate_grad_batches=recipe.train.accumulate,
         check_val_every_n_epoch=recipe.train.eval_every,
         num_sanity_val_steps=0,
+        limit_val_batches=None if evaluates else 0,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
@@ -153,7 +157,8 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, refuse
             Keeper(session, tables),
         ]
         try:
-            make_trainer(recipe, processes, callbacks).fit(session.task, datamodule=session.data)
+            trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
+            trainer.fit(session.task, datamodule=session.data)
         except EndOfRun as ended:
             return ended
         finally:
@@ -180,7 +185,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
         "weights": source,
         "selection": session.bundle.split.record()["selection_text"],
         "split": session.bundle.split.fingerprint,
-        "test": {"accuracy": scores.accuracy, "loss": scores.loss, "samples": scores.samples},
+        "test": scores.record(),
         "best": {"epoch": session.best.epoch, "accuracy": session.best.accuracy} if session.best.epoch else None,
         "seed": recipe.train.seed,
     }

@@ -47,6 +47,7 @@ class Session:
     best: Best = field(default_factory=Best)
     resumed: dict[str, Any] | None = None  # the checkpoint to continue from
     losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
+    lost_epochs: int = 0  # in a row, worse than a constant guess
     stop_asked: bool = False  # by a signal, agreed between all processes
     gradient: float = float("nan")  # norm at the last optimizer step
     rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch

@@ -183,6 +183,10 @@ class Health(Table):
     silent_layer: Policy = Field(default="warn", description="A layer without a spike in a whole epoch.")
     collapsed_threshold: Policy = "warn"
     exploding_gradient: Policy = "warn"
+    worse_than_chance: Policy = Field(
+        default="warn", description="Epochs in a row whose training loss is above ln(classes), a constant guess's."
+    )
+    patience: int = Field(default=3, ge=1, description="How many such epochs are too many.")
     min_threshold: float = Field(default=1e-3, ge=0, description="A threshold below it has collapsed.")
     max_gradient: float = Field(default=1e6, gt=0, description="A gradient norm above it explodes.")
 

@@ -1,0 +1,173 @@
+"""The command line, mostly in this process; once in its own, with signals."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from typer.testing import CliRunner
+
+from steadyspike.cli import app
+
+SHORT = ["--set", "schedule.epochs=1"]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cli") / "run"
+    return folder, call("train", "tiny", *SHORT, "--out", folder)
+
+
+def test_commands_are_pinned():
+    assert {c.callback.__name__ for c in app.registered_commands} == {"train", "evaluate", "recipes", "doctor"}
+    assert [g.name for g in app.registered_groups] == ["data"]
+
+
+def test_help_is_light():
+    code = (
+        "import sys; from steadyspike.cli import app; "
+        "bad = {'lightning', 'pydantic', 'matplotlib', 'sklearn', 'tensorboard'} & set(sys.modules); "
+        "print(sorted(bad))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr
+
+
+def test_training_shows_epochs_and_ends_with_the_accuracy(run):
+    folder, result = run
+    assert result.exit_code == 0, result.output
+    for text in (
+        "digits: 10 classes",
+        "parameters",
+        "memory: about",
+        "test accuracy after 1..2 time steps",
+        str(folder),
+    ):
+        assert text in result.output
+
+
+def test_a_folder_in_use_is_not_overwritten_and_an_ended_run_not_repeated(run):
+    folder, _ = run
+    refused = call("train", "tiny", *SHORT, "--out", folder)
+    assert refused.exit_code == 1 and "holds a run already; continue it with --resume" in refused.output
+    again = call("train", "tiny", *SHORT, "--out", folder, "--resume")
+    assert again.exit_code == 0 and "this run has ended already" in again.output
+    other = call("train", "tiny", "--set", "data.timesteps=3", "--out", folder, "--resume")
+    assert other.exit_code == 1 and "cannot be resumed with this recipe: data.timesteps is 3, was 2" in other.output
+
+
+def test_evaluate_reproduces_and_warns_about_another_split(run):
+    folder, _ = run
+    result = call("evaluate", folder)
+    assert result.exit_code == 0 and "equal to what the run logged" in result.output
+    other = call("evaluate", folder, "--split", "random:7")
+    assert other.exit_code == 0 and "another split" in other.output and "may have been trained on" in other.output
+    assert call("evaluate", folder.parent).exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["train", "nothing-like-it"], "error: there is no recipe nothing-like-it"),
+        (["train", "tiny", "--set", "neuron.treshold=1"], "error: tiny: unknown key neuron.treshold"),
+        (["train", "tiny", "--set", "neuron.name=foo"], "error: neuron.name = 'foo' is not valid"),
+        (["train", "cifar10-resnet19-t2", "--data-dir", "/no/such/folder"], "error: /no/such/folder: is not a folder"),
+        (["train", "tiny", "--resume"], "there is no run in runs/tiny to resume"),
+    ],
+)
+def test_errors_are_one_line(arguments, text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = call(*arguments)
+    assert result.exit_code == 1
+    assert text in result.output and len(result.output.strip().splitlines()) == 1
+
+
+def test_recipes_are_listed_with_the_papers_number():
+    result = call("recipes", "cifar100-resnet19-t4")
+    assert result.exit_code == 0 and "77.66" in result.output
+    assert call("recipes", "nothing-like-it").exit_code == 1
+
+
+def test_doctor_says_what_there_is_and_fails_for_what_cannot_run():
+    result = call("doctor")
+    assert result.exit_code == 0
+    for text in ("versions", "torch", "kernels", "reference", "digits", "embedded"):
+        assert text in result.output
+    assert call("doctor", "--recipe", "tiny", "--backend", "reference").exit_code == 0
+    bad = call("doctor", "--recipe", "tiny", "--devices", "4096", "--backend", "nonsense")
+    assert bad.exit_code == 1 and "unknown backend 'nonsense'" in bad.output and "4096 devices" in bad.output
+
+
+def test_the_data_commands_are_mounted():
+    result = call("data", "list")
+    assert result.exit_code == 0 and "digits-events" in result.output
+
+
+def start(out, *extra):
+    command = [
+        sys.executable,
+        "-m",
+        "steadyspike.cli",
+        "train",
+        "tiny",
+        "--set",
+        "schedule.epochs=400",
+        "--out",
+        str(out),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, *extra], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def wait_for(path, lines, process):
+    while not path.exists() or path.read_bytes().count(b"\n") < lines:
+        assert process.poll() is None, process.stdout.read().decode()
+        time.sleep(0.02)
+
+
+def test_a_signal_saves_and_exits_with_75(tmp_path):
+    process = start(tmp_path / "run")
+    wait_for(tmp_path / "run" / "metrics.csv", 3, process)
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 75, text
+    assert "continue with --resume" in text and "Traceback" not in text
+    from steadyspike.train.checkpoint import read_checkpoint
+
+    assert read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["step"] >= 10
+
+
+@pytest.mark.slow
+def test_two_processes_by_the_command_line(tmp_path):
+    """Killed, resumed, stopped by ctrl-C; and one of the two dying takes the other along."""
+    process = start(tmp_path / "run", "--devices", "2", "--set", "train.save_every=1")
+    wait_for(tmp_path / "run" / "metrics.csv", 3, process)
+    process.kill()
+    process.communicate()
+    process = start(tmp_path / "run", "--devices", "2", "--set", "train.save_every=1", "--resume")
+    wait_for(tmp_path / "run" / "metrics.csv", 12, process)
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 75 and "continuing at epoch" in text, text
+    process = start(tmp_path / "run", "--devices", "2", "--set", "train.save_every=1", "--resume")
+    wait_for(tmp_path / "run" / "metrics.csv", 15, process)
+    children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
+    os.kill(int(children[-1]), signal.SIGKILL)
+    text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 1 and "process 1 of 2 died (killed by signal 9)" in text, text
+
+
+@pytest.mark.slow
+def test_torchrun(tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "steadyspike.cli", "train", "tiny", "--out", str(tmp_path / "run")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 x cpu" in done.stdout and (tmp_path / "run" / "result.json").exists()

@@ -1,0 +1,106 @@
+"""Checkpoint files: whole or not there, ours or refused, and a full disk leaves the old one."""
+
+import os
+import resource
+
+import pytest
+import torch
+
+from steadyspike.train.checkpoint import (
+    FORMAT,
+    AtomicCheckpointIO,
+    CheckpointError,
+    latest,
+    link,
+    previous_of,
+    read_checkpoint,
+)
+from steadyspike.train.tables import Table, read_table
+
+
+def state(value, **identity):
+    return {"format": FORMAT, "identity": identity, "w": torch.full((1000,), float(value))}
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """last.ckpt holds 2, the one before 1."""
+    path = tmp_path / "last.ckpt"
+    for value in (1, 2):
+        AtomicCheckpointIO().save_checkpoint(state(value, run="a"), path)
+    return path
+
+
+def test_the_previous_checkpoint_is_kept_and_nothing_else(kept):
+    assert read_checkpoint(kept)["w"][0] == 2
+    assert read_checkpoint(previous_of(kept))["w"][0] == 1
+    assert sorted(os.listdir(kept.parent)) == ["last.ckpt", "last.previous.ckpt"]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "garbage", "empty"])
+def test_damage_is_refused_by_name_and_the_previous_one_used(kept, damage):
+    content = bytearray(kept.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 1
+    kept.write_bytes({"truncate": content[:-200], "flip": content, "garbage": b"hello", "empty": b""}[damage])
+    found, refused = latest(kept, {"run": "a"})
+    assert found is not None and found["w"][0] == 1
+    assert len(refused) == 1 and str(kept) in refused[0]
+
+
+def test_foreign_files_are_refused(kept, tmp_path):
+    torch.save({"state_dict": {}}, kept)
+    with pytest.raises(CheckpointError, match="not a checkpoint of this library"):
+        read_checkpoint(kept)
+    with pytest.raises(CheckpointError, match="belongs to another run: its run is a, here it is b"):
+        read_checkpoint(previous_of(kept), {"run": "b"})
+    with pytest.raises(CheckpointError, match="no checkpoint left to continue from"):
+        latest(kept, {"run": "b"})
+    assert latest(tmp_path / "none.ckpt", {}) == (None, [])
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "owned"),)
+
+    torch.save({"format": FORMAT, "evil": Evil()}, tmp_path / "x.ckpt")
+    with pytest.raises(CheckpointError, match=r"x\.ckpt is truncated or no checkpoint"):
+        read_checkpoint(tmp_path / "x.ckpt")
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_full_disk_is_said_and_the_old_checkpoint_is_intact(kept):
+    """The kernel refuses to let a file grow, as it does on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written .*the old one is intact"):
+            AtomicCheckpointIO().save_checkpoint(state(3, run="a"), kept)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert read_checkpoint(kept)["w"][0] == 2
+    assert sorted(os.listdir(kept.parent)) == ["last.ckpt", "last.previous.ckpt"]
+
+
+def test_a_link_stays_when_its_source_is_replaced(kept):
+    best = kept.with_name("best.ckpt")
+    link(kept, best)
+    AtomicCheckpointIO().save_checkpoint(state(3), kept)
+    assert read_checkpoint(best)["w"][0] == 2
+
+
+def test_tables_are_cut_back_to_a_length_and_read_back_equal(tmp_path):
+    path = tmp_path / "t.csv"
+    table = Table(path, ("a", "b"))
+    table.add(a=0.1, b='x, "y"')
+    length = table.sync()
+    table.add(a=2.0)
+    table.close()
+    again = Table(path, ("a", "b"), length)
+    again.add(a=1 / 3, b=None)
+    again.close()
+    rows = read_table(path)
+    assert [float(r["a"]) for r in rows] == [0.1, 1 / 3] and rows[0]["b"] == 'x, "y"' and rows[1]["b"] == ""
+    with pytest.raises(CheckpointError, match=r"has .* bytes, but the checkpoint was written when it had 9999"):
+        Table(path, ("a", "b"), 9999)
