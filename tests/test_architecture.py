@@ -27,8 +27,9 @@ LONG = {}
 MAX_LINES = 400
 
 PUBLIC = {
-    "LIF", "CheckReport", "ConstantInit", "HealthError", "LIFState", "LearnedInit", "MPInit", "Reset", "__version__",
-    "check_model", "health", "parameter_groups", "surrogate",
+    "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
+    "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
+    "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe", "save_memory", "surrogate",
 }  # fmt: skip
 
 

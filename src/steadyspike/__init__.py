@@ -11,24 +11,42 @@ from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.health import HealthError, health
 from steadyspike.nn.init import ConstantInit, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.loss import make_objective
+from steadyspike.nn.memory.estimate import memory_estimate
+from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
+from steadyspike.nn.probe import probe
 
 __version__ = "0.1.0"
 
 _PARTS = ("data", "models", "nn", "train")
 
 __all__ = [
+    "DIET",
+    "IF",
     "LIF",
+    "LTMD",
+    "MPBN",
+    "MPS",
+    "PLIF",
     "CheckReport",
     "ConstantInit",
     "HealthError",
     "LIFState",
     "LearnedInit",
     "MPInit",
+    "RateLIF",
+    "Readout",
     "Reset",
     "__version__",
     "check_model",
     "health",
+    "make_objective",
+    "memory_estimate",
+    "neuron",
     "parameter_groups",
+    "probe",
+    "save_memory",
     "surrogate",
 ]
 
