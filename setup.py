@@ -64,7 +64,7 @@ class BuildKernel(build_ext):
         driver_macros = [("STEADYSPIKE_X86", "1")] if instruction_sets else []
         jobs = [("csrc/chunk.cpp", n, INSTRUCTION_SETS[n], [("STEADYSPIKE_CHUNKS", f"steadyspike_chunks_{n}")])
                 for n in reversed(names)]  # fmt: skip
-        jobs.append(("csrc/lif.cpp", "driver", [], driver_macros))
+        jobs += [(source, "driver", [], driver_macros) for source in ("csrc/lif.cpp", "csrc/bits.cpp")]
 
         def compile_one(job: tuple) -> list[str]:
             source, name, extra, macros = job
@@ -91,7 +91,7 @@ class BuildKernel(build_ext):
 
 kernel = Extension(
     "steadyspike.kernels._lif",
-    sources=["csrc/lif.cpp", "csrc/chunk.cpp"],
+    sources=["csrc/lif.cpp", "csrc/chunk.cpp", "csrc/bits.cpp"],
     depends=sorted(str(p) for p in Path("csrc").glob("*.h")),
     language="c++",
 )

@@ -29,12 +29,12 @@ def checkpoint_region() -> int | None:
     """A number for the checkpoint this forward may be part of; None if it cannot be recomputed.
 
     A non-reentrant checkpoint shows as saved-tensor hooks of its own, a reentrant one as a training forward without
-    gradients.
+    gradients. Hooks that keep everything, in whatever form, say so by ``recomputes = False``.
     """
     if torch.compiler.is_compiling():
         return None
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    if hooks is not None:
+    if hooks is not None and getattr(hooks[0], "recomputes", True):
         return id(hooks[0])
     return None if torch.is_grad_enabled() else 0
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import per_channel
+from steadyspike.kernels.bits import can_pack, pack_words, unpack_words
 from steadyspike.kernels.check import is_dense
 
 _GATHER = 0x0102040810204080  # eight bytes of 0 or 1, times this: their bits side by side in the highest byte
@@ -19,6 +21,7 @@ def _bytes_to_bits(device: torch.device) -> Tensor:
 class Bits:
     """The values of one dense block of memory, each 0 or its channel's level.
 
+    packed: uint8, bit i of the block in byte i // 8, lowest first, filled up to a multiple of 64 bits.
     level: [1] or [C]; shape, stride: the [T, B, C, ...] view of the block by which a channel is found.
     """
 
@@ -28,6 +31,8 @@ class Bits:
     def block(self) -> Tensor:
         """The values again, [n] in memory order."""
         n = self.shape.numel()
+        if can_pack(self.level) and not isinstance(self.packed, FakeTensor):
+            return unpack_words(self.packed.view(torch.int64), n, self.level, _inner(self.shape, self.stride))
         table = _bytes_to_bits(self.packed.device).to(self.level.dtype)
         if self.level.numel() == 1:
             table = table * self.level
@@ -37,15 +42,23 @@ class Bits:
         return flat
 
 
+def _inner(shape: torch.Size, stride: tuple[int, ...]) -> int:
+    """Elements between a channel and the next."""
+    return stride[2] if len(shape) > 2 and shape[2] > 1 else max(1, shape.numel())
+
+
 def pack(x: Tensor, level: Tensor) -> Bits | None:
     """``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), else None."""
     if x.numel() == 0 or not is_dense(x):
         return None
+    if can_pack(x):
+        words = pack_words(x, level, _inner(x.shape, x.stride()))
+        return None if words is None else Bits(words.view(torch.uint8), level, x.shape, x.stride())
     fired = x == per_channel(level, x.ndim - 1)
     if not torch.equal(fired, x != 0):
         return None
     flat = fired.as_strided((x.numel(),), (1,))
-    if spare := -x.numel() % 8:
+    if spare := -x.numel() % 64:
         flat = torch.cat([flat, flat.new_zeros(spare)])
     packed = ((flat.view(torch.int64) * _GATHER) >> 56).to(torch.uint8)
     return Bits(packed, level, x.shape, x.stride())

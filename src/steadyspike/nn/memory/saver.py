@@ -58,7 +58,7 @@ class _Spikes:
 
 def _fake_bits(out: Tensor, level: Tensor) -> Bits:
     """Bits of a tensor without values, for estimates: what a spiking layer gives is taken to be spikes."""
-    return Bits(out.new_empty(-(-out.numel() // 8), dtype=torch.uint8), level, out.shape, out.stride())
+    return Bits(out.new_empty(-(-out.numel() // 64) * 8, dtype=torch.uint8), level, out.shape, out.stride())
 
 
 class SpikeSaver:
@@ -83,7 +83,7 @@ class SpikeSaver:
         stack, known = ExitStack(), dict[int, _Spikes]()
         if not torch.compiler.is_compiling():
             if torch.is_grad_enabled() and not _hooked():
-                stack.enter_context(saved_tensors_hooks(lambda t: _pack(t, known), _unpack))
+                stack.enter_context(saved_tensors_hooks(_Pack(known), _unpack))
             self._running.append((stack, known))
 
     def leave(self, model: nn.Module, args: Any, out: Any) -> None:
@@ -106,12 +106,20 @@ def _hooked() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
-def _pack(tensor: Tensor, known: dict[int, _Spikes]) -> Tensor | _View:
-    spikes = known.get(tensor.untyped_storage()._cdata) if known else None
-    bits = spikes.pack(tensor) if spikes is not None else None
-    if spikes is None or bits is None:
-        return tensor
-    return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
+class _Pack:
+    """What autograd calls with every tensor it is to save."""
+
+    recomputes = False  # as a checkpoint's hooks would
+
+    def __init__(self, known: dict[int, _Spikes]) -> None:
+        self.known = known
+
+    def __call__(self, tensor: Tensor) -> Tensor | _View:
+        spikes = self.known.get(tensor.untyped_storage()._cdata) if self.known else None
+        bits = spikes.pack(tensor) if spikes is not None else None
+        if spikes is None or bits is None:
+            return tensor
+        return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
 
 
 def _unpack(saved: Tensor | _View) -> Tensor:

@@ -1,0 +1,144 @@
+// Spikes as bits: n elements that are 0 or their channel's level, 64 to a word, compared and restored bit by bit.
+#include <cstdint>
+#include <cstring>
+
+#include "abi.h"
+
+// One copy of the loops per instruction set, chosen when the library is loaded.
+#if defined(STEADYSPIKE_X86) && defined(__GLIBC__)
+#define STEADYSPIKE_CLONES \
+    __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
+#else
+#define STEADYSPIKE_CLONES
+#endif
+
+namespace {
+
+constexpr int64_t WORD = 64, BLOCK = 32 * WORD;
+
+struct Levels {
+    int64_t channels, inner;  // channel of element i: (i / inner) % channels
+    const void* values;
+
+    // The levels of elements i0 .. i0 + n.
+    template <class E>
+    void expand(int64_t i0, int64_t n, E* to) const {
+        const E* value = static_cast<const E*>(values);
+        int64_t c = (i0 / inner) % channels, left = inner - i0 % inner;
+        for (int64_t i = 0; i < n; ++i) {
+            to[i] = value[c];
+            if (--left == 0) left = inner, c = c + 1 == channels ? 0 : c + 1;
+        }
+    }
+};
+
+// Returns whether an element is neither 0 nor its level. x and level hold BLOCK elements.
+template <class E>
+inline __attribute__((always_inline)) bool pack_block(const E* __restrict x, const E* __restrict level, uint64_t* __restrict words) {
+    E other = 0;
+    for (int64_t w = 0; w < BLOCK / WORD; ++w) {
+        uint64_t word = 0;
+        for (int64_t j = 0; j < WORD; ++j) {
+            const E e = x[w * WORD + j], difference = E(e ^ level[w * WORD + j]);
+            word |= uint64_t(difference == 0) << j;
+            other = E(other | (difference == 0 ? E(0) : E(e << 1)));  // the shift takes the sign off -0
+        }
+        words[w] = word;
+    }
+    return other != 0;
+}
+
+template <class E>
+inline __attribute__((always_inline)) void unpack_block(const uint64_t* __restrict words, const E* __restrict level, E* __restrict x) {
+    for (int64_t w = 0; w < BLOCK / WORD; ++w)
+        for (int64_t j = 0; j < WORD; ++j) x[w * WORD + j] = (words[w] >> j) & 1 ? level[w * WORD + j] : E(0);
+}
+
+#define STEADYSPIKE_BLOCKS(E)                                                                                        \
+    STEADYSPIKE_CLONES bool pack(const E* x, const E* level, uint64_t* words) { return pack_block(x, level, words); } \
+    STEADYSPIKE_CLONES void unpack(const uint64_t* words, const E* level, E* x) { unpack_block(words, level, x); }
+STEADYSPIKE_BLOCKS(uint16_t)
+STEADYSPIKE_BLOCKS(uint32_t)
+STEADYSPIKE_BLOCKS(uint64_t)
+
+// Calls f(first element, elements, levels of a whole block) for every block, in parallel.
+template <class E, class F>
+void for_blocks(int64_t n, const Levels& levels, int64_t threads, F f) {
+    const int64_t blocks = (n + BLOCK - 1) / BLOCK;
+    const bool one = levels.channels == 1;
+#pragma omp parallel num_threads(int(threads < 1 ? 1 : threads)) if (blocks > 8)
+    {
+        E level[BLOCK];
+        if (one) levels.expand(0, BLOCK, level);
+#pragma omp for schedule(static)
+        for (int64_t b = 0; b < blocks; ++b) {
+            const int64_t i0 = b * BLOCK, length = n - i0 < BLOCK ? n - i0 : BLOCK;
+            if (!one) levels.expand(i0, BLOCK, level);
+            f(i0, length, level);
+        }
+    }
+}
+
+template <class E>
+int64_t pack_all(const void* from, int64_t n, const Levels& levels, uint64_t* words, int64_t threads) {
+    const E* x = static_cast<const E*>(from);
+    int64_t refused = 0;
+    for_blocks<E>(n, levels, threads, [&](int64_t i0, int64_t length, const E* level) {
+        bool bad;
+        if (length == BLOCK) {
+            bad = pack(x + i0, level, words + i0 / WORD);
+        } else {
+            E tail[BLOCK] = {};
+            uint64_t packed[BLOCK / WORD];
+            std::memcpy(tail, x + i0, size_t(length) * sizeof(E));
+            bad = pack(tail, level, packed);
+            std::memcpy(words + i0 / WORD, packed, size_t((length + WORD - 1) / WORD) * sizeof(uint64_t));
+        }
+        if (bad) {
+#pragma omp atomic write
+            refused = 1;
+        }
+    });
+    return refused;
+}
+
+template <class E>
+void unpack_all(const uint64_t* words, int64_t n, const Levels& levels, void* to, int64_t threads) {
+    E* x = static_cast<E*>(to);
+    for_blocks<E>(n, levels, threads, [&](int64_t i0, int64_t length, const E* level) {
+        if (length == BLOCK) return unpack(words + i0 / WORD, level, x + i0);
+        E tail[BLOCK];
+        uint64_t packed[BLOCK / WORD] = {};
+        std::memcpy(packed, words + i0 / WORD, size_t((length + WORD - 1) / WORD) * sizeof(uint64_t));
+        unpack(packed, level, tail);
+        std::memcpy(x + i0, tail, size_t(length) * sizeof(E));
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+// size: bytes per element, 2, 4 or 8; words: (n + 63) / 64. Returns 1 if an element is neither 0 nor its level, -1 for
+// a bad argument.
+STEADYSPIKE_EXPORT int64_t steadyspike_bits_pack(const void* x, int64_t n, int64_t size, const void* values,
+                                                 int64_t channels, int64_t inner, uint64_t* words, int64_t threads) {
+    if (n < 0 || channels < 1 || inner < 1) return -1;
+    const Levels levels{channels, inner, values};
+    if (size == 2) return pack_all<uint16_t>(x, n, levels, words, threads);
+    if (size == 4) return pack_all<uint32_t>(x, n, levels, words, threads);
+    if (size == 8) return pack_all<uint64_t>(x, n, levels, words, threads);
+    return -1;
+}
+
+STEADYSPIKE_EXPORT int64_t steadyspike_bits_unpack(const uint64_t* words, int64_t n, int64_t size, const void* values,
+                                                   int64_t channels, int64_t inner, void* x, int64_t threads) {
+    if (n < 0 || channels < 1 || inner < 1) return -1;
+    const Levels levels{channels, inner, values};
+    if (size == 2) unpack_all<uint16_t>(words, n, levels, x, threads);
+    else if (size == 4) unpack_all<uint32_t>(words, n, levels, x, threads);
+    else if (size == 8) unpack_all<uint64_t>(words, n, levels, x, threads);
+    else return -1;
+    return 0;
+}
+}
