@@ -166,10 +166,13 @@ void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<
     const auto step = pick_forward<R, P>(scan.reset, scan.family == TRSG, task.io.m != nullptr);
     R *fired = rows.take(), *x_spare = rows.take(), *out_spare = rows.take(), *packed = rows.take();
     R* u = static_cast<R*>(task.io.u) + i0;
+    const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;  // the same row of the next block
     start_potential<R>(task, i0, n, u);
     fill(n, fired, R(0));
     for (int64_t t = 0; t < scan.steps; ++t) {
-        const R* x = Row<R, IO>::read(n, static_cast<const IO*>(scan.x) + t * scan.x_stride + i0, x_spare);
+        const IO* x_row = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
+        if (prefetch) prefetch_row(n, x_row + n);
+        const R* x = Row<R, IO>::read(n, x_row, x_spare);
         IO* out = static_cast<IO*>(task.io.out) + t * scan.n + i0;
         R* m = task.io.m ? static_cast<R*>(task.io.m) + t * scan.n + i0 : nullptr;
         R* row = Row<R, IO>::place(out, out_spare, plan.stream);
@@ -228,11 +231,15 @@ void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Param
     TimeSums<R> over_time{rows.take(), rows.take(), 0};
     R *m = rows.take(plan.window), *by_a = rows.take(plan.window), *starts = rows.take(plan.windows);
 
+    const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;
+
     const auto recompute_window = [&](int64_t w) {
         const int64_t first = w * plan.window;
         const int64_t end = first + plan.window < scan.steps ? first + plan.window : scan.steps;
         for (int64_t t = first; t < end; ++t) {
-            const R* x = Row<R, IO>::read(n, static_cast<const IO*>(scan.x) + t * scan.x_stride + i0, x_spare);
+            const IO* x_row = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
+            if (prefetch && w == plan.windows - 1) prefetch_row(n, x_row + n);
+            const R* x = Row<R, IO>::read(n, x_row, x_spare);
             recompute(n, x, u, m + (t - first) * plan.block, by_a + (t - first) * plan.block, params);
         }
         return end;
@@ -255,6 +262,7 @@ void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Param
         for (int64_t t = end - 1; t >= first; --t) {
             const int64_t at = (t - first) * plan.block;
             const IO* g_out = static_cast<const IO*>(io.g_out) + t * io.g_out_stride + i0;
+            if (prefetch && io.g_out) prefetch_row(n, g_out + n);
             const R* g = io.g_out ? Row<R, IO>::read(n, g_out, g_spare) : zero;
             const R* g_m = io.g_m ? static_cast<const R*>(io.g_m) + t * io.g_m_stride + i0 : zero;
             IO* dx = static_cast<IO*>(io.dx) + t * scan.n + i0;

@@ -142,24 +142,26 @@ int64_t run(const Task& task, Chunk chunk_function, int64_t kinds, std::vector<d
     const Plan& plan = task.plan;
     const size_t width = size_t(kinds * task.scan.channels);
     std::vector<double> partial(width * size_t(plan.chunks), 0.0);
-    const int64_t wanted = task.scan.threads < plan.chunks ? task.scan.threads : plan.chunks;
-    const int threads = int(wanted < 1 ? 1 : wanted);
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
     const auto work = [&] {
+        int64_t c = next++;
+        if (c >= plan.chunks) return;
         std::unique_ptr<char[]> memory(new (std::nothrow) char[size_t(plan.scratch) + 64]);
         if (!memory) {
             failed = true;
             return;
         }
         void* aligned = memory.get() + (64 - reinterpret_cast<uintptr_t>(memory.get()) % 64) % 64;
-        for (int64_t c = next++; c < plan.chunks; c = next++)
+        for (; c < plan.chunks; c = next++)
             chunk_function(task, c, aligned, partial.data() + width * size_t(c));
     };
-    if (threads == 1) {
+    // Whoever is free takes the next chunk; the sums are per chunk, so the order of work does not show in them. Always
+    // torch's whole team: a smaller one would make libgomp end threads that torch's next operation starts again.
+    const int threads = int(task.scan.threads);
+    if (threads <= 1 || plan.chunks <= 1) {
         work();
     } else {
-        // Whoever is free takes the next chunk; the sums are per chunk, so the order of work does not show in them.
 #pragma omp parallel num_threads(threads)
         work();
     }

@@ -1,4 +1,4 @@
-// Stores that bypass the cache, for outputs too large to be found there again: no line is read before it is written.
+// For tensors larger than the cache: stores that bypass it (no line is read before it is written) and early loads.
 #pragma once
 #include <cstdint>
 #if defined(__SSE2__)
@@ -29,6 +29,13 @@ inline void stream_bytes(void* to, const void* from, int64_t bytes) {
 #else
     __builtin_memcpy(target, source, size_t(bytes));
 #endif
+}
+
+// Starts loading a row that is needed soon.
+template <class IO>
+inline void prefetch_row(int64_t n, const IO* row) {
+    const char* bytes = reinterpret_cast<const char*>(row);
+    for (int64_t i = 0; i < n * int64_t(sizeof(IO)); i += 64) __builtin_prefetch(bytes + i);
 }
 
 // Streaming stores become visible to other threads in order after this.
