@@ -81,8 +81,11 @@ def table(out: Path) -> str:
     def folders(recipe: str, seeds: tuple[int, ...] = SEEDS) -> list[Path]:
         return [out / f"{recipe}-seed{s}" for s in seeds]
 
-    rows = ["| network, 8,000 CIFAR-10 images, T = 2 | neither | MP-Init | TrSG | both |", "|---|---|---|---|---|"]
-    for net, label in (("cnn7", "cnn7, width 0.25"), ("resnet19", "resnet19, width 0.125")):
+    rows = ["| CIFAR-10, T = 2 | neither | MP-Init | TrSG | both |", "|---|---|---|---|---|"]
+    for net, label in (
+        ("cnn7", "cnn7, width 0.25, 8,000 images, 6 epochs"),
+        ("resnet19", "resnet19, width 0.125, 4,000 images, 5 epochs"),
+    ):
         names = [f"proof-cifar10-{net}{v}" for v in VARIANTS]
         rows.append(f"| {label}: test accuracy (%) | " + " | ".join(cell(folders(n)) for n in names) + " |")
         rows.append(f"| {label}: after the first step | " + " | ".join(first_step(folders(n)) for n in names) + " |")
