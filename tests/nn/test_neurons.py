@@ -450,3 +450,17 @@ def test_published_settings_are_what_the_papers_say() -> None:
     for name, row in rows.items():
         s = neuron(name).at(SITE).spec
         assert (s.family, s.surrogate, s.reset.kind, s.reset.detach, s.strict, s.decay_input) == row, name
+
+
+@pytest.mark.parametrize("channelwise", [False, True])
+@pytest.mark.parametrize("init", ["mp", "imp", 0.3])
+def test_folded_mpbn_starts_where_the_neuron_does(init: str | float, channelwise: bool) -> None:
+    layer = neuron("mpbn", tau=4.0, init=init, reset="soft", channelwise=channelwise).at(SITE).double()
+    for seed in range(10):
+        layer(current(seed) - 0.5)
+    layer.eval()
+    folded, x = layer.fold(), current(99) - 0.5
+    if init == "mp":
+        assert layer.running_mean.all() and torch.equal(folded.running_mean, layer.running_mean)
+        assert folded.running_mean.dtype == torch.float64 and folded.running_mean is not layer.running_mean
+    assert torch.equal(folded(x), layer(x))

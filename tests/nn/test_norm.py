@@ -137,6 +137,30 @@ def test_checkpointing_moves_running_statistics_once(name: str) -> None:
         assert torch.equal(a, b), key
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n not in ("none", "tdbn-scaled", "tdbn-gamma")])
+def test_compiled_norms_under_a_checkpoint_refuse_to_move_twice(name: str) -> None:
+    torch._dynamo.reset()
+    norm, x = norm_with_values(name), current().requires_grad_()
+    compiled = torch.compile(norm, backend="aot_eager", fullgraph=True)
+    out = checkpoint(compiled, x, use_reentrant=False)
+    with pytest.raises(RuntimeError, match="recomputes a compiled layer whose running statistics"):
+        out.square().sum().backward()
+
+
+@pytest.mark.parametrize("name", ["tdbn", "bn", "tab"])
+def test_a_compiled_function_that_checkpoints_moves_statistics_once(name: str) -> None:
+    torch._dynamo.reset()
+    norm, x = norm_with_values(name), current().requires_grad_()
+    other = copy.deepcopy(norm)
+    norm(x).square().sum().backward()
+    y = x.detach().clone().requires_grad_()
+    run = torch.compile(lambda z: checkpoint(other, z, use_reentrant=False), backend="aot_eager")
+    run(y).square().sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+    for (key, a), b in zip(norm.state_dict().items(), other.state_dict().values()):
+        torch.testing.assert_close(b, a, msg=lambda text, key=key: f"{key}: {text}")
+
+
 @pytest.mark.parametrize("name", PER_STEP)
 def test_per_step_norms_refuse_what_their_parameters_do_not_cover(name: str) -> None:
     norm, x = norm_with_values(name), current()

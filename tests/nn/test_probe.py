@@ -12,8 +12,11 @@ from torch.utils.checkpoint import checkpoint
 
 from steadyspike.core.lif import reference_scan
 from steadyspike.nn.factory import Site
+from steadyspike.nn.health import HealthError, health
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.norm import TDBN
 from steadyspike.nn.probe import RECORDS, Recording, probe
 from steadyspike.nn.time import Folded
 
@@ -142,3 +145,32 @@ def test_recomputation_by_checkpointing_is_not_recorded() -> None:
     with probe(model, record="rate") as seen:
         checkpoint(model, x, use_reentrant=False).sum().backward()
     assert len(seen.all("0.1")) == 1
+
+
+@pytest.mark.parametrize("name", NEURONS)
+def test_a_stream_is_watched_too(name: str) -> None:
+    layer, x = neuron(name).at(SITE).double().eval(), example()
+    with probe(layer) as whole:
+        layer(x)
+    with probe(layer) as seen:
+        _, state = layer.scan(x[:2])
+        layer.scan(x[2:], state)
+    first, second = seen.all("")
+    torch.testing.assert_close(torch.cat([first.m, second.m]), whole[""].m)
+    torch.testing.assert_close(torch.cat([first.u, second.u]), whole[""].u)
+    with pytest.raises(HealthError, match="not finite"), health(layer):
+        layer.scan(x * float("nan"))
+
+
+@pytest.mark.parametrize("graph", [False, True])
+def test_a_memory_saving_model_gives_tensors(graph: bool) -> None:
+    model = nn.Sequential(Folded(nn.Conv2d(C, C, 3, padding=1)), TDBN(C), LIF())
+    saving = save_memory(nn.Sequential(*model).double())
+    x = example().requires_grad_()
+    with probe(saving, graph=graph) as seen:
+        saving(x)
+    record = seen["2"]
+    assert all(type(getattr(record, name)) is Tensor for name in RECORDS)
+    if graph:
+        record.current.square().sum().backward()
+        assert x.grad is not None and x.grad.any()

@@ -17,7 +17,7 @@ def snapshot(x: Tensor) -> Tensor:
     """A copy of ``x`` (no gradient)."""
     if torch._C._current_graph_task_id() != -1:
         raise RuntimeError(
-            "activation checkpointing recomputes a compiled layer whose MP-Init mean has moved on since; "
+            "activation checkpointing recomputes a compiled layer whose running statistics have moved on since; "
             "use torch.compile without torch.utils.checkpoint, or checkpointing without torch.compile"
         )
     return x.clone()

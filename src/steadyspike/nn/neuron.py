@@ -99,8 +99,9 @@ class Neuron(nn.Module):
             self.init.update(result.active)
         return result.out
 
-    def _watched_run(self, x: Tensor, u0: Tensor) -> ScanResult:
-        result = self.run(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
+    def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
+        """``run`` (``self.run`` unless given) with whatever watches this layer looking on."""
+        result = (run or self.run)(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
             tap.see(self, x, u0, result)
         return result

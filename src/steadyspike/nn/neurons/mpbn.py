@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -85,7 +86,8 @@ class FoldedMPBN(Neuron):
     fixed_leak: Tensor
 
     def __init__(self, source: MPBN) -> None:
-        super().__init__(source.spec, source.init, source.channels, source.backend)
+        super().__init__(source.spec, "zero", source.channels, source.backend)
+        self.init = copy.deepcopy(source.init)  # with what MP-Init has measured; a new layer's would start at 0
         norm, v = source.norm, source.threshold.detach()
         assert norm.bias is not None
         # float64: the level stands for a comparison, and its rounding would move spikes.

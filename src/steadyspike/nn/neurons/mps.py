@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -77,16 +78,14 @@ class MPS(LIF):
         return leak_from_w(self.theta)
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-        return self._run_from(x, u0, None, membrane)[0]
+        return self._run_from(x, u0, [], membrane)
 
-    def _run_from(
-        self, x: Tensor, u0: Tensor, smoothed: Tensor | None, membrane: bool = False
-    ) -> tuple[ScanResult, Tensor]:
-        """The scan from U = u0 and H = ``smoothed`` (None: U), and H after it."""
+    def _run_from(self, x: Tensor, u0: Tensor, smoothed: list[Tensor], membrane: bool = False) -> ScanResult:
+        """The scan from U = u0 and H = the last of ``smoothed`` (none: U); appends H after it."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
         alpha = self.alpha.to(dtype)
-        past = smoothed
+        past = smoothed[-1] if smoothed else None
 
         def step(x_t: Tensor, u: Tensor) -> Step:
             nonlocal past
@@ -95,15 +94,16 @@ class MPS(LIF):
 
         result = scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
         assert past is not None
-        return result, past
+        smoothed.append(past)
+        return result
 
     def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, MPSState]:
         self.check_input(x)
         if state is None:
-            u0, smoothed, seen = self.init.potential(x), None, 0
+            u0, smoothed, seen = self.init.potential(x), [], 0
         elif isinstance(state, MPSState):
-            u0, smoothed, seen = state.take(x, self), state.smoothed, state.step
+            u0, smoothed, seen = state.take(x, self), [state.smoothed], state.step
         else:
             raise TypeError(f"MPS continues from the MPSState that its own scan returned, got {type(state).__name__}")
-        result, smoothed = self._run_from(x, u0, smoothed)
-        return result.out, MPSState(result.u, x.shape[0] + seen, self, smoothed)
+        result = self._watched_run(x, u0, partial(self._run_from, smoothed=smoothed))
+        return result.out, MPSState(result.u, x.shape[0] + seen, self, smoothed[-1])

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.recompute import recomputing
 from steadyspike.nn.sync import Group, world_size
@@ -31,6 +32,9 @@ class TimeNorm(nn.Module):
 
     momentum: weight of the new batch in the running statistics, as in ``nn.BatchNorm2d``.
     sync: in training mode, statistics over all processes of ``group`` (gloo or nccl) where there is more than one.
+
+    Activation checkpointing (torch.utils.checkpoint) moves the running statistics once. Around a norm that was compiled
+    (torch.compile) it cannot, and raises; the other way round, a compiled function that checkpoints, is fine.
     """
 
     running_mean: Tensor
@@ -84,8 +88,13 @@ class TimeNorm(nn.Module):
         return self.running_mean, self.running_var
 
     def count_batch(self) -> None:
-        """One more training batch seen."""
-        if self.tracks:
+        """One more training batch seen; a compiled norm that is being recomputed raises here."""
+        if not self.tracks:
+            return
+        if torch.compiler.is_compiling():
+            # `recomputing` cannot know while a graph is made; this operator looks when the graph runs.
+            self.num_batches_tracked.copy_(snapshot(self.num_batches_tracked) + 1)
+        else:
             self.num_batches_tracked.add_(1)
 
     def batch_moments(self, x: Tensor, axes: list[int]) -> Moments:
