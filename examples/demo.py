@@ -1,54 +1,51 @@
-"""Two small spiking networks on scikit-learn's digits, with and without MP-Init + TrSG, and both curves."""
+"""`make demo`: the same small network with and without MP-Init + TrSG, on handwritten digits that need no download.
+
+Trains the recipes demo-baseline and demo, prints the test accuracy of both after every time step, and draws a figure.
+"""
 
 from __future__ import annotations
 
-import torch
-from sklearn.datasets import load_digits
-from torch import Tensor, nn
+import sys
+import time
 
-import steadyspike as ss
-from steadyspike.nn.time import Folded, repeat_in_time
+from rich.console import Console
+from rich.table import Table
 
-STEPS, EPOCHS, BATCH = 4, 12, 64
+from steadyspike.train.display import Display, duration
+from steadyspike.train.figure import draw_runs
+from steadyspike.train.folder import RunFolder, new_folder
+from steadyspike.train.recipe import load_recipe
+from steadyspike.train.run import train
 
-
-def network(neuron: type[nn.Module] | object) -> nn.Module:
-    def conv(i: int, o: int, stride: int) -> nn.Module:
-        return Folded(nn.Sequential(nn.Conv2d(i, o, 3, stride, 1, bias=False), nn.BatchNorm2d(o)))
-
-    head = Folded(nn.Sequential(nn.Flatten(), nn.Linear(64 * 4, 10)))
-    return nn.Sequential(conv(1, 32, 1), neuron(), conv(32, 64, 2), neuron(), conv(64, 64, 2), neuron(), head)
+RUNS = {"demo-baseline": "baseline", "demo": "MP-Init + TrSG"}
 
 
-def run(name: str, neuron: object, images: Tensor, labels: Tensor) -> None:
-    torch.manual_seed(0)
-    model = network(neuron)
-    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
-    test, train = order[:360], order[360:]
-    optimizer = torch.optim.SGD(ss.parameter_groups(model, 5e-4), lr=0.05, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS)
-    print(f"\n{name}\nepoch  loss   accuracy after 1..{STEPS} time steps")
-    for epoch in range(EPOCHS):
-        model.train()
-        total = 0.0
-        for batch in train[torch.randperm(len(train))].split(BATCH):
-            loss = nn.functional.cross_entropy(model(repeat_in_time(images[batch], STEPS)).mean(0), labels[batch])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            total += loss.item() * len(batch) / len(train)
-        schedule.step()
-        model.eval()
-        with torch.inference_mode():
-            logits = model(repeat_in_time(images[test], STEPS)).cumsum(0)
-        accuracy = (logits.argmax(-1) == labels[test]).float().mean(1)
-        print(f"{epoch + 1:5d}  {total:.3f}  " + "  ".join(f"{100 * a:5.1f}" for a in accuracy), flush=True)
+def main(settings: list[str]) -> None:
+    console, start = Console(highlight=False), time.monotonic()
+    parent = new_folder(None, "demo")
+    runs, accuracies = {}, {}
+    for name, label in RUNS.items():
+        recipe = load_recipe(name, settings)
+        console.rule(f"[bold]{label}[/] - {recipe.about}", align="left")
+        folder = RunFolder(parent.root / name)
+        folder.root.mkdir()
+        accuracies[label] = train(recipe, folder, display=Display)["test"]["accuracy"]
+        runs[label] = folder
+    table = Table(
+        title="\ntest accuracy in % after each number of time steps", title_style="bold", title_justify="left"
+    )
+    table.add_column("")
+    for step in range(1, len(accuracies[label]) + 1):
+        table.add_column(str(step), justify="right")
+    for label, accuracy in accuracies.items():
+        table.add_row(label, *(f"{a:.1f}" for a in accuracy))
+    console.print(table)
+    figure = draw_runs(runs, parent.root / "demo.png")
+    console.print(f"figure: {figure.resolve()}", markup=False, soft_wrap=True)
+    console.print(
+        f"took {duration(time.monotonic() - start)}; everything is in {parent.root}", markup=False, soft_wrap=True
+    )
 
 
 if __name__ == "__main__":
-    digits = load_digits()
-    images = torch.tensor(digits.images, dtype=torch.float32)[:, None] / 16
-    labels = torch.tensor(digits.target)
-    fixed = lambda: ss.LIF(gradient="as", init="zero", learn=())  # noqa: E731
-    run("baseline: fixed threshold and tau, absolute-scale gradient, membrane starts at 0", fixed, images, labels)
-    run("MP-Init + TrSG: learnable threshold and tau", ss.LIF, images, labels)
+    main(sys.argv[1:])

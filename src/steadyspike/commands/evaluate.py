@@ -15,9 +15,7 @@ def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> in
 
     from steadyspike.data import SplitMismatchWarning
     from steadyspike.train.evaluate import evaluate_run
-    from steadyspike.train.run import quiet
 
-    quiet()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SplitMismatchWarning)
         found = evaluate_run(folder, data_dir, part=part, split=split)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from steadyspike.train.session import EndOfRun, Session
 from steadyspike.train.signals import Signals
 
 _PRECISION: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+_CHATTY = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning")
 _NOISE = (".*LeafSpec.*", ".*isinstance.*treespec.*", ".*does not have many workers.*", ".*IterableDataset.*__len__.*")
 
 
@@ -113,7 +117,6 @@ def train(
     display: a factory ``display(session, refused) -> Callback`` for what people see.
     """
     started = time.monotonic()
-    quiet()
     data = SpikingData(recipe, data_dir)
     data.batch_per_process(processes.count)
     session = new_session(recipe, folder, data)
@@ -125,7 +128,8 @@ def train(
         if session.resumed is None:
             folder.write_json("run.json", _about(session))
     seed_all(recipe.train.seed, rank)
-    ended = _fit(session, processes, rank, display, refused)
+    with quietly():
+        ended = _fit(session, processes, rank, display, refused)
     if rank != 0:
         return {"status": ended.status if ended else "finished"}
     return conclude(session, ended, time.monotonic() - started)
@@ -224,14 +228,21 @@ def _about(session: Session) -> dict[str, Any]:
     }
 
 
-def quiet() -> None:
-    """Silences what Lightning says about itself."""
-    import logging
-
-    for name in ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    for message in _NOISE:
-        warnings.filterwarnings("ignore", message=message)
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without what Lightning says about itself."""
+    loggers = [logging.getLogger(name) for name in _CHATTY]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        for message in _NOISE:
+            warnings.filterwarnings("ignore", message=message)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels):
+                logger.setLevel(level)
 
 
 def leave_group() -> None:

@@ -1,0 +1,87 @@
+"""What the trainer adds to a plain loop's step: the same network and batches, both timed in one process, in turns.
+
+    python benchmarks/trainer_overhead.py [RECIPE] [--rounds 5] [--set key=value ...]
+
+Prints the median time of a step in both, and their ratio. One thread and the process's own CPU time, so that other
+programs on the machine do not count. Evaluation and checkpoints come once per epoch and are not part of a step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback
+
+from steadyspike.train.build import build_optimizer, build_schedule
+from steadyspike.train.data import SpikingData
+from steadyspike.train.folder import RunFolder
+from steadyspike.train.module import SpikingTask
+from steadyspike.train.recipe import Recipe, load_recipe
+from steadyspike.train.rng import seed_all
+from steadyspike.train.run import train
+
+WARM_UP = 3
+
+
+def plain_steps(recipe: Recipe, data: SpikingData) -> list[float]:
+    """CPU seconds of every step of one epoch in a plain loop."""
+    seed_all(recipe.train.seed)
+    task = SpikingTask.for_data(recipe, data.bundle)
+    loader = data.bundle.train_loader(recipe.data.batch_size, seed=recipe.train.seed)
+    optimizer = build_optimizer(recipe.optimizer, task.model)
+    schedule = build_schedule(recipe, optimizer, len(loader))
+    marks = [time.process_time()]
+    task.model.train()
+    for x, y in loader:
+        loss = task.objective.task(task.model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        marks.append(time.process_time())
+    return [b - a for a, b in itertools.pairwise(marks)]
+
+
+class Clock(Callback):
+    def __init__(self) -> None:
+        self.marks: list[float] = []
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.marks.append(time.process_time())
+
+
+def trainer_steps(recipe: Recipe) -> list[float]:
+    """The same in the trainer, with everything it watches and writes."""
+    clock = Clock()
+    with tempfile.TemporaryDirectory() as folder:
+        train(recipe, RunFolder(Path(folder)), display=lambda session, refused: clock)
+    return [b - a for a, b in itertools.pairwise(clock.marks)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", nargs="?", default="demo")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--set", action="append", default=[], dest="settings")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    recipe = load_recipe(options.recipe, [*options.settings, "schedule.epochs=1"])
+    data = SpikingData(recipe)
+    plain: list[float] = []
+    trainer: list[float] = []
+    for _ in range(options.rounds):
+        plain += plain_steps(recipe, data)[WARM_UP:]
+        trainer += trainer_steps(recipe)[WARM_UP:]
+    a, b = statistics.median(plain), statistics.median(trainer)
+    print(f"{options.recipe}: plain {1e3 * a:.2f} ms, trainer {1e3 * b:.2f} ms a step: {100 * (b / a - 1):+.1f} %")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""One figure of one or two runs, from their tables: curves, firing rates, thresholds and time constants."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from steadyspike.train.folder import RunFolder
+from steadyspike.train.tables import read_table
+
+_COLOURS = ("#8a8a8a", "#0b6fb8", "#c8553d", "#3a8a5f")
+
+
+def _column(rows: list[dict[str, str]], name: str) -> list[float]:
+    return [float(row[name]) if row.get(name) else float("nan") for row in rows]
+
+
+def draw_runs(runs: dict[str, RunFolder], path: Path) -> Path:
+    """Draws the runs (label -> folder) into a PNG; layers' thresholds and time constants are those of the last run."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(15, 7.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(2, max(4, 2 + len(runs)))
+    for colour, (label, folder) in zip(_COLOURS, runs.items()):
+        _curves(axes[0], label, folder, colour)
+    for axis, title, y in (
+        (axes[0, 0], "training loss", "loss"),
+        (axes[0, 1], "accuracy at every epoch", "%"),
+        (axes[0, 2], "test accuracy", "%"),
+    ):
+        axis.set_title(title)
+        axis.set_xlabel("time steps" if axis is axes[0, 2] else "epoch")
+        axis.set_ylabel(y)
+        axis.grid(alpha=0.25)
+    for axis in axes[0, 3:]:
+        axis.axis("off")
+    for axis in (*axes[0, :2], *axes[1, len(runs) :]):
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    axes[0, 3].legend(*axes[0, 0].get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=11)
+    highest = max((max(_rates(f)[2], default=0.0) for f in runs.values()), default=1.0)
+    for axis, (label, folder) in zip(axes[1], runs.items()):
+        _heat(figure, axis, label, folder, highest)
+    last_label, last = list(runs.items())[-1]
+    _over_epochs(axes[1, len(runs)], last, "threshold", f"threshold V\n{last_label}")
+    _over_epochs(axes[1, len(runs) + 1], last, "tau", f"time constant tau\n{last_label}")
+    for axis in axes[1, len(runs) + 2 :]:
+        axis.axis("off")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def _curves(axes: Any, label: str, folder: RunFolder, colour: str) -> None:
+    rows = read_table(folder.root / "metrics.csv")
+    epochs = _column(rows, "epoch")
+    last = [name for name in rows[0] if "_accuracy_" in name][-1:]
+    axes[0].plot(epochs, _column(rows, "train_loss"), color=colour, label=label, linewidth=2)
+    for name in last:
+        axes[1].plot(epochs, _column(rows, name), color=colour, label=label, linewidth=2)
+    accuracy = folder.read_json("result.json")["test"]["accuracy"]
+    axes[2].plot(range(1, len(accuracy) + 1), accuracy, "o-", color=colour, label=label, linewidth=2)
+    axes[2].set_xticks(range(1, len(accuracy) + 1))
+
+
+def _rates(folder: RunFolder) -> tuple[list[str], list[list[float]], list[float]]:
+    """(layers, rates per layer and step, all of them) of the last epoch."""
+    rows = [row for row in read_table(folder.root / "layers.csv") if row.get("rate_1")]
+    final = [row for row in rows if row["epoch"] == rows[-1]["epoch"]] if rows else []
+    steps = [name for name in (final[0] if final else {}) if name.startswith("rate_")]
+    values = [_column([row], name) for row in final for name in steps]
+    table = [[_column([row], name)[0] for name in steps] for row in final]
+    return [row["layer"] for row in final], table, [v[0] for v in values]
+
+
+def _heat(figure: Any, axis: Any, label: str, folder: RunFolder, highest: float) -> None:
+    layers, table, _ = _rates(folder)
+    axis.set_title(f"firing rate\n{label}")
+    if not table:
+        axis.axis("off")
+        return
+    image = axis.imshow(table, aspect="auto", cmap="viridis", vmin=0, vmax=highest)
+    axis.set_yticks(range(len(layers)), layers, fontsize=8)
+    axis.set_xticks(range(len(table[0])), range(1, len(table[0]) + 1))
+    axis.set_xlabel("time step")
+    for y, row in enumerate(table):
+        for x, value in enumerate(row):
+            shade = "white" if value < 0.6 * highest else "black"
+            axis.text(x, y, f"{value:.2f}", ha="center", va="center", fontsize=8, color=shade)
+    figure.colorbar(image, ax=axis, fraction=0.05)
+
+
+def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
+    rows = [row for row in read_table(folder.root / "layers.csv") if row.get(column)]
+    layers = list(dict.fromkeys(row["layer"] for row in rows))
+    for i, layer in enumerate(layers):
+        own = [row for row in rows if row["layer"] == layer]
+        shade = (0.05, 0.25 + 0.6 * i / max(1, len(layers) - 1), 0.75 - 0.5 * i / max(1, len(layers) - 1))
+        axis.plot(_column(own, "epoch"), _column(own, column), color=shade, label=layer)
+    axis.set_title(title)
+    axis.set_xlabel("epoch")
+    axis.grid(alpha=0.25)
+    if len(layers) <= 12:
+        axis.legend(fontsize=7, frameon=False)
