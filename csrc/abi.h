@@ -11,6 +11,14 @@ enum DType : int64_t { F64 = 0, F32 = 1, BF16 = 2, F16 = 3 };                  /
 enum Kind : int64_t { SCALAR = 0, CHANNEL = 1, ELEMENT = 2 };                  // shape of u0, v, a
 enum Status : int64_t { OK = 0, BAD_ARGUMENT = 1, OUT_OF_MEMORY = 2 };
 
+// The input is scale x + shift, or with `extra` scale x + shift + extra_scale extra: a batch norm and a residual sum that
+// are never written to memory. Constants [channels] in the compute type; null extra_scale: 1. extra: in dtype, like x.
+struct Affine {
+    int64_t channels, inner;                  // channel of element i: (i / inner) % channels
+    const void *scale, *shift, *extra, *extra_scale;
+    int64_t extra_stride;
+};
+
 struct Scan {
     int64_t dtype, steps, n;                  // n: elements per time step
     int64_t channels, inner;                  // channel of element i: (i / inner) % channels
@@ -19,6 +27,7 @@ struct Scan {
     int64_t u0_kind, v_kind, a_kind;          // v, a: not ELEMENT
     const void *x, *u0, *v, *a;               // x in dtype; u0, v, a in the compute type: double for F64, else float
     int64_t x_stride;                         // from one time step to the next; 0 repeats one frame
+    const Affine* affine;                     // null: the input is x
     int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index below steadyspike_lif_isas()
 };
 
@@ -31,7 +40,7 @@ struct Forward {
 struct Backward {
     const void *g_out, *g_u, *g_m;            // null: zero. g_out in dtype; g_u [n], g_m in the compute type
     int64_t g_out_stride, g_m_stride;         // from one time step to the next
-    void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n]; the others like u0, v, a
+    void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n], of the input; the others like u0, v, a
 };
 
 STEADYSPIKE_EXPORT int64_t steadyspike_lif_forward(const Scan*, const Forward*);

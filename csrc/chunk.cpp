@@ -159,6 +159,41 @@ void start_potential(const Task& task, int64_t i0, int64_t n, R* u) {
         Geometry<R>{task.scan.channels, task.scan.inner}.expand(static_cast<const R*>(task.params.u0), i0, n, u);
 }
 
+// The rows of a block's input current: those of x, or an affine map of them with per-channel constants.
+template <class R, class IO>
+struct Input {
+    const Scan& scan;
+    int64_t i0, n;
+    R *x_spare, *scale = nullptr, *shift = nullptr, *extra_scale = nullptr, *extra_spare = nullptr;
+
+    Input(const Scan& scan, int64_t i0, int64_t n, R* x_spare, Rows<R>& rows) : scan(scan), i0(i0), n(n), x_spare(x_spare) {
+        if (!scan.affine) return;
+        const Geometry<R> geometry{scan.affine->channels, scan.affine->inner};
+        scale = rows.take(), shift = rows.take(), extra_scale = rows.take(), extra_spare = rows.take();
+        geometry.expand(static_cast<const R*>(scan.affine->scale), i0, n, scale);
+        geometry.expand(static_cast<const R*>(scan.affine->shift), i0, n, shift);
+        if (scan.affine->extra_scale)
+            geometry.expand(static_cast<const R*>(scan.affine->extra_scale), i0, n, extra_scale);
+        else
+            fill(n, extra_scale, R(1));
+    }
+
+    const R* row(int64_t t, bool prefetch) const {
+        const IO* from = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
+        if (prefetch) prefetch_row(n, from + n);
+        const R* x = Row<R, IO>::read(n, from, x_spare);
+        if (!scan.affine) return x;
+        if (!scan.affine->extra) {
+            affine_row(n, x, scale, shift, x_spare);
+        } else {
+            const IO* extra = static_cast<const IO*>(scan.affine->extra) + t * scan.affine->extra_stride + i0;
+            if (prefetch) prefetch_row(n, extra + n);
+            affine_row(n, x, scale, shift, Row<R, IO>::read(n, extra, extra_spare), extra_scale, x_spare);
+        }
+        return x_spare;
+    }
+};
+
 template <class R, class IO, class P>
 void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<P>& params, Rows<R> rows, double* sums) {
     const Scan& scan = task.scan;
@@ -166,13 +201,12 @@ void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<
     const auto step = pick_forward<R, P>(scan.reset, scan.family == TRSG, task.io.m != nullptr);
     R *fired = rows.take(), *x_spare = rows.take(), *out_spare = rows.take(), *packed = rows.take();
     R* u = static_cast<R*>(task.io.u) + i0;
+    const Input<R, IO> input(scan, i0, n, x_spare, rows);
     const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;  // the same row of the next block
     start_potential<R>(task, i0, n, u);
     fill(n, fired, R(0));
     for (int64_t t = 0; t < scan.steps; ++t) {
-        const IO* x_row = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
-        if (prefetch) prefetch_row(n, x_row + n);
-        const R* x = Row<R, IO>::read(n, x_row, x_spare);
+        const R* x = input.row(t, prefetch);
         IO* out = static_cast<IO*>(task.io.out) + t * scan.n + i0;
         R* m = task.io.m ? static_cast<R*>(task.io.m) + t * scan.n + i0 : nullptr;
         R* row = Row<R, IO>::place(out, out_spare, plan.stream);
@@ -231,15 +265,14 @@ void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Param
     TimeSums<R> over_time{rows.take(), rows.take(), 0};
     R *m = rows.take(plan.window), *by_a = rows.take(plan.window), *starts = rows.take(plan.windows);
 
+    const Input<R, IO> input(scan, i0, n, x_spare, rows);
     const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;
 
     const auto recompute_window = [&](int64_t w) {
         const int64_t first = w * plan.window;
         const int64_t end = first + plan.window < scan.steps ? first + plan.window : scan.steps;
         for (int64_t t = first; t < end; ++t) {
-            const IO* x_row = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
-            if (prefetch && w == plan.windows - 1) prefetch_row(n, x_row + n);
-            const R* x = Row<R, IO>::read(n, x_row, x_spare);
+            const R* x = input.row(t, prefetch && w == plan.windows - 1);
             recompute(n, x, u, m + (t - first) * plan.block, by_a + (t - first) * plan.block, params);
         }
         return end;

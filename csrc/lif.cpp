@@ -52,8 +52,13 @@ const ChunkFunctions& chunks_for(const Scan& scan) {
 
 bool in(int64_t value, int64_t end) { return 0 <= value && value < end; }
 
+bool valid(const Affine* affine, int64_t n) {
+    return affine == nullptr || (affine->channels >= 1 && affine->inner >= 1 && affine->extra_stride >= 0 &&
+                                 n % (affine->channels * affine->inner) == 0);
+}
+
 bool valid(const Scan& s) {
-    return in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
+    return valid(s.affine, s.n) && in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
            in(s.surrogate, 5) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
            in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < int64_t(isas().size()) && s.n % (s.channels * s.inner) == 0;
 }
@@ -84,7 +89,7 @@ Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
         while (plan.window * plan.window < scan.steps) plan.window *= 2;
     }
     plan.windows = (scan.steps + plan.window - 1) / plan.window;
-    const int64_t rows = fixed_rows + (backward ? 2 * plan.window + plan.windows : 0);
+    const int64_t rows = fixed_rows + (scan.affine ? AFFINE_ROWS : 0) + (backward ? 2 * plan.window + plan.windows : 0);
     plan.block = SCRATCH / (rows * size) / MIN_BLOCK * MIN_BLOCK;
     plan.block = plan.block < MIN_BLOCK ? MIN_BLOCK : plan.block > MAX_BLOCK ? MAX_BLOCK : plan.block;
     plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;

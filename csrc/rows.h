@@ -36,6 +36,18 @@ inline R after_reset(R m, R s, R v) {
     return m;
 }
 
+// Rows may be the same memory only where they are not restricted: z = x in place.
+template <class R>
+void affine_row(int64_t n, const R* x, const R* __restrict scale, const R* __restrict shift, R* z) {
+    for (int64_t i = 0; i < n; ++i) z[i] = scale[i] * x[i] + shift[i];
+}
+
+template <class R>
+void affine_row(int64_t n, const R* x, const R* __restrict scale, const R* __restrict shift, const R* __restrict extra,
+                const R* __restrict extra_scale, R* z) {
+    for (int64_t i = 0; i < n; ++i) z[i] = (scale[i] * x[i] + shift[i]) + extra_scale[i] * extra[i];
+}
+
 // One forward step. u: U[t-1] in, U[t] out; fired becomes 1 where S is.
 template <class R, class P, int RESET, bool SCALED, bool MEMBRANE>
 void forward_row(int64_t n, const R* __restrict x, R* __restrict u, R* __restrict fired, R* __restrict out,

@@ -52,4 +52,5 @@ struct ChunkFunctions {
 
 // Rows of `block` elements in a thread's scratch, in this order; the driver sizes it, chunk.cpp cuts it.
 constexpr int64_t FORWARD_ROWS = 9;
+constexpr int64_t AFFINE_ROWS = 4;  // more, if the input is an affine map of x
 constexpr int64_t BACKWARD_ROWS = 15;  // plus 2 * window of recomputed potentials and `windows` checkpoints

@@ -13,7 +13,7 @@ A backend gets tensors that `op.py` has already checked and laid out:
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -63,6 +63,19 @@ class Backend(Protocol):
         ...
 
 
+class Affine(NamedTuple):
+    """An input current that a backend works out on the fly: scale x + shift, or scale x + shift + extra_scale extra.
+
+    scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. extra: [T, B, C, ...] in x's
+    dtype, laid out like x[0] per step, with a free time stride. Only the CPU backend takes one.
+    """
+
+    scale: Tensor
+    shift: Tensor
+    extra: Tensor | None = None
+    extra_scale: Tensor | None = None
+
+
 def compute_dtype(x: Tensor) -> torch.dtype:
     """float64 for float64 input, float32 for everything narrower."""
     return torch.promote_types(x.dtype, torch.float32)
@@ -71,7 +84,5 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
     """An uninitialised [T, B, ...] tensor, each step with the memory layout of ``x[0]``, time outermost."""
     step = x[0]
-    out = torch.empty_strided(
-        x.shape, (step.numel(), *torch.empty_like(step).stride()), dtype=dtype, device=x.device
-    )
+    out = torch.empty_strided(x.shape, (step.numel(), *torch.empty_like(step).stride()), dtype=dtype, device=x.device)
     return out

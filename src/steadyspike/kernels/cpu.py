@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.backend import compute_dtype, empty_steps
+from steadyspike.kernels.backend import Affine, compute_dtype, empty_steps
 from steadyspike.kernels.check import DTYPES, channel_count
 
 LIBRARY = Path(__file__).with_name("_lif.so")
@@ -21,16 +21,27 @@ STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch sp
 _int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
 
+class _Affine(ctypes.Structure):
+    """``Affine`` of csrc/abi.h."""
+
+    _fields_ = (
+        [(name, _int) for name in ("channels", "inner")]
+        + [(name, _pointer) for name in ("scale", "shift", "extra", "extra_scale")]
+        + [("extra_stride", _int)]
+    )
+
+
 class _Scan(ctypes.Structure):
     """``Scan`` of csrc/abi.h."""
 
     _fields_ = (
-        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]
+        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]  # type: ignore[assignment]
         + [(name, _int) for name in ("family", "surrogate", "reset", "detach", "strict", "decay_input")]
         + [(name, _double) for name in ("width", "scale", "temperature")]
         + [(name, _int) for name in ("u0_kind", "v_kind", "a_kind")]
         + [(name, _pointer) for name in ("x", "u0", "v", "a")]
-        + [(name, _int) for name in ("x_stride", "threads", "isa")]
+        + [("x_stride", _int), ("affine", ctypes.POINTER(_Affine))]
+        + [(name, _int) for name in ("threads", "isa")]
     )
 
 
@@ -102,7 +113,9 @@ class CpuBackend:
         constants: list[float],
         membrane: bool,
         channelwise: bool,
+        affine: Affine | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Backend.forward`; with ``affine`` the input is that map of x."""
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
         m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
@@ -110,7 +123,7 @@ class CpuBackend:
         if x.numel() == 0:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
-        scan = self._scan(x, u0, v, a, codes, constants, channelwise)
+        scan = self._scan(x, u0, v, a, codes, constants, channelwise, affine)
         io = _Forward(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise)
         self._call("steadyspike_lif_forward", scan, io)
         return out, u, m, active
@@ -126,12 +139,14 @@ class CpuBackend:
         a: Tensor,
         codes: list[int],
         constants: list[float],
+        affine: Affine | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """See `Backend.backward`; with ``affine`` dx is the gradient of that map of x, not of x."""
         dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
         du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
-        scan = self._scan(x, u0, v, a, codes, constants, False)
+        scan = self._scan(x, u0, v, a, codes, constants, False, affine)
         io = _Backward(
             *(None if g is None else g.data_ptr() for g in (g_out, g_u, g_m)),
             *(0 if g is None else g.stride(0) for g in (g_out, g_m)),
@@ -154,6 +169,7 @@ class CpuBackend:
         codes: list[int],
         constants: list[float],
         channelwise: bool,
+        affine: Affine | None,
     ) -> _Scan:
         n = x[0].numel()
         u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
@@ -167,10 +183,23 @@ class CpuBackend:
             *constants,
             *(u0_kind, v_kind, a_kind),
             *(t.data_ptr() for t in (x, u0, v, a)),
-            *(x.stride(0), torch.get_num_threads(), self.isa),
+            *(x.stride(0), _affine_struct(x, affine), torch.get_num_threads(), self.isa),
         )
 
     def _call(self, function: str, scan: _Scan, io: ctypes.Structure) -> None:
         status = getattr(self._library(), function)(ctypes.byref(scan), ctypes.byref(io))
         if status != 0:
             raise RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")
+
+
+def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[_Affine] | None:
+    if affine is None:
+        return None
+    extra, extra_scale = affine.extra, affine.extra_scale
+    struct = _Affine(
+        *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x[0].numel()),
+        *(affine.scale.data_ptr(), affine.shift.data_ptr()),
+        *(None if t is None else t.data_ptr() for t in (extra, extra_scale)),
+        0 if extra is None else extra.stride(0),
+    )
+    return ctypes.pointer(struct)

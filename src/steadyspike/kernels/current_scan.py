@@ -12,6 +12,7 @@ from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.check import same_strides
+from steadyspike.kernels.current_op import affine_of, current_scan_backward_op, current_scan_op
 from steadyspike.kernels.op import lif_scan_backward_op
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.terms import Term, current
@@ -51,20 +52,16 @@ def _term_gradients(terms: tuple[Term, ...], dz: Tensor, needed: tuple[bool, ...
 
 
 class _Scan(torch.autograd.Function):
-    """The LIF scan of a current; saves the terms, u0, v and a, and writes the current once more in the backward."""
+    """The LIF scan of a current; saves the terms, u0, v and a, and works the current out once more in the backward."""
 
     @staticmethod
     def forward(ctx: Any, call: Call, u0: Tensor, v: Tensor, a: Tensor, *flat: Tensor | None) -> tuple[Tensor, ...]:  # type: ignore[override]
-        terms = _terms(flat, call.of_batch)
-        z = current(terms, call.steps)
-        out, u, m, active = lif_scan(
-            z, u0, v, a, call.spec, membrane=call.membrane, channelwise=call.channelwise, backend=call.backend
-        )
+        out, u, m, active = _run(call, _terms(flat, call.of_batch), u0, v, a)
         ctx.call = call
         ctx.save_for_backward(u0, v, a, *flat)
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(active)
-        return out, u, z.new_empty(0) if m is None else m, active
+        return out, u, out.new_empty(0) if m is None else m, active
 
     @staticmethod
     def backward(ctx: Any, g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, _: Any) -> tuple[Any, ...]:  # type: ignore[override]
@@ -74,23 +71,43 @@ class _Scan(torch.autograd.Function):
             return (None,) * len(needed)
         u0, v, a, *flat = ctx.saved_tensors
         terms = _terms(tuple(flat), call.of_batch)
-        dz, du0, dv, da = _scan_gradients(call, (g_out, g_u, g_m), current(terms, call.steps), u0, v, a)
+        dz, du0, dv, da = _scan_gradients(call, (g_out, g_u, g_m), terms, u0, v, a)
         return None, du0, dv, da, *_term_gradients(terms, dz, needed[4:])
 
 
+def _start(u0: Tensor, x: Tensor) -> Tensor:
+    """A u0 per element with the memory order of x[0]."""
+    return u0 if u0.ndim < 2 or same_strides(u0, x[0]) else torch.empty_like(x[0], dtype=u0.dtype).copy_(u0)
+
+
+def _run(call: Call, terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor) -> ScanResult:
+    """(out, U[T], M or None, active); on the CPU the kernel works the current out as it goes, else it is written."""
+    spec, fused = call.spec, affine_of(terms, call.steps) if call.backend == "cpu" else None
+    if fused is not None:
+        x, affine = fused
+        arguments = (x, *affine, _start(u0, x), v, a, spec.codes, spec.constants, call.membrane, call.channelwise)
+        return ScanResult(*current_scan_op(*arguments))
+    z = current(terms, call.steps)
+    return lif_scan(z, u0, v, a, spec, membrane=call.membrane, channelwise=call.channelwise, backend=call.backend)
+
+
 def _scan_gradients(
-    call: Call, grads: tuple[Tensor | None, Tensor | None, Tensor | None], z: Tensor, u0: Tensor, v: Tensor, a: Tensor
+    call: Call, grads: tuple[Tensor | None, ...], terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the current, u0, v and a."""
+    spec, fused = call.spec, affine_of(terms, call.steps) if call.backend == "cpu" else None
+    if fused is not None:
+        x, affine = fused
+        dz, du0, dv, da = current_scan_backward_op(*grads, x, *affine, _start(u0, x), v, a, spec.codes, spec.constants)
+        return dz, du0.sum_to_size(u0.shape), dv, da
+    z = current(terms, call.steps)
     if call.backend != "reference":
-        start = u0 if u0.ndim < 2 or same_strides(u0, z[0]) else torch.empty_like(z[0], dtype=u0.dtype).copy_(u0)
-        dz, du0, dv, da = lif_scan_backward_op(
-            *grads, z, start, v, a, call.spec.codes, call.spec.constants, call.backend
-        )
+        dz, du0, dv, da = lif_scan_backward_op(*grads, z, _start(u0, z), v, a, spec.codes, spec.constants, call.backend)
         return dz, du0.sum_to_size(u0.shape), dv, da
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (z, u0, v, a)]
         z, u0, v, a = leaves
-        out, u, m, _ = reference_scan(z, u0, v, a, call.spec, membrane=call.membrane)
+        out, u, m, _ = reference_scan(z, u0, v, a, spec, membrane=call.membrane)
         pairs = [(o, g) for o, g in zip((out, u, m), grads) if o is not None and g is not None]
         got = torch.autograd.grad([o for o, _ in pairs], leaves, [g for _, g in pairs], allow_unused=True)
     return tuple(torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves))  # type: ignore[return-value]
