@@ -95,7 +95,7 @@ class SpikeSaver:
 
     @torch.no_grad()
     def remember(self, neuron: Neuron, args: Any, out: Tensor) -> None:
-        if torch.compiler.is_compiling() or not self._running or out.numel() < SMALLEST:
+        if torch.compiler.is_compiling() or not self._running or out.numel() < SMALLEST or out.is_inference():
             return
         level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
         self._running[-1][1][out.untyped_storage()._cdata] = _Spikes(out, level)
