@@ -26,6 +26,7 @@ from torch import Tensor
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
+from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.cpu import LIBRARY, CpuBackend
 
 SIZES = {"L2": 32 * 1024, "L3": 1024 * 1024, "memory": 32 * 1024 * 1024}  # elements per step
@@ -54,7 +55,8 @@ def measure(x: Tensor, spec: ScanSpec, backend: CpuBackend, args: argparse.Names
     """Seconds of each measured function on x [T, B, C, H, W]."""
     channelwise, seconds = args.channelwise, args.seconds
     size = x.shape[2] if channelwise else 1
-    v, a, u0 = torch.full((size,), 1.0), torch.full((size,), 0.5), torch.full((1,), 0.4)
+    dtype = compute_dtype(x)
+    v, a, u0 = (torch.full((k,), value, dtype=dtype) for k, value in ((size, 1.0), (size, 0.5), (1, 0.4)))
     g = torch.randn_like(x)
     dst = torch.empty_like(x)
     copies: dict[str, Callable[[], object]] = {"copy": lambda: dst.copy_(x), "clone": x.clone}
