@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from steadyspike.nn.check import check_model
 from steadyspike.nn.compose import Method, compose, refusals
-from steadyspike.nn.factory import Site, build_neuron
+from steadyspike.nn.factory import Site, build_neuron, starting_threshold
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.loss import EAGD, LOSSES, channel_mapping, make_objective
+from steadyspike.nn.loss import EAGD, LOSSES, TimeMeanCE, channel_mapping, make_objective
 from steadyspike.nn.neurons import NEURONS, neuron
 from steadyspike.nn.norm import NORMS, make_norm
 from steadyspike.nn.time import Folded
@@ -45,7 +45,7 @@ class TinyNet(nn.Module):
     def __init__(self, method: Method) -> None:
         super().__init__()
         self.conv = Folded(nn.Conv2d(2, C, 3, padding=1))
-        self.norm = make_norm(method.norm, C, timesteps=T)
+        self.norm = make_norm(method.norm, C, timesteps=T, threshold=starting_threshold(method.neuron, SITE))
         self.neuron = build_neuron(method.neuron, SITE)
         self.dropout = nn.Dropout(0.1)
         self.head = Folded(nn.Sequential(nn.Flatten(), nn.Linear(C * 16, K)))
@@ -107,6 +107,8 @@ def expected_refusal(norm: str, name: str, gradient: str, init: str, objective: 
             return "rate-based backpropagation"
     if (name == "mpbn" or norm == "mpbn") and "rmp" in terms:
         return "normalised potential"
+    if name == "ltmd" and "rmp" in terms:
+        return "may cross 0"
     return None
 
 
@@ -217,6 +219,81 @@ def test_refusals_that_the_product_does_not_reach() -> None:
         compose(neuron="imp", init="mp")
     with pytest.raises(TypeError, match="gradient"):
         compose(neuron=LIF, gradient="as")
+    for wrong in (4.0, 0, True):
+        with pytest.raises(ValueError, match="whole number above 0"):
+            compose("tebn", timesteps=wrong)
+    for norm, error, words in (
+        ("foo", ValueError, "unknown norm 'foo'"),
+        (None, TypeError, "a callable"),
+        (3, TypeError, "a name"),
+    ):
+        with pytest.raises(error, match=words):
+            compose(norm)
+    with pytest.raises(TypeError, match="got None"):
+        compose(neuron=None)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("diet", {}), ("lif", {"init": "zero", "decay_input": False}), ("plif", {"decay_input": False})],
+)
+def test_a_leak_that_one_step_never_uses_is_refused(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="leak acts on nothing"):
+        compose(neuron=name, timesteps=1, **options)
+    compose(neuron=name, timesteps=2, **options)
+    layer = compose(neuron=name, timesteps=1, **{**options, "init": 0.2}).neuron.at(SITE)
+    layer(batch()[0][:1]).sum().backward()
+    assert all(p.grad is not None and p.grad.any() for p in layer.parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("name", [n for n in NEURON_NAMES if n != "rate"])
+def test_one_step_trains_every_parameter_or_is_refused(name: str) -> None:
+    try:
+        layer = compose(neuron=name, timesteps=1).neuron.at(SITE)
+    except ValueError:
+        assert name in ("diet", "mps")
+        return
+    x = torch.randn(1, 64, C, 4, 4, generator=torch.Generator().manual_seed(0))
+    (layer(2 * x + 0.5) * x.sin()).sum().backward()
+    for parameter, p in layer.named_parameters():
+        assert not p.requires_grad or p.grad.any(), parameter
+
+
+def test_an_objective_brings_everything_of_its_own() -> None:
+    objective = make_objective("tet")
+    for given in ({"terms": {"sparsity": {}}}, {"loss_options": {"lamb": 0.9}}, {"batch_dim": 0}):
+        with pytest.raises(TypeError, match=f"its own {next(iter(given))}"):
+            compose(loss=objective, **given)
+    assert compose(loss=objective).objective is objective
+    assert compose(loss=TimeMeanCE(), terms={"sparsity": {}}, batch_dim=0).objective.batch_dim == 0
+
+
+def test_mpbn_as_a_norm_takes_the_lif_in_any_form() -> None:
+    assert compose("mpbn", LIF).neuron == neuron("mpbn")
+    assert compose("mpbn", neuron("lif", tau=3.0, channelwise=True)).neuron == neuron("mpbn", tau=3.0, channelwise=True)
+    with pytest.raises(ValueError, match="no form for 'lif-tet'"):
+        compose("mpbn", neuron("lif-tet"))
+
+
+def test_a_channelwise_neuron_by_name() -> None:
+    assert compose(neuron="lif", channelwise=True).neuron == neuron("lif", channelwise=True)
+
+
+def test_the_starting_threshold_is_that_of_the_layer() -> None:
+    assert starting_threshold(neuron("lif-tdbn"), SITE) == pytest.approx(0.5)
+    random = neuron("imp", channelwise=True, threshold=0.7)
+    before = torch.get_rng_state()
+    assert starting_threshold(random, SITE) == pytest.approx(0.7)
+    with torch.device("meta"):
+        assert starting_threshold(LIF, SITE) == pytest.approx(1.0)
+    assert torch.equal(torch.get_rng_state(), before)
+    for wrong, words in (
+        (neuron("ltmd", threshold=-0.2), "thresholds"),
+        (lambda: LIF(threshold=[0.5, 1.0], channels=2), r"thresholds \[0.5"),
+        (nn.ReLU, "says no threshold"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            starting_threshold(wrong, SITE)
 
 
 def test_parts_may_be_objects() -> None:

@@ -299,6 +299,26 @@ def test_names_are_known_and_errors_say_so() -> None:
     with pytest.raises(TypeError, match="lamb"):
         make_objective(TimeMeanCE(), lamb=1)
     assert isinstance(make_objective("ce", {"mine": Guidance(drop=0.0)}), Objective)
+    with pytest.raises(ValueError, match="'task' is the task loss's own name"):
+        make_objective("ce", {"task": Guidance()})
+    with pytest.raises(ValueError, match="batch_dim is the batch axis"):
+        make_objective("ce", batch_dim=2)
+
+
+@pytest.mark.parametrize(
+    ("term", "options"),
+    [
+        ("rmp", {"form": "zap"}),
+        ("rmp", {"power": 3}),
+        ("sparsity", {"form": "zap"}),
+        ("guidance", {"drop": 3.0}),
+        ("guidance", {"teacher": "last"}),
+        ("guidance", {"temperature": 0.0}),
+    ],
+)
+def test_terms_refuse_wrong_options_when_they_are_made(term: str, options: dict) -> None:
+    with pytest.raises(ValueError, match=str(next(iter(options.values())))):
+        make_objective("ce", {term: options})
     assert set(TERMS) == {"rmp", "sparsity", "guidance"}
 
 
@@ -377,6 +397,30 @@ def test_eagd_value_is_the_mean_of_divergences() -> None:
     hybrids = [blocks[2](blocks[1](first.mean(0))), blocks[2](second.mean(0))]
     wanted = kl(student.head(second).mean(0)) + 0.5 * (kl(hybrids[0]) + kl(hybrids[1])) / 2
     torch.testing.assert_close(outcome.parts["eagd"], wanted.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_eagd_shows_the_teacher_the_images_of_a_static_batch() -> None:
+    class Static(Student):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x.expand(T, *x.shape))
+
+    student = lively(Static()).eval()
+    x = torch.randn(B, 2, 3, 3)
+
+    def objective(batch_dim: int) -> Objective:
+        term = EAGD(teacher(), ["first", "second"], [channel_mapping(4, 4), channel_mapping(4, 4)])
+        return make_objective("ce", {"eagd": term}, batch_dim=batch_dim)
+
+    with pytest.raises(ValueError, match="not 5 samples on axis 1"):
+        objective(1)(student, x, TARGET)
+    with pytest.raises(ValueError, match="not 5 samples on axis 1"):  # two copies of one channel are no batch of 2 B
+        make_objective("twin")(student.train(), x[:, :1], TARGET)
+    student.eval()
+    images = objective(0)(student, x, TARGET).parts["eagd"]
+    other = Student()
+    other.load_state_dict(student.state_dict())
+    as_frames = objective(1)(other.eval(), x.expand(T, *x.shape), TARGET).parts["eagd"]
+    torch.testing.assert_close(images, as_frames)
 
 
 def test_eagd_refuses_a_wrong_number_of_blocks() -> None:

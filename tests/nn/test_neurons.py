@@ -349,8 +349,16 @@ def test_imp_scopes_follow_the_site() -> None:
 def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="one initial potential"):
         neuron("imp", init="mp")
-    with pytest.raises(ValueError, match="one initial potential"):
-        neuron("imp", init=MPInit(0.5))
+    for init in (MPInit(0.5), MPInit, "zero", 0.3):
+        with pytest.raises(ValueError, match="one initial potential"):
+            neuron("imp", init=init)
+    with pytest.raises(TypeError, match="imp_scope shape the learned potential"):
+        neuron("lif", imp_scope="channel")
+    for name in ("rate", "ltmd"):
+        with pytest.raises(ValueError, match="retention below 1"):
+            neuron(name, retention=1.0, decay_input=True)
+        with pytest.raises(ValueError, match=r"in \(0, 1\]; got 0"):
+            neuron(name, retention=0.0)
     with pytest.raises(ValueError, match="gradient to U"):
         neuron("rate", init="imp")
     with pytest.raises(ValueError, match="may cross 0"):
@@ -361,6 +369,9 @@ def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
         IF(decay_input=True)
     with pytest.raises(ValueError, match="start retention below 1"):
         DIET(decay_input=True)
+    for name, option in (("lif", "tau"), ("plif", "learn"), ("mpbn", "reset"), ("imp", "tau"), ("diet", "retention")):
+        with pytest.raises(TypeError, match=f"neuron '{name}' has no option 'foo'; known: .*{option}.*imp_scope"):
+            neuron(name, foo=1)
     with pytest.raises(ValueError, match="unknown neuron 'xyz'; known: lif, if"):
         neuron("xyz")
     with pytest.raises(TypeError, match="'colour'"):

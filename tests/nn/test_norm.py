@@ -226,6 +226,8 @@ def test_wrong_input_is_refused_with_the_axes_named(name: str) -> None:
         norm(torch.randn(T, C, B, 4))
     with pytest.raises(TypeError, match="floating-point"):
         norm(torch.zeros(T, B, C, dtype=torch.long))
+    with pytest.raises(ValueError, match="at least one time step"):
+        norm.eval()(torch.zeros(0, B, C, 2, 2, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ("none", "tebn")])
@@ -240,6 +242,13 @@ def test_make_norm_explains_itself() -> None:
         make_norm("xyz", C)
     with pytest.raises(ValueError, match="'tab' has parameters per time step and needs timesteps"):
         make_norm("tab", C)
+    for name in ("tdbn-scaled", "tdbn-gamma"):
+        with pytest.raises(ValueError, match="needs threshold"):
+            make_norm(name, C)
+    with pytest.raises(TypeError, match="one per place"):
+        make_norm(TDBN(C), C)
+    with pytest.raises(TypeError, match="got None"):
+        make_norm(None, C)
     with pytest.raises(ValueError, match="inside the neuron"):
         make_norm("mpbn", C)
     with pytest.raises(ValueError, match="known: none, factor, gamma"):

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from steadyspike.nn.factory import NeuronLike, Site, build_neuron
+from steadyspike.nn.init import ConstantInit
+from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss.objective import Objective, make_objective
+from steadyspike.nn.loss.task import TaskLoss
 from steadyspike.nn.loss.terms import Term
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.catalogue import NeuronSpec
-from steadyspike.nn.neurons.catalogue import neuron as named_neuron
+from steadyspike.nn.neurons.catalogue import NeuronSpec, as_neuron
+from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.rate import RateLIF
-from steadyspike.nn.norm.make import NORMS
-
-NormLike = str | Callable[[int], nn.Module]
+from steadyspike.nn.norm.base import check_timesteps
+from steadyspike.nn.norm.make import NORMS, NormLike, check_norm
 
 
 class Choice(NamedTuple):
@@ -54,6 +56,13 @@ def _least_steps(choice: Choice) -> int:
     return max([t.least_steps for t in choice.objective.terms.values() if isinstance(t, Term)], default=1)
 
 
+def _idle_leak(layer: nn.Module) -> bool:
+    """True if a learned leak has nothing to act on in the first step: neither the input nor U[0]."""
+    if not isinstance(layer, Neuron) or layer.spec.decay_input or not layer.leak.requires_grad:
+        return False
+    return isinstance(layer.init, ConstantInit) and layer.init.value == 0
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
@@ -82,12 +91,21 @@ RULES: tuple[Rule, ...] = (
         "RMP-Loss draws M to the spike values relative to V, but MPBN compares its normalised potential with V, not M",
     ),
     Rule(
+        lambda c: isinstance(c.layer, LTMD) and _term_needs(c, "m"),
+        "RMP-Loss divides M by V, and LTMD's V = tanh(w) may cross 0",
+    ),
+    Rule(
         lambda c: c.timesteps is not None and c.timesteps < _least_steps(c),
         "guidance between neighbouring time steps needs at least 2 of them",
     ),
     Rule(
         lambda c: c.timesteps == 1 and isinstance(c.layer, MPS),
         "MPS smooths over time steps; with timesteps=1 its coefficient has no effect and never trains",
+    ),
+    Rule(
+        lambda c: c.timesteps == 1 and _idle_leak(c.layer),
+        "with timesteps=1, U[0] = 0 and an unscaled input the leak acts on nothing and never trains; take init='mp', "
+        "decay_input=True or a neuron that does not learn it",
     ),
     Rule(
         lambda c: c.timesteps is None and _per_step(c),
@@ -115,11 +133,12 @@ class Method:
 def compose(
     norm: NormLike = "tdbn",
     neuron: str | NeuronLike = "lif",
-    loss: str | Objective = "ce",
+    loss: str | TaskLoss | Objective = "ce",
     *,
     timesteps: int | None = None,
     terms: Mapping[str, Mapping[str, Any] | Term] | None = None,
     loss_options: Mapping[str, Any] | None = None,
+    batch_dim: int | None = None,
     **neuron_options: Any,
 ) -> Method:
     """The parts of one configuration by name, or a ValueError that says why they do not belong together.
@@ -127,14 +146,16 @@ def compose(
     compose("tebn", "plif", "tet", timesteps=4, gradient="trsg", init="mp", terms={"sparsity": {"weight": 0.1}})
 
     norm: a name of `NORMS`; ``"mpbn"`` puts a batch norm on the membrane of a LIF and tdbn before it.
+    loss, terms, loss_options, batch_dim: as `make_objective` takes them (batch_dim=0 for static images [B, ...]), or an
+        `Objective` that has them all.
     neuron_options: options of the named neuron, such as gradient, surrogate, reset, init, channelwise.
     """
     norm, neuron = _membrane_norm(norm, neuron)
-    if isinstance(neuron, str):
-        neuron = named_neuron(neuron, **neuron_options)
-    elif neuron_options:
-        raise TypeError(f"options {', '.join(neuron_options)} need a neuron by name, not {neuron!r}")
-    objective = loss if isinstance(loss, Objective) else make_objective(loss, terms, **(loss_options or {}))
+    check_norm(norm)
+    if timesteps is not None:
+        timesteps = check_timesteps(timesteps)
+    neuron = as_neuron(neuron, **neuron_options)
+    objective = _objective(loss, terms, loss_options, batch_dim)
     reasons = refusals(norm, neuron, objective, timesteps)
     if reasons:
         raise ValueError("this combination is refused: " + "; ".join(reasons))
@@ -145,7 +166,26 @@ def _membrane_norm(norm: NormLike, neuron: str | NeuronLike) -> tuple[NormLike, 
     """``norm="mpbn"`` as what it is: an "mpbn" neuron behind tdbn."""
     if norm != "mpbn":
         return norm, neuron
-    if neuron not in ("lif", "mpbn"):
-        name = neuron.name if isinstance(neuron, NeuronSpec) else neuron
-        raise ValueError(f"norm 'mpbn' is a batch norm on the membrane of a LIF neuron; it has no form for {name!r}")
-    return "tdbn", "mpbn"
+    name = "lif" if neuron is LIF else neuron.name if isinstance(neuron, NeuronSpec) else neuron
+    if name not in ("lif", "mpbn"):
+        raise ValueError(
+            f"norm 'mpbn' is a batch norm on the membrane of a LIF neuron, chosen by name ('lif'); "
+            f"it has no form for {name!r}"
+        )
+    return "tdbn", replace(neuron, name="mpbn") if isinstance(neuron, NeuronSpec) else "mpbn"
+
+
+def _objective(
+    loss: str | TaskLoss | Objective,
+    terms: Mapping[str, Mapping[str, Any] | Term] | None,
+    loss_options: Mapping[str, Any] | None,
+    batch_dim: int | None,
+) -> Objective:
+    if not isinstance(loss, Objective):
+        axis = {} if batch_dim is None else {"batch_dim": batch_dim}
+        return make_objective(loss, terms, **axis, **(loss_options or {}))
+    given = {"terms": terms, "loss_options": loss_options, "batch_dim": batch_dim}
+    idle = [name for name, value in given.items() if value is not None]
+    if idle:
+        raise TypeError(f"an Objective brings its own {', '.join(idle)}: give them to make_objective")
+    return loss

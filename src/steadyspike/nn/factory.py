@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import torch
 from torch import nn
 
 
@@ -32,3 +33,14 @@ def build_neuron(neuron: NeuronLike, site: Site) -> nn.Module:
     if not isinstance(layer, nn.Module):
         raise TypeError(f"the neuron factory {neuron!r} returned {type(layer).__name__}, not a module")
     return layer
+
+
+def starting_threshold(neuron: NeuronLike, site: Site) -> float:
+    """V of a new layer for ``site``: what a norm that is scaled by the threshold takes."""
+    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+        v = getattr(build_neuron(neuron, site), "threshold", None)
+    values = v.detach().flatten().tolist() if isinstance(v, torch.Tensor) else []
+    if len(set(values)) != 1 or not values[0] > 0:
+        found = f"has the thresholds {values}" if values else "says no threshold"
+        raise ValueError(f"the norm is scaled by one V > 0, but {neuron!r} {found}; give the norm's threshold yourself")
+    return values[0]

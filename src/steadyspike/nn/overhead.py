@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from torch import nn
 
-from steadyspike.nn.compose import NormLike
 from steadyspike.nn.factory import NeuronLike, Site, build_neuron
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
-from steadyspike.nn.norm.make import make_norm
+from steadyspike.nn.norm.make import NormLike, make_norm
 
 
 class Extra(NamedTuple):
@@ -71,7 +70,7 @@ def method_overhead(norm: NormLike, neuron: NeuronLike, sites: Sequence[Site]) -
     for site in sites:
         extras.append(layer_overhead(build_neuron(neuron, site)))
         if norm != "none":
-            extras.append(layer_overhead(make_norm(norm, site.channels, timesteps=site.timesteps)))
+            extras.append(layer_overhead(make_norm(norm, site.channels, timesteps=site.timesteps, threshold=1.0)))
     return total(extras)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from steadyspike.nn.loss.kl import kl_divergence
 from steadyspike.nn.loss.task import time_mean
-from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.loss.terms import Pass, Term, check_batch
 
 
 def hybrid_logits(
@@ -67,7 +67,7 @@ class EAGD(Term):
     teacher: the trained ANN as consecutive blocks whose composition is the whole network; frozen, in evaluation mode.
     blocks: names of the student's modules whose outputs correspond to teacher[0], ..., teacher[n-2].
     mappings: one module per name, e.g. `channel_mapping`.
-    The teacher sees the time mean of the student's input where that has a time axis (``time_axis=True``).
+    The teacher sees the student's images, or the time mean of its frames, as ``batch_dim`` of the `Objective` says.
     """
 
     def __init__(
@@ -78,7 +78,6 @@ class EAGD(Term):
         weight: float = 1.0,
         temperature: float = 1.0,
         hybrid_weight: float = 1.0,
-        time_axis: bool = True,
     ) -> None:
         super().__init__()
         if not (len(blocks) == len(mappings) == len(teacher) - 1):
@@ -90,7 +89,6 @@ class EAGD(Term):
         self.mappings = nn.ModuleList(mappings)
         self.features = tuple(blocks)
         self.weight, self.temperature, self.hybrid_weight = weight, temperature, hybrid_weight
-        self.time_axis = time_axis
 
     def train(self, mode: bool = True) -> EAGD:
         super().train(mode)
@@ -98,10 +96,14 @@ class EAGD(Term):
         return self
 
     def forward(self, seen: Pass) -> Tensor:
-        answer = seen.x.mean(0) if self.time_axis else seen.x
+        check_batch(seen.x, seen.batch_dim, seen.logits.shape[1])
+        answer = seen.x if seen.batch_dim == 0 else seen.x.mean(0)
         with torch.no_grad():
             for block in self.teacher:
                 answer = block(answer)
+        if answer.shape != seen.logits.shape[1:]:
+            wanted = list(seen.logits.shape[1:])
+            raise ValueError(f"the teacher answers with shape {list(answer.shape)}, the student with {wanted} per step")
         features = [seen.features[name] for name in self.features]
         hybrids = hybrid_logits(features, list(self.teacher), list(self.mappings))
         return self.weight * eagd_loss(seen.logits, hybrids, answer, self.temperature, self.hybrid_weight)

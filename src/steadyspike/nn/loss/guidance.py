@@ -24,10 +24,7 @@ def guidance_loss(
     logits [T, B, K], T >= 2. The teacher, ``"previous"`` or ``"next"`` step, gets no gradient. Unverified, as no code
     was found: direction, temperature (2 in the authors' follow-up), drop probability, and no factor temperature^2.
     """
-    if teacher not in ("previous", "next"):
-        raise ValueError(f"unknown teacher {teacher!r}; known: previous, next")
-    if not 0 <= drop < 1:
-        raise ValueError(f"drop is a probability in [0, 1), got {drop}")
+    _check(temperature, drop, teacher)
     logits = as_logits(logits, least_steps=2)
     keep = torch.rand(logits.shape[0] - 1, generator=generator) >= drop
     loss = logits.new_zeros(())
@@ -35,6 +32,15 @@ def guidance_loss(
         student, guide = (logits[t + 1], logits[t]) if teacher == "previous" else (logits[t], logits[t + 1])
         loss = loss + kl_divergence(student, guide.detach(), temperature)
     return loss
+
+
+def _check(temperature: float, drop: float, teacher: str) -> None:
+    if teacher not in ("previous", "next"):
+        raise ValueError(f"unknown teacher {teacher!r}; known: previous, next")
+    if not 0 <= drop < 1:
+        raise ValueError(f"drop is a probability in [0, 1), got {drop}")
+    if not temperature > 0:
+        raise ValueError(f"temperature must be above 0, got {temperature}")
 
 
 class Guidance(Term):
@@ -46,6 +52,7 @@ class Guidance(Term):
         self, weight: float = 1.0, temperature: float = 2.0, drop: float = 0.5, teacher: str = "previous"
     ) -> None:
         super().__init__()
+        _check(temperature, drop, teacher)
         self.weight, self.temperature, self.drop, self.teacher = weight, temperature, drop, teacher
 
     def forward(self, seen: Pass) -> Tensor:

@@ -13,7 +13,7 @@ from steadyspike.nn.loss.guidance import Guidance
 from steadyspike.nn.loss.rmp import RMP
 from steadyspike.nn.loss.sparsity import Sparsity
 from steadyspike.nn.loss.task import LTS, TET, SmoothTET, TaskLoss, TimeMeanCE
-from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.loss.terms import Pass, Term, check_batch
 from steadyspike.nn.loss.twin import Twin
 from steadyspike.nn.probe import Recording, probe
 
@@ -63,6 +63,10 @@ class Objective(nn.Module):
 
     def __init__(self, task: TaskLoss, terms: Mapping[str, Term] | None = None, batch_dim: int = 1) -> None:
         super().__init__()
+        if batch_dim not in (0, 1):
+            raise ValueError(f"batch_dim is the batch axis of x, 1 in [T, B, ...] or 0 in [B, ...]; got {batch_dim!r}")
+        if "task" in (terms or {}):
+            raise ValueError("'task' is the task loss's own name in Outcome.parts; give the term another one")
         self.task = task
         self.terms = nn.ModuleDict(terms or {})
         self.batch_dim = batch_dim
@@ -82,13 +86,15 @@ class Objective(nn.Module):
         record = sorted({what for term in terms.values() for what in term.records})
         names = sorted({name for term in terms.values() for name in term.features})
         copies = self.task.copies if model.training else 1
-        x = torch.cat([x] * copies, self.batch_dim) if copies > 1 else x
+        if copies > 1:
+            check_batch(x, self.batch_dim, target.shape[0])
+            x = torch.cat([x] * copies, self.batch_dim)
         with ExitStack() as stack:
             records = stack.enter_context(probe(model, record=record, graph=True)) if record else Recording()
             features = stack.enter_context(collected_outputs(model, names)) if names else {}
             logits = model(x)
         parts = {"task": self.task(logits, target)}
-        seen = Pass(x, logits, target, records, features)
+        seen = Pass(x, logits, target, records, features, self.batch_dim)
         for name, term in terms.items():
             parts[name] = term(seen)
         loss = torch.stack(list(parts.values())).sum()

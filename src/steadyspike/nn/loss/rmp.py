@@ -24,10 +24,7 @@ def rmp_loss(
     The paper's exact penalty is unverified: no official code was found. detach_threshold: V is a constant here, so the
     network cannot lower the penalty by moving V.
     """
-    if form not in FORMS:
-        raise ValueError(f"unknown RMP form {form!r}; known: {', '.join(FORMS)}")
-    if power not in (1, 2):
-        raise ValueError(f"power must be 1 or 2, got {power}")
+    _check(form, power)
     penalties = []
     for record in records:
         if not record.layer.spiking:
@@ -43,6 +40,13 @@ def rmp_loss(
     if not penalties:
         raise ValueError("RMP-Loss needs at least one spiking layer")
     return torch.stack(penalties).mean()
+
+
+def _check(form: str, power: int) -> None:
+    if form not in FORMS:
+        raise ValueError(f"unknown RMP form {form!r}; known: {', '.join(FORMS)}")
+    if power not in (1, 2):
+        raise ValueError(f"power must be 1 or 2, got {power}")
 
 
 def ramp(epoch: int, maximum: float, start: int = 0, length: int = 0) -> float:
@@ -67,6 +71,7 @@ class RMP(Term):
         detach_threshold: bool = True,
     ) -> None:
         super().__init__()
+        _check(form, power)
         self.weight, self.start, self.ramp_epochs = weight, start, ramp_epochs
         self.form, self.power, self.detach_threshold = form, power, detach_threshold
 

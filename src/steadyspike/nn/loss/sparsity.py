@@ -25,8 +25,7 @@ def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: floa
         ``"target"`` (rate - target)^2; ``"hinge"`` max(0, rate - target), with the layer's rate.
     The authors' normalisation and coefficients are unverified (no code was found); this one is a mean everywhere.
     """
-    if form not in FORMS:
-        raise ValueError(f"unknown sparsity form {form!r}; known: {', '.join(FORMS)}")
+    _check(form)
     penalties = []
     for record in records:
         if not record.layer.spiking:
@@ -45,6 +44,11 @@ def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: floa
     if not penalties:
         raise ValueError("the sparsity loss needs at least one spiking layer")
     return torch.stack(penalties).mean()
+
+
+def _check(form: str) -> None:
+    if form not in FORMS:
+        raise ValueError(f"unknown sparsity form {form!r}; known: {', '.join(FORMS)}")
 
 
 class SpikeRates(NamedTuple):
@@ -69,6 +73,7 @@ class Sparsity(Term):
 
     def __init__(self, weight: float = 0.01, form: str = "l1", target: float = 0.0) -> None:
         super().__init__()
+        _check(form)
         self.weight, self.form, self.target = weight, form, target
 
     def forward(self, seen: Pass) -> Tensor:

@@ -1,7 +1,7 @@
 """Neuron layers beyond the paper's LIF, and all of them by name."""
 
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.catalogue import NEURONS, NeuronInfo, NeuronSpec, imp_shape, neuron
+from steadyspike.nn.neurons.catalogue import NEURONS, NeuronInfo, NeuronSpec, as_neuron, imp_shape, neuron
 from steadyspike.nn.neurons.diet import DIET, percentile_threshold
 from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
@@ -26,6 +26,7 @@ __all__ = [
     "NeuronSpec",
     "RateLIF",
     "Readout",
+    "as_neuron",
     "imp_shape",
     "neuron",
     "percentile_threshold",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import ArcTan, Rect, Triangle
-from steadyspike.nn.factory import Site
-from steadyspike.nn.init import LearnedInit, MPInit
+from steadyspike.nn.factory import NeuronLike, Placeable, Site
+from steadyspike.nn.init import LearnedInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.diet import DIET
@@ -17,11 +20,13 @@ from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN
 from steadyspike.nn.neurons.mps import MPS
+from steadyspike.nn.neurons.options import ScanOptions
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout
 
 IMP_SCOPES = ("neuron", "channel", "space")
+IMP_OPTIONS = ("imp_scope", "imp_range")
 
 
 class NeuronInfo(NamedTuple):
@@ -93,6 +98,10 @@ class NeuronSpec:
     def __post_init__(self) -> None:
         if self.name not in NEURONS:
             raise ValueError(f"unknown neuron {self.name!r}; known: {', '.join(NEURONS)}")
+        known = option_names(self.name)
+        for option in self.options:
+            if option not in known:
+                raise TypeError(f"neuron {self.name!r} has no option {option!r}; known: {', '.join(known)}")
         # Built once for a small site, so that a wrong option fails here and not inside a network.
         self.at(Site(channels=2, size=(2, 2), timesteps=2))
 
@@ -102,12 +111,15 @@ class NeuronSpec:
         options = {**info.options, **self.options}
         build = info.build
         if self.name == "imp":
-            _refuse_two_inits(options["init"])
+            _require_learned(options["init"])
             if options.pop("tau", None) is not None:
                 build, options = LIF, {**options, "learn": (), **self.options}
-        scope, low_high = options.pop("imp_scope", "neuron"), options.pop("imp_range", (0.4, 0.6))
+        imp = {option: options.pop(option) for option in IMP_OPTIONS if option in options}
         if options.get("init") == "imp":
-            options["init"] = LearnedInit(imp_shape(site, scope), *low_high)
+            shape = imp_shape(site, imp.get("imp_scope", "neuron"))
+            options["init"] = LearnedInit(shape, *imp.get("imp_range", (0.4, 0.6)))
+        elif imp:
+            raise TypeError(f"{', '.join(imp)} shape the learned potential of init='imp', which this neuron has not")
         if build is MPBN:
             options.setdefault("features", site.channels)
         if self.channelwise:
@@ -124,6 +136,33 @@ def neuron(name: str, *, channelwise: bool = False, **options: Any) -> NeuronSpe
     return NeuronSpec(name, options, channelwise)
 
 
+def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
+    """What builds a network's neurons, from its name with options or from itself."""
+    if isinstance(given, str):
+        return neuron(given, **options)
+    if options:
+        raise TypeError(f"options {', '.join(options)} need a neuron by name, not {given!r}")
+    if isinstance(given, Placeable):
+        return given
+    if isinstance(given, nn.Module):
+        raise TypeError(
+            "neuron is a layer, but a network needs one per place: pass the class or a factory, "
+            "such as ss.LIF or functools.partial(ss.LIF, tau=1.5)"
+        )
+    if not callable(given):
+        raise TypeError(f"neuron is a name ({', '.join(NEURONS)}), a class or a factory, got {given!r}")
+    return given
+
+
+def option_names(name: str) -> list[str]:
+    """The options that `neuron` takes for a name."""
+    parameters = inspect.signature(NEURONS[name].build).parameters.values()
+    names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
+    if len(names) < len(parameters):
+        names += ScanOptions.__annotations__
+    return [*names, *(["tau"] if name == "imp" else []), *IMP_OPTIONS]
+
+
 def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
     """The shape of IMP's learned potential at ``site``."""
     if scope not in IMP_SCOPES:
@@ -137,9 +176,9 @@ def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
     return (channels, *((1,) * len(site.size) if scope == "channel" else site.size))
 
 
-def _refuse_two_inits(init: Any) -> None:
-    if init == "mp" or isinstance(init, MPInit):
+def _require_learned(init: Any) -> None:
+    if init != "imp" and not isinstance(init, LearnedInit):
         raise ValueError(
-            "IMP and MP-Init both set U[0] of the same layer, and a layer has one initial potential: "
-            "take neuron('if', init='mp') for MP-Init or leave init out for IMP"
+            f"IMP is a learned U[0], and a layer has one initial potential, not {init!r} too: leave init out for IMP, "
+            f"or take neuron('if', init=...) without it"
         )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from steadyspike.core.surrogate import Rect
 from steadyspike.nn.init import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.options import ScanOptions, as_spec, check_retention, over
 from steadyspike.nn.parametrization import per_layer_or_channel
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ class LTMD(Neuron):
         values = per_layer_or_channel(threshold, channels, "threshold")
         if not all(-1 < v < 1 for v in values):
             raise ValueError(f"LTMD's threshold is tanh(w), in (-1, 1); got {threshold}")
-        if not 0 <= retention <= 1:
-            raise ValueError(f"retention is the share of U that is kept, in [0, 1]; got {retention}")
+        retention = check_retention(retention, merged)
         super().__init__(spec, init, channels, merged.get("backend", "auto"))
         self.w = nn.Parameter(torch.tensor([math.atanh(v) for v in values]))
         self.register_buffer("fixed_leak", torch.full((1,), 1 - retention), persistent=False)

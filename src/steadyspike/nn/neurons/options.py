@@ -38,3 +38,12 @@ def as_spec(options: ScanOptions) -> ScanSpec:
         options.get("strict", False),
         options.get("decay_input", True),
     )
+
+
+def check_retention(retention: float, options: ScanOptions) -> float:
+    """``retention`` as a float, if it is a share of U that leaves a neuron with a memory and an input."""
+    if not 0 < retention <= 1:
+        raise ValueError(f"retention is the share of U that is kept, in (0, 1]; got {retention}")
+    if options.get("decay_input") and retention == 1:
+        raise ValueError("decay_input=True scales the input by 1 - retention, which is 0; take retention below 1")
+    return float(retention)

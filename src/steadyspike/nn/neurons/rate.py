@@ -12,7 +12,7 @@ from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import Sigmoid
 from steadyspike.nn.init import InitialPotential, LearnedInit
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.options import ScanOptions, as_spec, check_retention, over
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -63,12 +63,11 @@ class RateLIF(Neuron):
             raise ValueError("rate-based backpropagation sends no gradient to U[0], so a learned one would never train")
         if not threshold > 0:
             raise ValueError(f"threshold must be above 0, got {threshold}")
-        if not 0 <= retention <= 1:
-            raise ValueError(f"retention is the share of U that is kept, in [0, 1]; got {retention}")
         merged = over(self.PUBLISHED, options)
+        retention = check_retention(retention, merged)
         super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))
         self.register_buffer("fixed_threshold", torch.full((1,), float(threshold)), persistent=False)
-        self.register_buffer("fixed_leak", torch.full((1,), 1 - float(retention)), persistent=False)
+        self.register_buffer("fixed_leak", torch.full((1,), 1 - retention), persistent=False)
 
     @property
     def threshold(self) -> Tensor:

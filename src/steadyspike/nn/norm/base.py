@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
@@ -111,6 +112,8 @@ class TimeNorm(nn.Module):
                 f"{name} takes [T, B, {self.channels}, ...] with time first and channels on axis 2, "
                 f"got shape {list(x.shape)}"
             )
+        if x.shape[0] == 0:
+            raise ValueError(f"{name} needs at least one time step, got shape {list(x.shape)} (T = 0)")
 
     def extra_repr(self) -> str:
         return f"{self.channels}, eps={self.eps}, momentum={self.momentum}" + ("" if self.sync else ", sync=False")
@@ -120,8 +123,9 @@ class StepNorm(TimeNorm):
     """A norm with parameters of its own for every time step: tied to one T in training, a prefix in evaluation."""
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
-        super().__init__(channels, check_timesteps(timesteps), **options)
-        self.timesteps = timesteps
+        steps = check_timesteps(timesteps)
+        super().__init__(channels, steps, **options)
+        self.timesteps = steps
 
     def check_input(self, x: Tensor) -> None:
         super().check_input(x)
@@ -133,9 +137,9 @@ class StepNorm(TimeNorm):
 
 def check_timesteps(timesteps: int) -> int:
     """``timesteps`` if it is a whole number above 0."""
-    if not isinstance(timesteps, int) or timesteps < 1:
+    if isinstance(timesteps, bool) or not isinstance(timesteps, Integral) or timesteps < 1:
         raise ValueError(f"timesteps must be a whole number above 0, got {timesteps!r}")
-    return timesteps
+    return int(timesteps)
 
 
 def check_steps(norm: nn.Module, steps: int, timesteps: int) -> None:

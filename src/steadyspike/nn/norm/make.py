@@ -15,20 +15,21 @@ from steadyspike.nn.norm.tebn import TEBN
 
 
 class NormInfo(NamedTuple):
-    """How to build a norm, and whether it has parameters per time step (and so needs ``timesteps``)."""
+    """How to build a norm; whether it has parameters per time step, and whether V of the next neuron scales it."""
 
     build: Callable[[int, int, float, float], nn.Module]  # (channels, timesteps, threshold, alpha)
     per_step: bool
     summary: str
+    scaled: bool = False
 
 
 NORMS: dict[str, NormInfo] = {
     "tdbn": NormInfo(lambda c, t, v, a: TDBN(c), False, "joint statistics over time and batch (the paper's use)"),
     "tdbn-scaled": NormInfo(
-        lambda c, t, v, a: TDBN(c, "factor", v, a), False, "tdbn with the fixed factor alpha * threshold"
+        lambda c, t, v, a: TDBN(c, "factor", v, a), False, "tdbn with the fixed factor alpha * threshold", True
     ),
     "tdbn-gamma": NormInfo(
-        lambda c, t, v, a: TDBN(c, "gamma", v, a), False, "tdbn whose weight starts at alpha * threshold"
+        lambda c, t, v, a: TDBN(c, "gamma", v, a), False, "tdbn whose weight starts at alpha * threshold", True
     ),
     "bn": NormInfo(lambda c, t, v, a: StepBN(c), False, "ordinary batch norm at every step"),
     "bntt": NormInfo(lambda c, t, v, a: BNTT(c, t), True, "a batch norm of its own per step, no bias"),
@@ -38,29 +39,44 @@ NORMS: dict[str, NormInfo] = {
 }
 
 
-def make_norm(
-    norm: str | Callable[[int], nn.Module],
-    channels: int,
-    *,
-    timesteps: int | None = None,
-    threshold: float = 1.0,
-    alpha: float = 1.0,
-) -> nn.Module:
-    """A norm over [T, B, channels, ...]: a name of `NORMS`, or a callable that gets ``channels``.
+NormLike = str | Callable[[int], nn.Module]
 
-    timesteps: T, required by norms with parameters per step. threshold: V of the neuron that follows, alpha: 1 or
-    1/sqrt(2) where two branches are added; only the two scaled tdbn variants use them.
-    """
-    if not isinstance(norm, str):
-        return norm(channels)
+
+def check_norm(norm: NormLike) -> None:
+    """Refuses what is neither a name of `NORMS` nor a callable from channels to a module."""
     if norm == "mpbn":
         raise ValueError(
             "mpbn normalises the membrane inside the neuron, not its input: use the 'mpbn' neuron, "
             "with norm='tdbn' (as its authors do) or another norm before it"
         )
-    if norm not in NORMS:
-        raise ValueError(f"unknown norm {norm!r}; known: {', '.join(NORMS)}")
+    if isinstance(norm, str):
+        if norm not in NORMS:
+            raise ValueError(f"unknown norm {norm!r}; known: {', '.join(NORMS)}")
+    elif isinstance(norm, nn.Module):
+        raise TypeError("norm is a layer, but a network needs one per place: pass its class or a callable of channels")
+    elif not callable(norm):
+        raise TypeError(f"norm is a name ({', '.join(NORMS)}) or a callable from channels to a module, got {norm!r}")
+
+
+def make_norm(
+    norm: NormLike,
+    channels: int,
+    *,
+    timesteps: int | None = None,
+    threshold: float | None = None,
+    alpha: float = 1.0,
+) -> nn.Module:
+    """A norm over [T, B, channels, ...]: a name of `NORMS`, or a callable that gets ``channels``.
+
+    timesteps: T, required by norms with parameters per step. threshold: V of the neuron that follows, alpha: 1 or
+    1/sqrt(2) where two branches are added; only the two scaled tdbn variants use them, and they need the threshold.
+    """
+    check_norm(norm)
+    if not isinstance(norm, str):
+        return norm(channels)
     info = NORMS[norm]
+    if info.scaled and threshold is None:
+        raise ValueError(f"norm {norm!r} is scaled by V of the neuron that follows and needs threshold")
     if info.per_step and timesteps is None:
         raise ValueError(f"norm {norm!r} has parameters per time step and needs timesteps")
-    return info.build(channels, timesteps or 1, threshold, alpha)
+    return info.build(channels, timesteps or 1, 1.0 if threshold is None else threshold, alpha)
