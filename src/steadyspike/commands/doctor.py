@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 from steadyspike.commands.common import ENDED, FAILED, console
@@ -14,7 +16,7 @@ _OPTIONAL = {
 
 def _row(name: str, text: str, ok: bool | None = True) -> None:
     mark = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}[ok]
-    console.print(f"  {mark}  {name:<13} [dim]{text}[/]", soft_wrap=True)
+    console.print(f"  {mark}  {name:<15} [dim]{text}[/]", soft_wrap=True)
 
 
 def run(
@@ -55,8 +57,6 @@ def _versions() -> None:
 
 
 def _devices() -> None:
-    import os
-
     import torch
 
     console.print("\n[bold]devices[/]")
@@ -108,38 +108,56 @@ def _asked(
     """What was asked for and cannot run, one line each."""
     import torch
 
-    from steadyspike.data.errors import DataError
     from steadyspike.kernels.registry import choose_backend
 
-    problems = []
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    gpus = torch.cuda.device_count()
+    checks: list[Callable[[], object]] = []
     if backend is not None:
-        try:
-            choose_backend(backend, torch.empty(0, device=device))
-        except (RuntimeError, ValueError) as error:
-            problems.append(str(error))
-    if devices is not None and device == "cuda" and devices > torch.cuda.device_count():
-        problems.append(f"{devices} devices: there are {torch.cuda.device_count()} GPUs")
-    elif devices is not None and device == "cpu" and devices > (torch.get_num_threads() or 1):
-        import os
+        checks.append(lambda: choose_backend(backend, torch.empty(0, device="cuda" if gpus else "cpu")))
+    if devices is not None:
+        checks.append(lambda: _enough(devices, gpus))
+    if recipe is not None:
+        checks += _recipe_checks(recipe, settings, devices, data_dir)
+    return [text for check in checks if (text := _problem(check)) is not None]
 
-        if devices > (os.cpu_count() or 1):
-            problems.append(f"{devices} devices: there is no GPU, and {os.cpu_count()} cores for CPU processes")
-    if recipe is None:
-        return problems
-    from steadyspike.train.data import load_data
+
+def _problem(check: Callable[[], object]) -> str | None:
+    """Its one-line error; DataError and RecipeError are ValueErrors."""
+    try:
+        check()
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return None
+
+
+def _enough(devices: int, gpus: int) -> None:
+    cores = os.cpu_count() or 1
+    if gpus and devices > gpus:
+        raise ValueError(f"{devices} devices: there are {gpus} GPUs")
+    if not gpus and devices > cores:
+        raise ValueError(f"{devices} devices: there is no GPU, and {cores} cores for CPU processes")
+
+
+def _recipe_checks(
+    name: str, settings: list[str], devices: int | None, data_dir: Path | None
+) -> list[Callable[[], object]]:
+    from steadyspike.train.data import SpikingData, load_data
     from steadyspike.train.dry import dry_run
     from steadyspike.train.recipe import RecipeError, load_recipe
     from steadyspike.train.run import accelerator_of
 
     try:
-        loaded = load_recipe(recipe, settings)
-        dry_run(loaded)
-        accelerator_of(loaded)
-        count = devices or loaded.train.devices
-        if loaded.data.batch_size % (count * loaded.train.accumulate):
-            problems.append(f"data.batch_size = {loaded.data.batch_size} is no multiple of {count} processes")
-        load_data(loaded.data, data_dir, download=False)
-    except (RecipeError, DataError, RuntimeError) as error:
-        problems.append(str(error))
-    return problems
+        recipe = load_recipe(name, settings)
+    except RecipeError as error:
+        text = str(error)
+        return [lambda: _fail(text)]
+    return [
+        lambda: dry_run(recipe),
+        lambda: accelerator_of(recipe),
+        lambda: SpikingData(recipe).batch_per_process(devices or recipe.train.devices),
+        lambda: load_data(recipe.data, data_dir, download=False),
+    ]
+
+
+def _fail(text: str) -> None:
+    raise ValueError(text)

@@ -37,8 +37,8 @@ def _paper(recipe: Any) -> str:
         return ""
     if recipe.paper.value is None:
         return "-"
-    spread = f" ± {recipe.paper.spread:g}" if recipe.paper.spread is not None else ""
-    return f"{recipe.paper.value:g}{spread}"
+    spread = f" ± {recipe.paper.spread:.2f}" if recipe.paper.spread is not None else ""
+    return f"{recipe.paper.value:.2f}{spread}"
 
 
 def _measured(recipe: Any) -> str:

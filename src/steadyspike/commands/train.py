@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,10 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path)
     if resume and (out / "recipe.toml").exists():
         resumable(folder, recipe)
     processes = Processes(local, world // local)
-    result = train(recipe, folder, data_dir=data_dir, resume=resume, processes=processes, rank=rank, display=Display)
+    with folder.locked() if rank == 0 else nullcontext():
+        result = train(
+            recipe, folder, data_dir=data_dir, resume=resume, processes=processes, rank=rank, display=Display
+        )
     leave_group()
     return report(result, out) if rank == 0 else _code(result)
 

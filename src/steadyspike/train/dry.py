@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from steadyspike.data.registry import entry
+from steadyspike.models import SpikingNet
 from steadyspike.train.build import build_model, build_objective, build_optimizer
 from steadyspike.train.recipe import Recipe, RecipeError
 
@@ -24,7 +25,7 @@ SHAPES: dict[str, tuple[int, int, tuple[int, int]]] = {
     "dvs-cifar10": (10, 2, (48, 48)),
     "dvs-gesture": (11, 2, (128, 128)),
 }
-_SMALL_IMAGE = 64
+_SMALLEST_IMAGE = 16
 _NARROW = 1 / 16
 
 
@@ -59,12 +60,10 @@ def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:
     with torch.device("meta"):
         full = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
     parameters = sum(p.numel() for p in full.parameters())
-    small = (min(size[0], _SMALL_IMAGE), min(size[1], _SMALL_IMAGE))
     steps = recipe.data.timesteps
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        width = min(_NARROW, recipe.model.width or 1.0)
-        model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=small, width=width)
+        model, small = _narrow(recipe, classes, channels, size)
         x = torch.randn(2, channels, *small) if static else torch.randn(steps, 2, channels, *small)
         optimizer = build_optimizer(recipe.optimizer, model)
         outcome = build_objective(recipe, static=static)(model, x, torch.tensor([0, classes - 1]))
@@ -77,6 +76,21 @@ def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:
         raise RuntimeError(f"the first loss is {loss}")
     optimizer.step()
     return DryRun(parameters, loss)
+
+
+def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) -> tuple[SpikingNet, tuple[int, int]]:
+    """A narrow network for images a quarter as wide where it can have them, and their size."""
+    width = min(_NARROW, recipe.model.width or 1.0)
+    height, columns = (min(n, max(_SMALLEST_IMAGE, n // 4)) for n in size)
+    for image in ((height, columns), size):
+        try:
+            model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=image, width=width)
+        except RecipeError:
+            if image == size:
+                raise
+        else:
+            break
+    return model, image
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -1,0 +1,31 @@
+"""Every packaged recipe can be built at full size, and a narrow copy of it makes a training step."""
+
+import pytest
+
+from steadyspike.train.dry import SHAPES, data_shape, dry_run
+from steadyspike.train.recipe import load_recipe, recipe_names
+
+
+@pytest.mark.parametrize("name", recipe_names(bases=True))
+def test_it_builds_and_makes_a_step(name):
+    done = dry_run(load_recipe(name))
+    assert done.parameters > 1000 and 0 < done.loss < 100
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-events"])
+def test_shapes_of_dry_runs_are_those_of_the_data(name):
+    from steadyspike.data import load
+
+    bundle = load(name)
+    assert SHAPES[name] == (bundle.num_classes, bundle.in_channels, bundle.shape)
+
+
+def test_every_data_set_has_a_shape():
+    from steadyspike.data import names
+
+    assert set(SHAPES) == set(names())
+
+
+def test_a_size_in_the_recipe_counts():
+    assert data_shape(load_recipe("tiny", ["data.options.canvas=20"]))[2] == (20, 20)
+    assert data_shape(load_recipe("tiny", ["data.name=dvs-cifar10", "data.size=[32, 64]"]))[2] == (32, 64)
