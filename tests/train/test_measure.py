@@ -28,6 +28,19 @@ def test_accuracy_after_each_number_of_steps():
     assert scores.accuracy == pytest.approx([200 / 3, 0, 200 / 3])
 
 
+def test_sums_made_in_inference_mode_can_be_used_outside():
+    _, model = network()
+    sums, watch = ScoreSums(2), LayerWatch(model, 2)
+    with torch.inference_mode():  # as on a GPU, where the first batch moves them there
+        sums.values, watch.active, watch.rates = sums.values.clone(), watch.active.clone(), watch.rates.clone()
+    sums.reset()
+    watch.reset()
+    sums.add(torch.tensor(1.0), torch.zeros(2, 3, 4), torch.zeros(3, dtype=torch.long), lambda y: y.mean(0))
+    model.train()(torch.randn(2, 1, 16, 16))
+    assert sums.scores().samples == 3 and watch.silent()[0] is not None
+    watch.close()
+
+
 def test_rates_are_those_of_the_check_and_silence_is_counted_neuron_by_neuron():
     _, model = network()
     watch = LayerWatch(model, 2)

@@ -1,13 +1,16 @@
 """A run that is stopped at any moment and continued ends bit for bit like one that was not."""
 
 import os
+import resource
+import shutil
+import signal
 import subprocess
 import sys
 
 import pytest
 from lightning.pytorch import Callback
 
-from steadyspike.train.checkpoint import CheckpointError
+from steadyspike.train.checkpoint import CheckpointError, read_checkpoint
 from steadyspike.train.recipe import load_recipe
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
@@ -59,6 +62,22 @@ def test_a_crash_changes_nothing(tmp_path, straight, hook, step):
     assert differing(folder, straight) == []
 
 
+@pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, 8), (signal.SIGINT, 5)])
+def test_a_signal_stops_with_a_checkpoint_and_the_rest_is_the_same(tmp_path, straight, number, step):
+    class Signalling(Crashing):
+        def fail(self, trainer, *_):
+            if trainer.global_step == self.step:
+                os.kill(os.getpid(), number)
+
+    settings = [*RANDOM, "train.save_every=2"]
+    before = signal.getsignal(number)
+    _, result = trained(tmp_path, settings, display=lambda s, r: Signalling("on_train_batch_start", step))
+    assert result["status"] == "interrupted" and signal.getsignal(number) is before
+    assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["step"] == step + 1
+    folder, result = trained(tmp_path, settings, resume=True)
+    assert result["status"] == "finished" and differing(folder, straight) == []
+
+
 def test_the_runs_that_are_compared_do_train(straight):
     losses = [line.split(",")[3] for line in (straight.root / "steps.csv").read_text().splitlines()[1:]]
     assert len(losses) == 7 and len(set(losses)) == 7
@@ -85,6 +104,33 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, strai
     folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, refused: seen.extend(refused) or Callback())
     assert len(seen) == 1 and str(last) in seen[0] and "truncated" in seen[0]
     assert differing(folder, straight) == []
+
+
+def test_a_disk_that_fills_up_loses_nothing(tmp_path, straight):
+    """The kernel refuses files above a size: the run says so, and goes on from the old checkpoint later."""
+    settings = [*RANDOM, "train.save_every=2"]
+    with pytest.raises(Crash):
+        trained(tmp_path, settings, display=crashing("on_train_batch_end", 6))
+    before = (tmp_path / "checkpoints" / "last.ckpt").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
+    try:
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written .* the old one is intact"):
+            trained(tmp_path, settings, resume=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "checkpoints" / "last.ckpt").read_bytes() == before
+    folder, _ = trained(tmp_path, settings, resume=True)
+    assert differing(folder, straight) == []
+
+
+def test_a_run_killed_after_its_last_epoch_only_concludes(tmp_path, straight):
+    shutil.copytree(straight.root, tmp_path / "run")
+    for name in ("weights.safetensors", "result.json"):
+        (tmp_path / "run" / name).unlink()
+    folder, result = trained(tmp_path / "run", [*RANDOM, "train.save_every=2"], resume=True)
+    assert differing(folder, straight) == []
+    assert result["test"] == straight.read_json("result.json")["test"]
 
 
 def test_another_recipes_checkpoint_is_refused(tmp_path):

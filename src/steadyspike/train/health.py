@@ -63,23 +63,17 @@ class HealthWatch(Callback):
 
     def __init__(self, session: Session, table: Table | None, signalled: Any) -> None:
         self.session, self.table, self.signalled = session, table, signalled
-        self._losses: list[Tensor] = []
         self._batch: Any = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._batch = batch
 
-    def on_before_zero_grad(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        self._losses = []
-
-    def on_before_backward(self, trainer: Trainer, pl_module: LightningModule, loss: Tensor) -> None:
-        self._losses.append(loss.detach())
-
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         session, table = self.session, self.session.recipe.health
         norms = session.gradients.norms()
         session.gradients.add(norms)
-        loss = torch.stack(self._losses).sum().double()
+        loss = torch.stack(list(session.task.step_losses)).mean().double()
+        session.task.step_losses.clear()
         total = torch.linalg.vector_norm(norms)
         loss_value, gradient = torch.stack([loss, total.to(loss.device)]).tolist()
         bad, asked = self._agree(not math.isfinite(loss_value), self.signalled(), loss.device)

@@ -58,7 +58,8 @@ class ScoreSums:
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
 
     def reset(self) -> None:
-        self.values.zero_()
+        # New, not zeroed: what was made in inference mode cannot be changed outside it.
+        self.values = self.values.new_zeros(self.values.shape)
 
 
 class LayerRow(NamedTuple):
@@ -122,8 +123,7 @@ class LayerWatch:
         return [[fired / row[-1] for fired in row[:-1]] if row[-1] else [] for row in rows]
 
     def reset(self) -> None:
-        self.active.zero_()
-        self.rates.zero_()
+        self.active, self.rates = (t.new_zeros(t.shape) for t in (self.active, self.rates))
 
     def close(self) -> None:
         for layer in self.layers.values():

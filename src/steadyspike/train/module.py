@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ class SpikingTask(LightningModule):
         self.train_sums = ScoreSums(1)
         self.eval_sums = ScoreSums(recipe.data.timesteps)
         self.last_eval: Scores | None = None
+        self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # of the optimizer step to come
 
     @classmethod
     def for_data(cls, recipe: Recipe, bundle: DataBundle) -> SpikingTask:
@@ -58,6 +60,7 @@ class SpikingTask(LightningModule):
         x, target = batch
         outcome = self.objective(self.model, x, target)
         self.train_sums.add(outcome.loss, outcome.logits, target, self.objective.predict)
+        self.step_losses.append(outcome.loss.detach())
         return outcome.loss
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 import warnings
@@ -71,6 +72,13 @@ class _Handlers(Callback):
         self.signals.install()
 
 
+def _ddp() -> DDPStrategy:
+    """Without rank 0's buffers being broadcast at every step: norms and MP-Init synchronise their statistics."""
+    new = "forward_sync_buffers" in inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
+    options: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
+    return DDPStrategy(**options)
+
+
 def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback], evaluates: bool = True) -> Trainer:
     """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own.
 
@@ -79,12 +87,11 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
     many = processes.count > 1
     # Said outright, or Lightning would take a Slurm job's task count for this run's.
     torchrun = TorchElasticEnvironment.detect()
-    # Statistics are synchronised by the norms and MP-Init themselves, so rank 0's buffers need not be broadcast.
     return Trainer(
         accelerator=accelerator_of(recipe),
         devices=processes.devices,
         num_nodes=processes.nodes,
-        strategy=DDPStrategy(forward_sync_buffers=False) if many else "auto",
+        strategy=_ddp() if many else "auto",
         precision=_PRECISION[recipe.train.precision],
         max_epochs=recipe.schedule.epochs,
         gradient_clip_val=recipe.train.clip or None,

@@ -31,8 +31,11 @@ class Table:
         self._file.seek(length)
 
     def _write(self, cells: Sequence[Cell]) -> None:
-        self._file.write((",".join(_text(c) for c in cells) + "\n").encode())
-        self._file.flush()
+        try:
+            self._file.write((",".join(_text(c) for c in cells) + "\n").encode())
+            self._file.flush()
+        except OSError as error:
+            raise CheckpointError(f"{self.path} could not be written ({error})") from error
 
     def add(self, **row: Cell) -> None:
         """One row; a column that is not given stays empty."""
