@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyspike.data.errors import DataError, whole_number
+from steadyspike.data.errors import switch, whole_number
 
 
 def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
@@ -60,8 +60,7 @@ class Augment:
 
     def __post_init__(self) -> None:
         whole_number("padding", self.padding, least=0)
-        if not isinstance(self.flip, bool):
-            raise DataError(f"flip must be true or false, not {self.flip!r}.")
+        switch("flip", self.flip)
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         if self.padding == 0 and not self.flip:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -80,6 +81,17 @@ def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
 def _constants(dataset: DataSet, name: str, values: Sequence[float]) -> tuple[float, ...]:
     if dataset.mean is None:
         raise DataError(f"'{dataset.name}' takes no {name}: its values are used as they are.")
-    if len(values) != dataset.channels or (name == "std" and min(values) <= 0):
-        raise DataError(f"{name} of '{dataset.name}' takes {dataset.channels} (positive) numbers, not {values!r}.")
-    return tuple(float(value) for value in values)
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):
+        numbers = ()
+    if (
+        len(numbers) != dataset.channels
+        or not all(map(math.isfinite, numbers))
+        or (name == "std" and min(numbers) <= 0)
+    ):
+        kind = "positive finite" if name == "std" else "finite"
+        raise DataError(
+            f"{name} of '{dataset.name}' takes a list of {dataset.channels} {kind} numbers, not {values!r}."
+        )
+    return numbers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -34,3 +36,18 @@ def whole_number(name: str, value: object, least: int = 1) -> None:
     """Raise DataError unless the option `name` is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+
+
+def switch(name: str, value: object) -> None:
+    """Raise DataError unless the option `name` is true or false."""
+    if not isinstance(value, bool):
+        raise DataError(f"{name} must be true or false, not {value!r}.")
+
+
+@contextlib.contextmanager
+def disk_errors(path: str | Path, what: str = "cannot be written") -> Iterator[None]:
+    """Turn what the disk refuses inside the block (full, read-only, not a folder) into a DataError naming `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{what} ({error.strerror or error}).", path) from error

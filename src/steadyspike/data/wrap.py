@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.bundle import DataBundle
-from steadyspike.data.dataset import DataSet
+from steadyspike.data.dataset import DataSet, adjusted
 from steadyspike.data.errors import DataError
 from steadyspike.data.seeds import seeded_globals
 from steadyspike.data.sources import ArraySource, ItemSource
@@ -35,7 +34,7 @@ def from_dataset(
     name: str = "custom",
     split: str | None = None,
     validation: str = "holdout",
-    augment: Augment | None = None,
+    augment: Augment | dict[str, Any] | str | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> DataBundle:
@@ -43,20 +42,24 @@ def from_dataset(
 
     Byte images (PIL, uint8) are read into memory once, augmented by `augment` and normalised by mean and std (default:
     scaled to 0..1). Float tensors come from transforms of your own: they are taken as they are, item by item, in the
-    loaders' workers, with the global generators seeded per item, so that they are reproducible too.
+    loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms
+    know nothing of parts: a validation part held out of `train` passes the training transforms, random ones included.
+
+    Labels are what `__getitem__` gives (after a target_transform); a list `targets` or `labels` only spares reading.
     """
     pools = [train] if test is None else [train, test]
     if any(len(pool) == 0 for pool in pools):
         raise DataError(f"data set '{name}' holds no samples.")
     first = as_tensor(train[0][0], name)
-    if first.dtype != torch.uint8 and (augment, mean, std) != (None, None, None):
+    in_bytes = first.dtype == torch.uint8
+    if not in_bytes and (augment, mean, std) != (None, None, None):
         raise DataError(f"data set '{name}' gives float images: augment and normalise in its own transforms.")
-    if first.dtype == torch.uint8:
+    if in_bytes:
         images, labels = _read_all(pools, first.shape, name)
         source: ArraySource | ItemSource = ArraySource(images)
     else:
-        labels = np.concatenate([labels_of(pool) for pool in pools])
-        source = ItemSource(len(labels), _Item(pools, name))
+        labels = np.concatenate([labels_of(pool, name) for pool in pools])
+        source = ItemSource(len(labels), _Item(pools, labels, name))
     counts = [len(pool) for pool in pools]
     ids = [f"{part}/{i:07d}" for part, n in zip(("train", "test"), counts) for i in range(n)]
     official = np.repeat([False, True], counts) if test is not None else None
@@ -68,11 +71,10 @@ def from_dataset(
         channels=first.shape[0],
         size=(first.shape[1], first.shape[2]),
         default_split="official" if test is not None else "random:0",
-        augment=augment or Augment(),
+        mean=(0.0,) * first.shape[0] if in_bytes else None,
+        std=(1.0,) * first.shape[0] if in_bytes else None,
     )
-    if first.dtype == torch.uint8:
-        channels = first.shape[0]
-        dataset = replace(dataset, mean=tuple(mean or (0.0,) * channels), std=tuple(std or (1.0,) * channels))
+    dataset = adjusted(dataset, augment, mean, std)
     return DataBundle(dataset, make_split(dataset.population, split or dataset.default_split, validation))
 
 
@@ -104,17 +106,51 @@ def _read_all(pools: list[Pairs], shape: torch.Size, name: str) -> tuple[Tensor,
                 raise DataError(
                     f"data set '{name}': sample {i} is {tuple(tensor.shape)} {tensor.dtype}, sample 0 {tuple(shape)}."
                 )
-            images[at], labels[at] = tensor, int(label)
+            images[at], labels[at] = tensor, _whole_label(label, i, name)
             at += 1
     return images, labels
 
 
-def labels_of(pool: Pairs) -> NDArray[np.int64]:
-    """Class indices: `targets` or `labels` where the data set has them, otherwise read item by item."""
-    for attribute in ("targets", "labels"):
-        if (found := getattr(pool, attribute, None)) is not None and len(found) == len(pool):
-            return np.asarray(found, dtype=np.int64)
-    return np.array([int(pool[i][1]) for i in range(len(pool))], np.int64)
+def labels_of(pool: Pairs, name: str) -> NDArray[np.int64]:
+    """The class index `__getitem__` gives for every item.
+
+    Reading all items only for their labels is slow, so a list `targets` or `labels` is taken for them, unless there is
+    a target_transform or a spot check disagrees; what the check misses is caught when the item itself is read.
+    """
+    if getattr(pool, "target_transform", None) is None:
+        for attribute in ("targets", "labels"):
+            listed = _listed(getattr(pool, attribute, None), len(pool))
+            if listed is not None and all(listed[i] == _label_at(pool, i, name) for i in _spread(len(pool), 24)):
+                return listed
+    return np.array([_label_at(pool, i, name) for i in range(len(pool))], np.int64)
+
+
+def _listed(found: Any, count: int) -> NDArray[np.int64] | None:
+    try:
+        array = np.asarray(found)
+    except (TypeError, ValueError):
+        return None
+    whole = array.shape == (count,) and np.issubdtype(array.dtype, np.integer)
+    return array.astype(np.int64) if whole else None
+
+
+def _spread(count: int, most: int) -> list[int]:
+    """At most `most` positions from the first to the last of `count`."""
+    return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
+
+
+def _label_at(pool: Pairs, index: int, name: str) -> int:
+    with seeded_globals(0):
+        return _whole_label(pool[index][1], index, name)
+
+
+def _whole_label(label: Any, index: int, name: str) -> int:
+    try:
+        if (whole := int(label)) == label:
+            return whole
+    except (TypeError, ValueError, RuntimeError):
+        pass
+    raise DataError(f"data set '{name}': sample {index} has label {label!r}; a class index is expected.")
 
 
 def _classes(train: Pairs, labels: NDArray[np.int64]) -> tuple[str, ...]:
@@ -127,13 +163,19 @@ def _classes(train: Pairs, labels: NDArray[np.int64]) -> tuple[str, ...]:
 class _Item:
     """item(index, train, seed) of the data sets one after the other."""
 
-    def __init__(self, pools: list[Pairs], name: str) -> None:
-        self.pools, self.name = pools, name
+    def __init__(self, pools: list[Pairs], labels: NDArray[np.int64], name: str) -> None:
+        self.pools, self.labels, self.name = pools, labels, name
 
     def __call__(self, index: int, train: bool, seed: int) -> Tensor:
+        expected = int(self.labels[index])
+        for pool in self.pools:
+            if index < len(pool):
+                break
+            index -= len(pool)
         with seeded_globals(seed):
-            for pool in self.pools:
-                if index < len(pool):
-                    return as_tensor(pool[index][0], self.name)
-                index -= len(pool)
-        raise IndexError(index)
+            image, label = pool[index]
+        if _whole_label(label, index, self.name) != expected:
+            raise DataError(
+                f"data set '{self.name}': sample {index} has label {label}, but its list of targets says {expected}."
+            )
+        return as_tensor(image, self.name)
