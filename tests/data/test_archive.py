@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from steadyspike.data import archive
 from steadyspike.data.archive import extract
 from steadyspike.data.errors import DataError
 
@@ -99,3 +100,44 @@ def test_an_unwritable_target_is_not_blamed_on_the_archive(tmp_path: Path) -> No
         extract(tmp_path / "a.zip", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert os.listdir(tmp_path).count("out") == 0
+
+
+def test_the_limit_follows_the_size_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "ROOM", 1000)
+    with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("zeros", bytes(1 << 20))
+    with pytest.raises(DataError, match=r"bomb\.zip: unpacks to more than"):
+        extract(tmp_path / "bomb.zip", tmp_path / "out")
+
+
+@pytest.mark.parametrize("mode", [0o120777, 0o020666], ids=["symlink", "device"])
+def test_links_and_devices_in_a_zip_are_refused(tmp_path: Path, mode: int) -> None:
+    info = zipfile.ZipInfo("special")
+    info.external_attr = mode << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as z:
+        z.writestr(info, "/etc/passwd")
+    with pytest.raises(DataError, match="'special' is a link or a device"):
+        extract(tmp_path / "a.zip", tmp_path / "out")
+
+
+def test_a_tar_of_the_folder_itself(tmp_path: Path) -> None:
+    """`tar c .` names the folder "." and its files "./file"."""
+    top = tarfile.TarInfo(".")
+    top.type = tarfile.DIRTYPE
+    path = write_tar(tmp_path / "a.tar.gz", [top, tarfile.TarInfo("./inside/file")])
+    assert (extract(path, tmp_path / "out") / "inside" / "file").read_bytes() == b"data"
+
+
+def test_a_header_that_claims_absurd_sizes(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("x")
+    header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 60
+    (tmp_path / "a.tar").write_bytes(header.tobuf(format=tarfile.GNU_FORMAT) + bytes(1024))
+    with pytest.raises(DataError, match=r"a\.tar: is a damaged"):
+        extract(tmp_path / "a.tar", tmp_path / "out")
+
+
+def test_a_target_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "a.zip").write_bytes(ARCHIVES["zip"])
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file/out: cannot be written \("):
+        extract(tmp_path / "a.zip", tmp_path / "file" / "out")

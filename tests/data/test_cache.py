@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import steadyspike.data as data
+from steadyspike.data import cache
+from steadyspike.data import place as place_module
 from steadyspike.data.cache import build_once, cached_clips, key_of, writable_dir
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
@@ -78,12 +82,18 @@ def test_missing_clips_are_an_error(tmp_path: Path) -> None:
         cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()[:2]))
 
 
-@pytest.mark.parametrize("wreck", ["truncate", "no meta", "broken meta"])
+@pytest.mark.parametrize("wreck", ["truncate", "header", "no meta", "broken meta", "a file"])
 def test_a_damaged_entry_is_made_again(tmp_path: Path, wreck: str) -> None:
     cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()))
     (entry,) = (p for p in tmp_path.iterdir() if p.is_dir())
     if wreck == "truncate":
         os.truncate(entry / "clips.npy", 100)
+    elif wreck == "header":
+        with open(entry / "clips.npy", "r+b") as handle:
+            handle.write(bytes(64))
+    elif wreck == "a file":
+        shutil.rmtree(entry)
+        entry.touch()
     elif wreck == "no meta":
         (entry / "meta.json").unlink()
     else:
@@ -172,6 +182,51 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(DataError, match=r"clips cannot be written \(No space left on device\)"):
+    with pytest.raises(DataError, match=r"x-\w+: cannot be written \(No space left on device\)"):
         cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()))
     assert not [p for p in tmp_path.iterdir() if p.is_dir()]
+
+
+def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """As for a user who may read `folder` but not write to it (tests may run as root, whom nothing stops)."""
+
+    def can_write(path: Path) -> bool:
+        return folder not in (path, *path.parents)
+
+    for module in (cache, place_module):
+        monkeypatch.setattr(module, "can_write", can_write)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(cache, "lock", refuse)
+
+
+def test_a_complete_cache_that_can_only_be_read_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made by someone else beside shared data: neither built again elsewhere nor an error."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    (tmp_path / "data").mkdir()
+    first = data.load("digits-events", tmp_path / "data", timesteps=2)
+    made = tmp_path / "data" / ".steadyspike"
+    read_only(monkeypatch, tmp_path / "data")
+    for again in (
+        data.load("digits-events", tmp_path / "data", timesteps=2),
+        data.load("digits-events", cache_dir=made, timesteps=2),
+    ):
+        assert again.dataset.source.data.filename == first.dataset.source.data.filename  # type: ignore[attr-defined]
+    assert not (tmp_path / "home" / "steadyspike").exists()
+    with pytest.raises(DataError, match=r"digits-events-\w+: cannot be written \(Permission denied\)"):
+        data.load("digits-events", cache_dir=made, timesteps=3)
+
+
+def test_an_incomplete_one_is_built_where_it_can_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    shared = tmp_path / "data" / ".steadyspike"
+    shared.mkdir(parents=True)
+    monkeypatch.setattr(cache, "can_write", lambda path: shared not in (path, *path.parents))
+    monkeypatch.setattr(place_module, "can_write", cache.can_write)
+    place = Place.of(tmp_path / "data", None, download=False)
+    assert place.ready == (shared,) and place.cache_dir == tmp_path / "home" / "steadyspike"
+    assert place.within("a").where("b") == place.cache_dir / "a" / "b"
+    (shared / "a" / "b").mkdir(parents=True)
+    assert place.within("a").where("b") == shared / "a" / "b"

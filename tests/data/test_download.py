@@ -16,6 +16,12 @@ from steadyspike.data.errors import DataError
 CONTENT = bytes(range(256)) * 400
 MD5 = hashlib.md5(CONTENT).hexdigest()
 
+BROKEN = {
+    "/chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10000\r\n" + CONTENT[:1000],
+    "/status": b"HELLO WORLD\r\n\r\n",
+    "/header": b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+}
+
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """/file serves ranges, /plain ignores them, /short closes early, /robot answers something else, /gone is a 404."""
@@ -28,6 +34,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         start = int(wanted.split("=")[1].rstrip("-")) if wanted and self.path == "/file" else 0
         if self.path == "/gone":
             return self.send_error(404)
+        if self.path in BROKEN:
+            self.wfile.write(BROKEN[self.path])
+            return None
         if start >= len(CONTENT):
             return self.send_error(416)
         body = b"<html>a challenge</html>" if self.path == "/robot" else CONTENT[start:]
@@ -115,3 +124,16 @@ def test_unreachable_and_missing(tmp_path: Path, server) -> None:  # type: ignor
         fetch(Remote("a.bin", f"{url}/gone", MD5), tmp_path)
     with pytest.raises(DataError, match="failed"):
         fetch(Remote("a.bin", "http://127.0.0.1:1/x", MD5), tmp_path)
+
+
+@pytest.mark.parametrize("path", BROKEN)
+def test_servers_that_break_the_protocol(tmp_path: Path, server, path: str) -> None:  # type: ignore[no-untyped-def]
+    url, _ = server
+    with pytest.raises(DataError, match=r"a\.bin: download from .* failed \(.+\); run again"):
+        fetch(Remote("a.bin", url + path, MD5), tmp_path)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match=r"file/below/a\.bin: cannot be written \("):
+        fetch(Remote("a.bin", "http://127.0.0.1:1/x", MD5), tmp_path / "file" / "below")

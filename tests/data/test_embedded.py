@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import numpy as np
@@ -129,3 +130,59 @@ def test_cached_clips_equal_clips_made_now(shared_cache: Path) -> None:
     for column, index in enumerate(bundle.split.test[:3]):
         (file,) = folder.glob(f"*/{index:04d}.bin")
         np.testing.assert_array_equal(x[:, column].numpy(), clip(atis.read(file, (20, 20)), frames))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the first hundred digits, where the simulation has to run again and again."""
+    whole = digits.placed
+
+    def first(canvas: int, seed: int) -> digits.Placed:
+        p = whole(canvas, seed)
+        return digits.Placed(p.digits[:100], p.labels[:100], p.centre[:100], p.scale[:100])
+
+    monkeypatch.setattr(digits, "placed", first)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("wreck", ["deleted", "truncated", "changed"])
+def test_lost_and_damaged_recordings_are_made_again(tmp_path: Path, wreck: str) -> None:
+    before = data.load("digits-events", cache_dir=tmp_path, timesteps=1)
+    file = digits_events.written(next(p for p in tmp_path.glob("digits-events-*") if p.is_dir()))[3]
+    raw = file.read_bytes()
+    if wreck == "deleted":
+        file.unlink()
+    else:
+        file.write_bytes(raw[:-2] if wreck == "truncated" else bytes([raw[0] ^ 1]) + raw[1:])
+    after = data.load("digits-events", cache_dir=tmp_path, timesteps=1)
+    assert file.read_bytes() == raw
+    assert after.split.fingerprint == before.split.fingerprint
+    assert after.dataset.source.data.filename == before.dataset.source.data.filename  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_disk_that_refuses_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, raw: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(DataError, match=r"digits-events-\w+: cannot be written \(No space left on device\)"):
+        data.load("digits-events", cache_dir=tmp_path)
+    assert not [p for p in tmp_path.iterdir() if p.is_dir()]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"placement_seed": -1}, "placement_seed must be a whole number of at least 0"),
+        ({"placement_seed": "a"}, "placement_seed must be a whole number"),
+        ({"threshold": "a"}, "threshold must be a finite number"),
+        ({"threshold": float("inf")}, "threshold must be a finite number"),
+        ({"canvas": 237}, "canvas must be at most 236"),
+        ({"antialias": "yes"}, "antialias must be true or false"),
+    ],
+)
+def test_wrong_options_are_refused_before_anything_is_made(tmp_path: Path, wrong: dict, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data.load("digits-events", cache_dir=tmp_path, **wrong)
+    assert not list(tmp_path.iterdir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import shutil
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -14,20 +15,26 @@ from typing import IO
 from steadyspike.data.cache import build_once
 from steadyspike.data.errors import DataError
 
-LIMIT = 400 << 30
+# An archive may unpack to ROOM + RATIO times its size; published data stays far below, a bomb does not.
+ROOM, RATIO = 1 << 30, 50
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError,
-    NotImplementedError, RuntimeError, OverflowError, IndexError,
+    NotImplementedError, RuntimeError, OverflowError, IndexError, MemoryError,
 )  # fmt: skip
 
 
-def extract(archive: Path, target: Path, limit: int = LIMIT) -> Path:
-    """Extract `archive` to the folder `target` unless that is there already; `limit` bounds the unpacked bytes."""
+def extract(archive: Path, target: Path, limit: int | None = None) -> Path:
+    """Extract `archive` to the folder `target` unless that is there already.
+
+    limit: of the unpacked bytes; by default ROOM + RATIO times the archive's own size.
+    """
     return build_once(target, Path.is_dir, lambda folder: _extract_into(archive, folder, limit))
 
 
-def _extract_into(archive: Path, folder: Path, limit: int) -> None:
+def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
     total, files = 0, 0
+    if limit is None:
+        limit = ROOM + RATIO * (archive.stat().st_size if archive.is_file() else 0)
     try:
         for name, size, open_member in _members(archive):
             total, files = total + size, files + 1
@@ -75,11 +82,16 @@ def _tar_members(archive: Path) -> Iterator[Member]:
     with tarfile.open(archive, "r:*") as tar:
         for member in tar:
             if member.isdir():
-                safe_path(member.name, archive)
+                if PurePosixPath(member.name).parts:  # "." is the target itself: `tar c .` writes it
+                    safe_path(member.name, archive)
             elif member.isfile():
                 yield member.name, member.size, lambda m=member: _opened(tar, m)  # type: ignore[misc]
             else:
-                raise DataError(f"member '{member.name}' is a link or a device, which data has no need of.", archive)
+                raise _special(member.name, archive)
+
+
+def _special(name: str, archive: Path) -> DataError:
+    return DataError(f"member '{name}' is a link or a device, which data has no need of.", archive)
 
 
 def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
@@ -92,5 +104,7 @@ def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
 def _zip_members(archive: Path) -> Iterator[Member]:
     with zipfile.ZipFile(archive) as bundle:
         for info in bundle.infolist():
+            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
+                raise _special(info.filename, archive)
             if not info.is_dir():
                 yield info.filename, info.file_size, lambda i=info: bundle.open(i)  # type: ignore[misc]

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, disk_errors
 
 Clips = Iterable[tuple[int, NDArray[Any]]]
 
@@ -87,14 +87,19 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def build_once(target: Path, complete: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
-    """`target`, built by `build(folder)` unless `complete(target)`; safe with any number of processes at once."""
+    """`target`, built by `build(folder)` unless `complete(target)`; safe with any number of processes at once.
+
+    What is complete is only read, so it may lie where nothing can be written. A disk that refuses is a DataError.
+    """
     if complete(target):
         return target
-    with lock(target.with_name(target.name + ".lock")):
+    with disk_errors(target), lock(target.with_name(target.name + ".lock")):
         if not complete(target):
             for left_over in target.parent.glob(f"{target.name}.partial-*"):
                 shutil.rmtree(left_over, ignore_errors=True)
-            if target.exists():
+            if target.is_file():
+                target.unlink()
+            elif target.exists():
                 shutil.rmtree(target)
             with atomic_folder(target) as folder:
                 build(folder)
@@ -138,14 +143,20 @@ class ClipWriter:
 
 
 def cached_clips(
-    cache_dir: Path, name: str, settings: dict[str, Any], count: int, make: Callable[[], Clips]
+    cache_dir: Path,
+    name: str,
+    settings: dict[str, Any],
+    count: int,
+    make: Callable[[], Clips],
+    ready: Iterable[Path] = (),
 ) -> NDArray[Any]:
     """The read-only memory map [count, T, 2, H, W] for `settings`; `make()` yields (index, clip) when it is not there.
 
-    `make` may yield in any order but must yield every index once.
+    `make` may yield in any order but must yield every index once. `ready`: caches that are looked into, never written.
     """
     settings = {**settings, "count": count, "layout": 1}
-    target = cache_dir / f"{name}-{key_of(settings)}"
+    entry = f"{name}-{key_of(settings)}"
+    target = next((folder / entry for folder in ready if _complete(folder / entry)), cache_dir / entry)
 
     def build(folder: Path) -> None:
         writer: ClipWriter | None = None
@@ -157,20 +168,23 @@ def cached_clips(
         if writer is None or missing.any():
             raise DataError(f"{int(missing.sum())} of {count} clips of '{name}' were not made.")
         writer.close()
-        meta = {"settings": settings, "bytes": (folder / "clips.npy").stat().st_size}
+        meta = {"settings": settings, "file": _seen(folder / "clips.npy")}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True))
 
-    try:
-        build_once(target, _complete, build)
-    except OSError as error:
-        raise DataError(f"clips cannot be written ({error.strerror or error}).", target) from error
+    build_once(target, _complete, build)
     clips: NDArray[Any] = np.load(target / "clips.npy", mmap_mode="r")
     return clips
+
+
+def _seen(file: Path) -> list[Any]:
+    """Size and first bytes of an .npy file: its header, which says what the rest means, lies in them."""
+    with open(file, "rb") as handle:
+        return [os.fstat(handle.fileno()).st_size, handle.read(128).hex()]
 
 
 def _complete(folder: Path) -> bool:
     try:
         meta = json.loads((folder / "meta.json").read_text())
-        return bool((folder / "clips.npy").stat().st_size == meta["bytes"])
+        return bool(_seen(folder / "clips.npy") == meta["file"])
     except (OSError, ValueError, KeyError, TypeError):
         return False

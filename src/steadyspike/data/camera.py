@@ -6,6 +6,7 @@ line; each time it crosses the next level up (down) an event of polarity 1 (0) i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -32,6 +33,10 @@ class Camera:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("threshold", "mismatch", "dark", "noise"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+                raise DataError(f"the camera's {name} must be a finite number, not {value!r}.")
         if not self.threshold > 0 or not self.dark >= 0 or not self.noise >= 0:
             raise DataError(f"the camera's threshold must be positive, dark and noise not negative: {self}.")
 

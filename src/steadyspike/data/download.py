@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import sys
 import urllib.error
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.data.cache import lock
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, disk_errors
 
 BLOCK = 1 << 20
 
@@ -29,7 +30,7 @@ class Remote:
 
 def md5_of(path: Path) -> str:
     digest = hashlib.md5(usedforsecurity=False)
-    with open(path, "rb") as stream:
+    with disk_errors(path, "cannot be read"), open(path, "rb") as stream:
         while block := stream.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
@@ -51,7 +52,7 @@ def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
     What was received before a broken connection stays in `<name>.part`; a file with a wrong hash is never kept.
     """
     target = folder / remote.name
-    with lock(folder / f".{remote.name}.lock"):
+    with disk_errors(target), lock(folder / f".{remote.name}.lock"):
         if target.exists():
             check_md5(target, remote.md5)
             return target
@@ -89,8 +90,8 @@ def _receive(remote: Remote, part: Path, timeout: float) -> None:
         if error.code == 416 and have:  # nothing left to send: the part is complete, or longer than the file
             return
         raise DataError(f"{remote.url} answered {error.code} {error.reason}; download it by hand.", part) from error
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
+        reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
         raise DataError(
             f"download from {remote.url} failed ({reason}); run again to continue it, or put the file there by hand.",
             part.with_name(remote.name),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.errors import DataError, whole_number
+from steadyspike.data.errors import DataError, switch, whole_number
 from steadyspike.data.events import Events
 
 SLICING = ("number", "time")
@@ -37,6 +37,7 @@ class FrameSettings:
         whole_number("timesteps", self.timesteps)
         if self.by not in SLICING:
             raise DataError(f"frames can be cut by {' or '.join(SLICING)}, not by '{self.by}'.")
+        switch("antialias", self.antialias)
         if self.size is not None:
             if not isinstance(self.size, tuple) or len(self.size) != 2:
                 raise DataError(f"size must be (height, width), one number for a square or None, not {self.size!r}.")

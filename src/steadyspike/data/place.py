@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from steadyspike.data import archive
@@ -14,11 +14,15 @@ from steadyspike.data.errors import DataError
 
 @dataclass(frozen=True)
 class Place:
-    """data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not."""
+    """data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
+
+    ready: caches that cannot be written to; what lies complete in them is used.
+    """
 
     data_dir: Path
     cache_dir: Path
     download: bool = True
+    ready: tuple[Path, ...] = ()
 
     @classmethod
     def of(cls, data_dir: str | Path | None, cache_dir: str | Path | None, download: bool) -> Place:
@@ -27,10 +31,22 @@ class Place:
         if data_dir is not None and not data.is_dir():
             raise DataError("is not a folder (data_dir).", data)
         if cache_dir is None:
-            return cls(data, writable_dir(data / ".steadyspike", default_dir()), download)
-        if not can_write(cache := Path(cache_dir).expanduser()):
+            candidates = (data / ".steadyspike", default_dir())
+            ready = tuple(folder for folder in candidates if folder.is_dir() and not can_write(folder))
+            return cls(data, writable_dir(*candidates), download, ready)
+        cache = Path(cache_dir).expanduser()
+        if not cache.is_dir() and not can_write(cache):
             raise DataError("cannot be written to (cache_dir).", cache)
         return cls(data, cache, download)
+
+    def within(self, name: str) -> Place:
+        """The same place with a subfolder of its caches."""
+        return replace(self, cache_dir=self.cache_dir / name, ready=tuple(folder / name for folder in self.ready))
+
+    def where(self, inside: str, complete: Callable[[Path], bool] = Path.is_dir) -> Path:
+        """`inside` the cache: in one that can only be read where it is complete there, otherwise in `cache_dir`."""
+        found = (folder / inside for folder in self.ready if complete(folder / inside))
+        return next(found, self.cache_dir / inside)
 
     def first(self, names: Iterable[str]) -> Path | None:
         """The first of `names` that exists below data_dir."""
@@ -38,7 +54,7 @@ class Place:
 
     def unpacked(self, remote: Remote, subfolders: Iterable[str] = ("",)) -> Path | None:
         """The content of a published archive that lies in data_dir (or a subfolder of it), checked and extracted."""
-        target = self.cache_dir / "extracted" / remote.name.split(".")[0]
+        target = self.where(f"extracted/{remote.name.split('.')[0]}")
         if target.is_dir():
             return target
         for subfolder in subfolders:

@@ -5,6 +5,7 @@ No download. Placement makes the task one for a network: pixels no longer stand 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from steadyspike.data.splits import Population
 
 CLASSES = tuple("0123456789")
 SCALE = (1.0, 1.5)
+SMALLEST = int(8 * SCALE[1])
 MEAN, STD = 0.1214, 0.2470
 
 
@@ -40,7 +42,8 @@ class Placed:
 
 def placed(canvas: int, seed: int) -> Placed:
     """The digits with a random place and size that keep each whole digit on a canvas x canvas image."""
-    whole_number("canvas", canvas, least=int(8 * SCALE[1]))
+    whole_number("canvas", canvas, least=SMALLEST)
+    whole_number("placement_seed", seed, least=0)
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:
@@ -69,9 +72,9 @@ def draw(placed: Placed, canvas: int, shift: tuple[float, float] = (0.0, 0.0)) -
     return grid_sample(placed.digits[:, None], grid, mode="bilinear", align_corners=False)[:, 0]
 
 
-def population(labels: NDArray[np.int64]) -> Population:
+def population(labels: NDArray[np.int64], numbers: Iterable[int]) -> Population:
     """The digits' names: `digits` and `digits-events` share them, so equal split names mean equal samples."""
-    return Population([f"digits/{i:04d}" for i in range(len(labels))], labels)
+    return Population([f"digits/{number:04d}" for number in numbers], labels)
 
 
 def load(place: Place, canvas: int = 16, placement_seed: int = 0) -> DataSet:
@@ -81,7 +84,7 @@ def load(place: Place, canvas: int = 16, placement_seed: int = 0) -> DataSet:
     return DataSet(
         name="digits",
         source=ArraySource(images[:, None].contiguous()),
-        population=population(drawn.labels),
+        population=population(drawn.labels, range(len(drawn))),
         classes=CLASSES,
         channels=1,
         size=(canvas, canvas),

@@ -5,6 +5,7 @@ The recordings are written once in N-MNIST's 40-bit layout and read back through
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from steadyspike.data.cache import build_once, key_of
 from steadyspike.data.camera import Camera, record
 from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import Events
 from steadyspike.data.formats import atis
 from steadyspike.data.frames import FrameSettings
@@ -27,6 +29,7 @@ MARGIN = 2
 CORNERS = ((-1.0, 0.0), (1.0, -1.5), (1.0, 1.5), (-1.0, 0.0))
 SACCADE_US = 100_000
 STEPS = 12
+HASH = "recordings.sha256"
 
 
 def path_of_gaze() -> Iterator[tuple[int, tuple[float, float]]]:
@@ -49,28 +52,60 @@ def simulate(canvas: int, camera: Camera) -> tuple[list[Events], NDArray[np.int6
 
 
 def write(folder: Path, canvas: int, camera: Camera) -> None:
-    """<digit>/<number>.bin for every recording."""
+    """<digit>/<number>.bin for every recording, and the hash of them all."""
     for digit in digits.CLASSES:
         (folder / digit).mkdir()
     recordings, labels = simulate(canvas, camera)
     for number, (events, label) in enumerate(zip(recordings, labels)):
         (folder / str(label) / f"{number:04d}.bin").write_bytes(atis.encode(events))
+    (folder / HASH).write_text(hash_of(folder))
+
+
+def written(folder: Path) -> list[Path]:
+    """The recordings in order of their numbers."""
+    return sorted(folder.glob("*/*.bin"), key=lambda file: file.stem)
+
+
+def hash_of(folder: Path) -> str:
+    """One hash over names and contents of all recordings."""
+    digest = hashlib.sha256()
+    for file in written(folder):
+        raw = file.read_bytes()
+        digest.update(f"{file.parent.name}/{file.name}:{len(raw)}:".encode() + raw)
+    return digest.hexdigest()
+
+
+def complete(folder: Path) -> bool:
+    """Whether all recordings are there as they were written: a lost or damaged one has them all made again."""
+    try:
+        return (folder / HASH).read_text() == hash_of(folder)
+    except (OSError, ValueError):
+        return False
 
 
 def load(
     place: Place, frames: FrameSettings, canvas: int = 16, placement_seed: int = 0, threshold: float = 0.4
 ) -> DataSet:
     """canvas, placement_seed: as in `digits`; threshold: of the camera, in units of log intensity."""
+    whole_number("canvas", canvas, least=digits.SMALLEST)
+    whole_number("placement_seed", placement_seed, least=0)
+    if (sensor := canvas + 2 * MARGIN) > atis.OVERFLOW_Y:
+        raise DataError(
+            f"canvas must be at most {atis.OVERFLOW_Y - 2 * MARGIN} (the 40-bit event format), not {canvas}."
+        )
     camera = Camera(threshold=threshold, seed=placement_seed)
     settings: dict[str, Any] = {"canvas": canvas, "camera": camera.as_dict()}
     key = key_of({**settings, "gaze": [CORNERS, SACCADE_US, STEPS, MARGIN], "version": 1})
-    folder = place.cache_dir / f"digits-events-{key}"
-    build_once(folder, Path.is_dir, lambda partial: write(partial, canvas, camera))
-    files = sorted(folder.glob("*/*.bin"), key=lambda file: file.stem)
+    folder = place.where(f"digits-events-{key}", complete)
+    build_once(folder, complete, lambda partial: write(partial, canvas, camera))
+    files = written(folder)
     labels = np.array([int(file.parent.name) for file in files], np.int64)
-    sensor = (canvas + 2 * MARGIN, canvas + 2 * MARGIN)
-    recordings = Recordings("digits-events", files, lambda path: atis.read(path, sensor), "atis-1", sensor)
+    population = digits.population(labels, [int(file.stem) for file in files])
+    recordings = Recordings(
+        "digits-events", files, lambda path: atis.read(path, (sensor, sensor)), "atis-1", (sensor, sensor),
+        (folder / HASH).read_text(),
+    )  # fmt: skip
     return event_dataset(
-        place, recordings, digits.population(labels), frames,
+        place, recordings, population, frames,
         classes=digits.CLASSES, default_split="random:0", test_fraction=0.2, settings=settings,
     )  # fmt: skip

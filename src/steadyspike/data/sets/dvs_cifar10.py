@@ -91,7 +91,7 @@ def class_folder(place: Place, name: str) -> Path:
     existing = [folder for folder in candidates if folder.is_dir()]
     if with_files := [f for f in existing if any(any(f.glob(f"*{s}")) for s in SUFFIXES)]:
         return with_files[0]
-    inside = Place(place.data_dir, place.cache_dir / "dvs-cifar10", place.download)
+    inside = place.within("dvs-cifar10")
     folder = second_release(inside, name) or inside.unpacked(ARCHIVES[name], FOLDERS)
     if folder is None:
         if existing and existing[0].parent != place.data_dir:
@@ -107,7 +107,7 @@ def second_release(place: Place, name: str) -> Path | None:
         return None
     if not (inner := sorted(outer.rglob(f"{name}.zip"))):
         raise DataError(f"holds no {name}.zip: the archive is not the published one.", outer)
-    return archive.extract(inner[0], place.cache_dir / "extracted" / f"{name}-aedat4")
+    return archive.extract(inner[0], place.where(f"extracted/{name}-aedat4"))
 
 
 def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:

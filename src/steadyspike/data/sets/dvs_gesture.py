@@ -61,8 +61,9 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
     recordings = [(path, found) for path, _, found in gestures]
     files = [file for path, _ in recordings for file in (path, labels_file(path))]
     settings = {"reader": "aedat31-1", "files": stamp(files), "frames": frames.as_dict()}
+    cache = place.within("clips")
     clips = cached_clips(
-        place.cache_dir / "clips", "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames)
+        cache.cache_dir, "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames), cache.ready
     )
     return DataSet(
         name="dvs-gesture",

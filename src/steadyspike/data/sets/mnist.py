@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -94,6 +94,6 @@ def locate(place: Place, spec: Spec) -> list[Path]:
             check_md5(packed, md5)
             paths.append(packed)
         else:
-            inside = Place(folder, place.cache_dir / spec.name, place.download)
+            inside = replace(place.within(spec.name), data_dir=folder)
             paths.append(inside.downloaded(Remote(packed.name, spec.base + packed.name, md5), spec.name))
     return paths

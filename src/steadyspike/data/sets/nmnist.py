@@ -59,7 +59,7 @@ def locate(place: Place) -> tuple[Path, Path]:
             return folder / "Train", folder / "Test"
     out = []
     for remote in ARCHIVES:
-        inside = Place(place.data_dir, place.cache_dir / "nmnist", place.download)
+        inside = place.within("nmnist")
         folder_or_none = inside.unpacked(remote, FOLDERS)
         if folder_or_none is None:
             path = inside.downloaded(remote, "N-MNIST")

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from steadyspike.data.augment import Augment
 from steadyspike.data.cache import cached_clips
 from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError, disk_errors
 from steadyspike.data.events import Events
 from steadyspike.data.frames import FrameSettings, clip
 from steadyspike.data.place import Place
@@ -23,23 +24,38 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Recordings:
-    """Event files of one sensor. `reader` names the decoder and its version: it is part of the cache key."""
+    """Event files of one sensor. `reader` names the decoder and its version: it is part of the cache key.
+
+    identity: a hash of the files' contents, where it is known; otherwise their names, sizes and times stand for them.
+    """
 
     name: str
     files: Sequence[Path]
     read: Read
     reader: str
     sensor: tuple[int, int]
+    identity: str | None = None
 
 
 def stamp(files: Iterable[Path]) -> list[list[Any]]:
     """Name, size and time of change of every file: a cache made from other files must not be taken for this one's."""
-    return [["/".join(file.parts[-3:]), info.st_size, info.st_mtime_ns] for file in files for info in (file.stat(),)]
+    stamps: list[list[Any]] = []
+    for file in files:
+        with disk_errors(file, "cannot be read"):
+            info = file.stat()
+        stamps.append(["/".join(file.parts[-3:]), info.st_size, info.st_mtime_ns])
+    return stamps
 
 
 def clips_of(recordings: Recordings, frames: FrameSettings) -> Iterator[tuple[int, Any]]:
     for index, file in enumerate(progress(recordings.files, f"{recordings.name}: events to frames")):
-        yield index, clip(recordings.read(file), frames)
+        events = recordings.read(file)
+        if events.size != recordings.sensor:
+            (height, width), (rows, columns) = recordings.sensor, events.size
+            raise DataError(
+                f"is from a sensor of {columns} x {rows} pixels; {recordings.name} has {width} x {height}.", file
+            )
+        yield index, clip(events, frames)
 
 
 def progress(items: Sequence[T], text: str) -> Iterable[T]:
@@ -58,13 +74,16 @@ def event_dataset(
     place: Place, recordings: Recordings, population: Population, frames: FrameSettings, **more: Any
 ) -> DataSet:
     """The DataSet of the recordings' clips; `more` are further DataSet fields."""
-    settings = {"reader": recordings.reader, "files": stamp(recordings.files), "frames": frames.as_dict()}
+    identity = recordings.identity or stamp(recordings.files)
+    settings = {"reader": recordings.reader, "files": identity, "frames": frames.as_dict()}
+    cache = place.within("clips")
     clips = cached_clips(
-        place.cache_dir / "clips",
+        cache.cache_dir,
         recordings.name,
         settings,
         len(recordings.files),
         lambda: clips_of(recordings, frames),
+        cache.ready,
     )
     more.setdefault("augment", Augment())
     more["settings"] = {"frames": frames.as_dict(), **more.get("settings", {})}
