@@ -24,6 +24,10 @@ class NeuronCase:
     def contenders(self) -> list[str]:
         return list(NEURONS)
 
+    @property
+    def slow(self) -> bool:
+        return False
+
     def __str__(self) -> str:
         place = "in cache" if self.size == IN_CACHE else "out of cache"
         return f"neuron, T={self.steps}, {self.size // 2**20} MiB ({place})"
@@ -40,6 +44,11 @@ class NetworkCase:
     @property
     def contenders(self) -> list[str]:
         return list(NETWORKS) if self.width < 1 else [OURS, LEAN, PLIF]
+
+    @property
+    def slow(self) -> bool:
+        """Half as many rounds are enough where a run takes many seconds."""
+        return self.width == 1
 
     def __str__(self) -> str:
         return f"ResNet-19, width {self.width:g}, B={self.batch}, T={self.steps}"

@@ -21,7 +21,9 @@ def _cell(value: Any, unit: str) -> str:
     number = _number(value)
     if number is None:
         return "-" if value is None else "failed"
-    return f"{number / 2**20:.0f} MiB" if unit == "bytes" else f"{number * 1e3:.3g} ms"
+    if unit == "bytes":
+        return f"{number / 2**20:.0f} MiB"
+    return f"{number:.2f} s" if number >= 1 else f"{number * 1e3:.3g} ms"
 
 
 def _ratio(rows: dict[str, dict[str, Any]], name: str, metric: str) -> str:

@@ -84,7 +84,7 @@ def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[
     for name, worker in timed.items():
         answer = worker.ask(**wanted)
         rows[name] = {"forward": answer, "train": answer} if failed(answer) else {}
-    for _ in range(args.rounds):
+    for _ in range(max(2, args.rounds // 2) if case.slow else args.rounds):
         for metric in ("forward", "train"):
             for name, worker in timed.items():
                 if not failed(rows[name].get(metric)):

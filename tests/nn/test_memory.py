@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
@@ -18,6 +19,7 @@ from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.recompute import checkpoint_region
 from steadyspike.nn.time import Folded
 from tests.models.members import TINY, bfloat16, clip, images, member
 
@@ -236,6 +238,15 @@ def test_with_activation_checkpointing(use_reentrant, around):
 
     lean = save_memory(Checkpointed(lean)) if not around else Checkpointed(lean)
     assert_same_training(Checkpointed(plain), lean, x, TOLERANCE[torch.float64])
+
+
+def test_checkpoints_one_after_the_other_are_told_apart():
+    """By more than an address, which the next checkpoint may get when the last one is gone."""
+    regions = []
+    for _ in range(20):
+        with saved_tensors_hooks(lambda t: t, lambda t: t):
+            regions += [checkpoint_region(), checkpoint_region()]
+    assert regions[::2] == regions[1::2] and len(set(regions)) == 20
 
 
 def test_an_error_in_the_forward_leaves_no_hooks_behind():

@@ -10,11 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from steadyspike.kernels.current import Current
+
+# Not id(): that of a checkpoint which is gone may be given to the next one.
+_regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_numbers = count(1)
 
 
 def recomputing() -> bool:
@@ -35,7 +42,7 @@ def checkpoint_region() -> int | None:
         return None
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     if hooks is not None and getattr(hooks[0], "recomputes", True):
-        return id(hooks[0])
+        return _regions.setdefault(hooks[0], next(_numbers))
     return None if torch.is_grad_enabled() else 0
 
 
