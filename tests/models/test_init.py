@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import pathlib
+from functools import partial
 
 import pytest
 import torch
@@ -120,6 +121,20 @@ def test_wake_gives_up_where_nothing_pushes() -> None:
         wake(model, torch.zeros(2, 3, 4))
     with pytest.raises(ValueError, match="rate must lie between 0 and 1"):
         wake(model, torch.zeros(2, 3, 4), rate=0.0)
+
+
+def test_wake_and_tied_thresholds() -> None:
+    name = "sew_dvs_tiny"
+    model = member(name, norm="none", tie_stream_threshold=True)
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    with pytest.raises(RuntimeError, match=r"tied threshold of .* is lowered, since what its stream carries"):
+        wake(model, images(name))
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    # Spikes that are not scaled by V do not shrink with it.
+    binary = member(name, norm="none", tie_stream_threshold=True, neuron=partial(ss.LIF, gradient="rs"))
+    changed = wake(binary, images(name))
+    assert changed == {layer: pytest.approx(binary.get_submodule(layer).threshold.item()) for layer in changed}
+    assert min(firing_rates(binary.train(), images(name)).values()) > 0
 
 
 def test_the_dead_layer_trap_on_the_digits() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -13,6 +14,8 @@ from steadyspike import models
 from steadyspike.models import registry
 from steadyspike.nn.check import check_model
 from steadyspike.nn.groups import parameter_groups
+from steadyspike.nn.neuron import neurons
+from steadyspike.nn.neurons import PLIF
 from tests.models.members import FAMILIES, TINY, bfloat16, clip, images, member, one_step, patterns
 
 
@@ -128,6 +131,88 @@ def test_unknown_names_and_options_say_what_is_known() -> None:
         models.create("resnet19_tiny", head="fc")
     with pytest.raises(ValueError, match="larger image_size"):
         models.create("sew_dvs", image_size=64)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet19_tiny", {"layers": (1, 1)}),
+        ("resnet19_tiny", {"layers": (1, 0, 1)}),
+        ("resnet34_tiny", {"layers": (1, 1, 1, 1, 1)}),
+        ("sew_resnet34_tiny", {"layers": (1, 1, 1)}),
+        ("ms_resnet_tiny", {"layers": 4}),
+        ("ms_resnet_tiny", {"layers": (1, 1, 1, 1.5)}),
+        ("sew_dvs_tiny", {"blocks": (1, 1, 1)}),
+        ("sew_dvs_tiny", {"blocks": (0, 1)}),
+        ("cnn7_tiny", {"num_classes": 0}),
+        ("cnn7_tiny", {"num_classes": 2.5}),
+        ("cnn7_tiny", {"in_channels": 0}),
+        ("cnn7_tiny", {"image_size": -4}),
+        ("cnn7_tiny", {"image_size": (16, 0)}),
+        ("cnn7_tiny", {"image_size": (2, 16, 16)}),
+        ("cnn7_tiny", {"image_size": "16"}),
+        ("cnn7_tiny", {"timesteps": 4.0}),
+        ("cnn7_tiny", {"width": float("inf")}),
+        ("cnn7_tiny", {"width": "2"}),
+    ],
+)
+def test_numbers_are_checked_when_a_network_is_made(name: str, options: dict) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        models.create(name, **options)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    model = models.create("cnn7_tiny", image_size=np.int64(24), num_classes=np.int64(3), timesteps=np.int32(2))
+    assert model(torch.randn(2, 2, 24, 24)).shape == (2, 2, 3)
+
+
+def test_neurons_and_norms_by_name_or_with_a_reason() -> None:
+    assert all(isinstance(layer, PLIF) for layer in neurons(models.create("resnet19_tiny", neuron="plif")).values())
+    assert models.Parts(neuron="plif").make_flat_neuron(3).spec.family == "as"
+    for wrong in (None, {"name": "plif"}, 3):
+        with pytest.raises(TypeError, match="neuron is a name"):
+            models.create("resnet19_tiny", neuron=wrong)
+    with pytest.raises(ValueError, match="unknown neuron 'plof'"):
+        models.create("resnet19_tiny", neuron="plof")
+    for wrong in (None, 3):
+        with pytest.raises(TypeError, match="norm is a name"):
+            models.create("resnet19_tiny", norm=wrong)
+    with pytest.raises(TypeError, match="norm is a layer"):
+        models.create("resnet19_tiny", norm=nn.BatchNorm2d(8))
+
+
+@pytest.mark.parametrize("norm", ["tdbn-scaled", "tdbn-gamma"])
+def test_scaled_norms_take_v_from_the_neuron(norm: str) -> None:
+    def scale(**options: object) -> float:
+        first = member("resnet19_tiny", norm=norm, **options).stem.conv_norm.norm
+        return float((first.weight * first.factor).detach()[0])
+
+    assert scale() == pytest.approx(1.0)
+    assert scale(neuron="lif-tdbn") == pytest.approx(0.5)
+    assert scale(neuron="lif-tdbn", norm_threshold=0.8) == pytest.approx(0.8)
+    with torch.device("meta"):
+        assert member("resnet19_tiny", norm="tdbn-scaled", neuron="imp").stem.conv_norm.norm.factor == pytest.approx(
+            1.0
+        )
+    plain, scaled = member("resnet19_tiny", neuron="imp"), member("resnet19_tiny", neuron="imp", norm=norm)
+    assert torch.equal(plain.head.fc.weight, scaled.head.fc.weight)  # the look at V draws no random numbers
+
+
+@pytest.mark.parametrize(("name", "options"), [("cnn7_tiny", {}), ("resnet19_tiny", {"head": "tebn"})])
+def test_another_image_size_is_refused_where_the_head_is_fixed(name: str, options: dict) -> None:
+    x = torch.randn(2, registry.entry(name).in_channels, 32, 32)
+    with pytest.raises(ValueError, match="image_size="):
+        member(name, **options)(x)
+    assert member(name, image_size=32, **options)(x).isfinite().all()
+
+
+def test_pixels_and_odd_numbers_of_steps_are_refused() -> None:
+    model = member("cnn7_tiny")
+    with pytest.raises(TypeError, match=r"got torch.uint8; scale them, e.g. x.float\(\) / 255"):
+        model(torch.zeros(2, 2, 16, 16, dtype=torch.uint8))
+    for wrong in (2.5, 0, -1):
+        with pytest.raises(ValueError, match="timesteps must be a whole number"):
+            model(images("cnn7_tiny"), timesteps=wrong)
 
 
 @pytest.mark.parametrize("shape", [(3, 16, 16), (4, 1, 16, 16), (2, 4, 1, 16, 16)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from steadyspike import models
 from steadyspike.models.blocks.sew import SEWBlock
 from steadyspike.models.streams import tie_thresholds
 from steadyspike.nn.neuron import neurons
+from steadyspike.nn.neurons import NEURONS, RateLIF
+from steadyspike.nn.overhead import overhead, total
 from tests.models.members import TINY, images, member, one_step
 
 SEW = ["sew_resnet34_tiny", "sew_dvs_tiny"]
@@ -80,7 +83,43 @@ def test_tied_state_dict_loads_into_an_untied_network_and_back() -> None:
 
 
 def test_what_cannot_be_tied_says_so() -> None:
-    with pytest.raises(ValueError, match="Linear has no threshold parameter k"):
+    with pytest.raises(ValueError, match="Linear does not say by threshold_name"):
         tie_thresholds([torch.nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match=r"fixed thresholds .* cannot be tied"):
+        tie_thresholds([RateLIF(threshold=0.5), RateLIF(threshold=1.0)])
     with pytest.raises(ValueError, match=r"shapes \[1\] and \[4\] cannot be tied"):
         tie_thresholds([ss.LIF(), ss.LIF(channels=4)])
+
+
+@pytest.mark.parametrize("neuron", [n for n in NEURONS if n != "readout"])
+def test_every_neuron_can_be_tied(neuron: str) -> None:
+    model = member("sew_dvs_tiny", neuron=neuron, tie_stream_threshold=True)
+    model(images("sew_dvs_tiny")).square().mean().backward()
+    for stream in model.streams:
+        first, *others = [model.get_submodule(name) for name in stream]
+        for layer in others:
+            assert torch.equal(layer.threshold, first.threshold)
+            if layer.threshold_name is not None:
+                assert getattr(layer, layer.threshold_name) is getattr(first, first.threshold_name)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_loading_a_state_keeps_the_tie_or_refuses(assign: bool, wrapped: bool) -> None:
+    name = "sew_dvs_tiny"
+    tied, untied = member(name, tie_stream_threshold=True), member(name)
+    one_step(tied, images(name))
+    again = pickle.loads(pickle.dumps(copy.deepcopy(member(name, tie_stream_threshold=True))))
+    into, source, other = (torch.nn.Sequential(m) if wrapped else m for m in (again, tied, untied))
+    state = {key: value.clone() for key, value in source.state_dict().items()}
+    into.load_state_dict(state, assign=assign)
+    assert all(len({id(k) for k in stream}) == 1 for stream in writers(again))
+    assert torch.equal(again.eval()(images(name)), tied.eval()(images(name)))
+    torch.nn.init.constant_(untied.get_submodule(untied.streams[0][1]).k, 0.3)
+    with pytest.raises(RuntimeError, match=r"stream stem.lif, .* differ in this state"):
+        into.load_state_dict(other.state_dict(), assign=assign)
+
+
+def test_tied_thresholds_count_once_as_overhead() -> None:
+    untied, tied = (total(overhead(member("sew_dvs_tiny", tie_stream_threshold=tie))) for tie in (False, True))
+    assert untied.parameters - tied.parameters == (3 - 1) + (2 - 1)

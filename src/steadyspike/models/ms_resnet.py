@@ -9,7 +9,7 @@ from torch import nn
 
 from steadyspike.models.blocks.head import Head
 from steadyspike.models.blocks.ms import MSBlock
-from steadyspike.models.blocks.stages import Block, residual_stages
+from steadyspike.models.blocks.stages import Block, block_counts, residual_stages
 from steadyspike.models.blocks.stem import Stem
 from steadyspike.models.init import initialise
 from steadyspike.models.net import SpikingNet
@@ -49,7 +49,7 @@ def ms_resnet(
     first = Stem(parts, task.image, parts.channels(64), kernel=7, stride=2, neuron=False)
     if deep:
         first.conv_norm.conv = _deep_stem_conv(task.image, parts.channels(64))
-    body, shape = residual_stages(block, parts, first.shape, zip(WIDTHS, layers, (2, 2, 2, 2)))
+    body, shape = residual_stages(block, parts, first.shape, zip(WIDTHS, block_counts(layers, 4), (2, 2, 2, 2)))
     body.add_module("lif", parts.make_neuron(shape))
     last = Head(parts, shape, task.num_classes, dropout=dropout)
     net = SpikingNet(first, body, last, in_channels=task.image.channels, timesteps=parts.timesteps)

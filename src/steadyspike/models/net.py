@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from steadyspike.nn.time import repeat_in_time
+from steadyspike.nn.whole import whole_number
 
 
 class SpikingNet(nn.Module):
@@ -33,8 +34,10 @@ class SpikingNet(nn.Module):
             raise ValueError(
                 f"the model takes static images [B, {c}, H, W] or frames [T, B, {c}, H, W], got shape {list(x.shape)}"
             )
+        if not x.is_floating_point():
+            raise TypeError(f"the model takes floating-point images, got {x.dtype}; scale them, e.g. x.float() / 255")
         if x.ndim == 4:
-            return repeat_in_time(x, self.timesteps if timesteps is None else timesteps)
+            return repeat_in_time(x, self.timesteps if timesteps is None else whole_number(timesteps, "timesteps"))
         if timesteps not in (None, x.shape[0]):
             raise ValueError(f"the input has {x.shape[0]} frames, so timesteps={timesteps} cannot be; leave it out")
         return x

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import NamedTuple
 
 from torch import nn
 
-from steadyspike.nn.factory import NeuronLike, Placeable, Site, build_neuron
+from steadyspike.nn.factory import NeuronLike, Site, build_neuron, starting_threshold
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.norm import make_norm
-
-NormLike = str | Callable[[int], nn.Module]
+from steadyspike.nn.neurons import as_neuron
+from steadyspike.nn.norm import NORMS, NormLike, check_norm, make_norm
+from steadyspike.nn.whole import whole_number
 
 CHANNEL_MULTIPLE = 8
 
@@ -42,6 +43,14 @@ class Shape(NamedTuple):
         return self.channels * self.height * self.width
 
 
+def image_sides(size: int | tuple[int, int]) -> tuple[int, int]:
+    """(height, width) of a square's side or of both sides."""
+    sides = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
+    if len(sides) != 2:
+        raise ValueError(f"image_size is one side or (height, width), got {size!r}")
+    return whole_number(sides[0], "image_size"), whole_number(sides[1], "image_size")
+
+
 class Task(NamedTuple):
     """What goes in and what comes out."""
 
@@ -53,13 +62,15 @@ class Task(NamedTuple):
 class Parts:
     """The choices that every layer of a network shares.
 
-    neuron: a callable without arguments (``ss.LIF``, ``partial(ss.LIF, tau=1.5)``) or an object with ``.at(site)``.
+    neuron: a name of `steadyspike.nn.neurons.NEURONS`, a callable without arguments (``ss.LIF``,
+        ``partial(ss.LIF, tau=1.5)``), or an object with ``.at(site)``.
     norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...].
     timesteps: T for which per-step parameters are made, and the T of static images where none is given.
     width: factor on every channel count, see `channels`.
     conv_bias: give convolutions a bias (TEBN's and TET's code do; the norm behind them makes it idle).
-    norm_threshold, residual_alpha: tdBN's V_th, and its alpha where a norm's output is added to a shortcut. Only
-        ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" means joint statistics and nothing else.
+    norm_threshold, residual_alpha: tdBN's V_th (None: the neuron's V at the start), and its alpha where a norm's
+        output is added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" means
+        joint statistics and nothing else.
     """
 
     neuron: NeuronLike = LIF
@@ -67,19 +78,15 @@ class Parts:
     timesteps: int = 4
     width: float = 1.0
     conv_bias: bool = False
-    norm_threshold: float = 1.0
+    norm_threshold: float | None = None
     residual_alpha: float = 2**-0.5
 
     def __post_init__(self) -> None:
-        if isinstance(self.neuron, nn.Module) and not isinstance(self.neuron, Placeable):
-            raise TypeError(
-                "neuron is a layer, but a network needs one per place: pass the class or a factory, "
-                "such as ss.LIF or functools.partial(ss.LIF, tau=1.5)"
-            )
-        if self.timesteps < 1:
-            raise ValueError(f"timesteps must be at least 1, got {self.timesteps}")
-        if not self.width > 0:
-            raise ValueError(f"width must be above 0, got {self.width}")
+        object.__setattr__(self, "neuron", as_neuron(self.neuron))
+        object.__setattr__(self, "timesteps", whole_number(self.timesteps, "timesteps"))
+        check_norm(self.norm)
+        if not (isinstance(self.width, Real) and 0 < self.width < math.inf):
+            raise ValueError(f"width must be a number above 0, got {self.width!r}")
 
     def channels(self, full: int) -> int:
         """``full * width``, rounded to a multiple of 8, at least 8; exactly ``full`` at width 1."""
@@ -97,5 +104,7 @@ class Parts:
 
     def make_norm(self, channels: int, residual: bool = False) -> nn.Module:
         """A norm on [T, B, C, ...]; ``residual``: its output is added to a shortcut."""
-        alpha = self.residual_alpha if residual else 1.0
-        return make_norm(self.norm, channels, timesteps=self.timesteps, threshold=self.norm_threshold, alpha=alpha)
+        alpha, threshold = self.residual_alpha if residual else 1.0, self.norm_threshold
+        if threshold is None and isinstance(self.norm, str) and NORMS[self.norm].scaled:
+            threshold = starting_threshold(self.neuron, Site(channels, (1, 1), self.timesteps))
+        return make_norm(self.norm, channels, timesteps=self.timesteps, threshold=threshold, alpha=alpha)

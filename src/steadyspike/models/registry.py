@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steadyspike.models.net import SpikingNet
-from steadyspike.models.parts import NormLike, Parts, Shape, Task
+from steadyspike.models.parts import Parts, Shape, Task, image_sides
 from steadyspike.nn.factory import NeuronLike
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.neurons import as_neuron
+from steadyspike.nn.norm import NormLike
+from steadyspike.nn.whole import whole_number
 
 Builder = Callable[..., SpikingNet]
 
@@ -68,7 +71,7 @@ def create(
     in_channels: int | None = None,
     image_size: int | tuple[int, int] | None = None,
     timesteps: int = 4,
-    neuron: NeuronLike = LIF,
+    neuron: str | NeuronLike = LIF,
     norm: NormLike = "tdbn",
     width: float | None = None,
     **options: Any,
@@ -86,7 +89,8 @@ def create(
     if unknown:
         raise TypeError(f"{name} has no option {unknown[0]!r}; known: {', '.join(e.option_names())}")
     parts_options = {o: chosen.pop(o) for o in _PARTS_OPTIONS if o in chosen}
-    parts = Parts(neuron, norm, timesteps, e.width if width is None else width, **parts_options)
-    height, columns = (image_size, image_size) if isinstance(image_size, int) else image_size or e.image_size
-    image = Shape(in_channels or e.in_channels, height, columns)
-    return e.build(Task(num_classes or e.num_classes, image), parts, **chosen)
+    parts = Parts(as_neuron(neuron), norm, timesteps, e.width if width is None else width, **parts_options)
+    channels = whole_number(e.in_channels if in_channels is None else in_channels, "in_channels")
+    image = Shape(channels, *image_sides(e.image_size if image_size is None else image_size))
+    classes = whole_number(e.num_classes if num_classes is None else num_classes, "num_classes")
+    return e.build(Task(classes, image), parts, **chosen)

@@ -9,7 +9,7 @@ from torch import nn
 
 from steadyspike.models.blocks.basic import BasicBlock
 from steadyspike.models.blocks.head import Head
-from steadyspike.models.blocks.stages import Block, residual_stages
+from steadyspike.models.blocks.stages import Block, block_counts, residual_stages
 from steadyspike.models.blocks.stem import Stem
 from steadyspike.models.init import initialise
 from steadyspike.models.net import SpikingNet
@@ -46,7 +46,7 @@ def resnet19(
     if head not in HEADS:
         raise ValueError(f"unknown head {head!r}; known: {', '.join(HEADS)}")
     first = Stem(parts, task.image, parts.channels(stem))
-    plan = zip((128, 256, 512), layers, (1, 2, 2))
+    plan = zip((128, 256, 512), block_counts(layers, 3), (1, 2, 2))
     body, shape = residual_stages(block, parts, first.shape, plan)
     last = Head(parts, shape, task.num_classes, dropout=dropout, **HEADS[head])
     net = SpikingNet(first, body, last, in_channels=task.image.channels, timesteps=parts.timesteps)

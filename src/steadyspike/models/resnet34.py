@@ -8,7 +8,7 @@ from torch import nn
 
 from steadyspike.models.blocks.basic import BasicBlock
 from steadyspike.models.blocks.head import Head
-from steadyspike.models.blocks.stages import Block, residual_stages
+from steadyspike.models.blocks.stages import Block, block_counts, residual_stages
 from steadyspike.models.blocks.stem import Stem
 from steadyspike.models.init import initialise
 from steadyspike.models.net import SpikingNet
@@ -30,7 +30,7 @@ def resnet34(
 ) -> SpikingNet:
     """conv7x7 of stride 2, spike, max-pool of the spikes, stages of 64 to 512 channels, global average, one layer."""
     first = Stem(parts, task.image, parts.channels(64), kernel=7, stride=2, pool=True)
-    body, shape = residual_stages(block, parts, first.shape, zip(WIDTHS, layers, (1, 2, 2, 2)))
+    body, shape = residual_stages(block, parts, first.shape, zip(WIDTHS, block_counts(layers, 4), (1, 2, 2, 2)))
     last = Head(parts, shape, task.num_classes, dropout=dropout)
     net = SpikingNet(first, body, last, in_channels=task.image.channels, timesteps=parts.timesteps)
     initialise(net, init, zero_residual=zero_residual)

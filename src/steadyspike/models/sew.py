@@ -10,6 +10,7 @@ from torch import nn
 from steadyspike.models.blocks.conv import ConvNormLIF
 from steadyspike.models.blocks.head import Head
 from steadyspike.models.blocks.sew import SEWBlock
+from steadyspike.models.blocks.stages import block_counts
 from steadyspike.models.blocks.stem import Stem
 from steadyspike.models.init import initialise
 from steadyspike.models.net import SpikingNet
@@ -58,7 +59,7 @@ def sew_dvs(
     """
     first = Stem(parts, task.image, parts.channels(64), kernel=1)
     body, shape = nn.Sequential(), first.shape
-    for full, count in zip((64, 128), blocks):
+    for full, count in zip((64, 128), block_counts(blocks, 2, "blocks")):
         channels = parts.channels(full)
         if shape.channels != channels:
             body.append(ConvNormLIF(parts, shape, channels, kernel=1))

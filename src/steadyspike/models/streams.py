@@ -6,13 +6,15 @@ weights exactly, only if all V_i of a stream are the same parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNormLIF
 from steadyspike.models.net import SpikingNet
+from steadyspike.nn.neuron import Neuron
 
 
 @runtime_checkable
@@ -51,21 +53,63 @@ def find_streams(net: SpikingNet) -> list[list[str]]:
 
 
 def tie_thresholds(layers: Iterable[nn.Module]) -> None:
-    """All ``layers`` share the threshold parameter ``k`` of the first: one object, also for optimizers and copies."""
-    shared: nn.Parameter | None = None
+    """All ``layers`` share the threshold parameter of the first: one object, also for optimizers and copies.
+
+    Thresholds that are fixed need no tie, but must be equal.
+    """
+    first: Tensor | None = None
     for layer in layers:
-        k = getattr(layer, "k", None)
-        if not isinstance(k, nn.Parameter):
-            raise ValueError(f"{type(layer).__name__} has no threshold parameter k that could be tied")
-        shared = k if shared is None else shared
-        if k.shape != shared.shape:
-            raise ValueError(f"thresholds of shapes {list(shared.shape)} and {list(k.shape)} cannot be tied")
-        layer.k = shared
+        name, v = _threshold_name(layer), _threshold_value(layer)
+        if first is None:
+            first = v
+        elif v.shape != first.shape:
+            raise ValueError(f"thresholds of shapes {list(first.shape)} and {list(v.shape)} cannot be tied")
+        if name is not None:
+            setattr(layer, name, first)
+        elif not v.is_meta and not torch.equal(v, first):
+            raise ValueError(f"fixed thresholds {first.tolist()} and {v.tolist()} cannot be tied")
+
+
+def _threshold_name(layer: nn.Module) -> str | None:
+    """The name of the parameter behind V, None if V is fixed."""
+    name = getattr(layer, "threshold_name", None)
+    if name is None and (not isinstance(layer, Neuron) or layer.threshold.requires_grad):
+        raise ValueError(f"{type(layer).__name__} does not say by threshold_name which parameter its threshold is")
+    return name
+
+
+def _threshold_value(layer: nn.Module) -> Tensor:
+    """That parameter, or the fixed V."""
+    value = getattr(layer, _threshold_name(layer) or "threshold")
+    assert isinstance(value, Tensor)
+    return value
 
 
 def set_streams(net: SpikingNet, *, tie: bool) -> None:
-    """Fills in ``net.streams`` and, if asked, ties the thresholds of each."""
+    """Fills in ``net.streams`` and, if asked, ties the thresholds of each, for good: also when a state is loaded."""
     net.streams = find_streams(net)
     if tie:
-        for names in net.streams:
-            tie_thresholds([net.get_submodule(name) for name in names])
+        _tie_streams(net)
+        net.register_load_state_dict_pre_hook(_refuse_untied)
+        net.register_load_state_dict_post_hook(_tie_streams)
+
+
+def _tie_streams(net: nn.Module, *loaded: object) -> None:
+    """Also a hook: ``load_state_dict(assign=True)`` gives every layer a parameter of its own."""
+    assert isinstance(net, SpikingNet)
+    for names in net.streams:
+        tie_thresholds([net.get_submodule(name) for name in names])
+
+
+def _refuse_untied(net: nn.Module, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
+    """A hook: thresholds that differ in a saved state cannot become one parameter; the last would win silently."""
+    assert isinstance(net, SpikingNet)
+    errors: list[str] = rest[-1]
+    for names in net.streams:
+        keys = [f"{prefix}{name}.{_threshold_name(net.get_submodule(name))}" for name in names]
+        values = [state[key] for key in keys if key in state]
+        if any(not torch.equal(value, values[0]) for value in values):
+            errors.append(
+                f"the thresholds of the stream {', '.join(names)} differ in this state and are one parameter here; "
+                "load it into a network without tie_stream_threshold"
+            )

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.nn.health import tapped
-from steadyspike.nn.neuron import Neuron, Tap
-from steadyspike.nn.parametrization import k_from_threshold
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+from steadyspike.nn.parametrization import k_from_threshold, threshold_from_k
 
 _SAMPLES = 1_000_000
 
@@ -41,27 +41,47 @@ def _exceeded_by(m: Tensor, rate: float) -> float:
     return max(float(threshold), 0.0)
 
 
+def _parameter(model: nn.Module, name: str) -> nn.Parameter:
+    """The threshold parameter k of a layer."""
+    k = getattr(model.get_submodule(name), "k", None)
+    if not isinstance(k, nn.Parameter):
+        raise ValueError(f"layer '{name}' has no threshold parameter k that could be lowered")
+    return k
+
+
+def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
+    """Why layer ``name`` stays silent."""
+    layers = neurons(model)
+    tied = [n for n in changed if sum(getattr(o, "k", None) is _parameter(model, n) for o in layers.values()) > 1]
+    reason = f"its potentials reach only {m.max():.3g}"
+    if name in changed and tied:
+        reason = (
+            f"it falls silent again when the tied threshold of '{tied[0]}' is lowered, since what its stream "
+            "carries (V*S) shrinks with V; put norms before the neurons, enlarge the weights (models.init.fire), or "
+            "wake the network without tie_stream_threshold"
+        )
+    return RuntimeError(f"layer '{name}' cannot be woken: {reason}")
+
+
 @torch.no_grad()
 def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
     """Gives every layer that never fires on the batch ``x`` a threshold that about ``rate`` of its potentials exceed.
 
     Layer after layer, since silence upstream makes silence downstream; layers that fire stay as they are. Where fewer
     than ``rate`` of the potentials are positive at all, half of those exceed it. Returns the new thresholds by layer.
-    Statistics buffers of ``model`` are left alone: a copy in training mode does the runs.
+    A copy in training mode does the runs: statistics stay, and nothing changes if some layer cannot be woken.
     """
     if not 0 < rate < 1:
         raise ValueError(f"rate must lie between 0 and 1, got {rate}")
     probe = copy.deepcopy(model).train()
-    changed: dict[str, float] = {}
+    changed: list[str] = []
     while (silent := _first_silent(probe, x)) is not None:
         name, m = silent
         threshold = _exceeded_by(m, rate)
         if name in changed or not threshold > 0:
-            raise RuntimeError(f"layer '{name}' cannot be woken: its potentials reach only {m.max():.3g}")
-        for net in (model, probe):
-            k = getattr(net.get_submodule(name), "k", None)
-            if not isinstance(k, nn.Parameter):
-                raise ValueError(f"layer '{name}' has no threshold parameter k that could be lowered")
-            k.fill_(k_from_threshold(threshold))
-        changed[name] = threshold
-    return changed
+            raise _cannot(probe, name, m, changed)
+        _parameter(probe, name).fill_(k_from_threshold(threshold))
+        changed.append(name)
+    for name in changed:
+        _parameter(model, name).copy_(_parameter(probe, name))
+    return {name: float(threshold_from_k(_parameter(model, name)).mean()) for name in changed}

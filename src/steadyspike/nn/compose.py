@@ -20,8 +20,8 @@ from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.rate import RateLIF
-from steadyspike.nn.norm.base import check_timesteps
 from steadyspike.nn.norm.make import NORMS, NormLike, check_norm
+from steadyspike.nn.whole import whole_number
 
 
 class Choice(NamedTuple):
@@ -153,7 +153,7 @@ def compose(
     norm, neuron = _membrane_norm(norm, neuron)
     check_norm(norm)
     if timesteps is not None:
-        timesteps = check_timesteps(timesteps)
+        timesteps = whole_number(timesteps, "timesteps")
     neuron = as_neuron(neuron, **neuron_options)
     objective = _objective(loss, terms, loss_options, batch_dim)
     reasons = refusals(norm, neuron, objective, timesteps)

@@ -41,6 +41,7 @@ class LIF(Neuron):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w")
+    threshold_name: ClassVar[str | None] = "k"
     LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold", "tau")
 
     def __init__(

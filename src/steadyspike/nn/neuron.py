@@ -37,6 +37,7 @@ class Neuron(nn.Module):
     """
 
     spiking: ClassVar[bool] = True  # a readout, whose output is its potential, says False
+    threshold_name: ClassVar[str | None] = None  # the parameter that V is made of and nothing else is; None: V is fixed
 
     def __init__(
         self,

@@ -27,31 +27,41 @@ class Extra(NamedTuple):
         return Extra(self.parameters + other.parameters, self.statistics + other.statistics)
 
 
-def stored(module: nn.Module) -> Extra:
-    """Trained parameters and floating-point statistics of a module and all in it."""
-    parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
+def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
+    """Trained parameters and floating-point statistics of a module and all in it.
+
+    counted: parameters that count no more, since another layer shares them; those of this module are added.
+    """
+    counted = set() if counted is None else counted
+    fresh = [p for p in module.parameters() if p.requires_grad and p not in counted]
+    counted.update(fresh)
+    parameters = sum(p.numel() for p in fresh)
     saved = module.state_dict()
     statistics = sum(b.numel() for name, b in module.named_buffers() if name in saved and b.is_floating_point())
     return Extra(parameters, statistics)
 
 
-def layer_overhead(module: nn.Module) -> Extra:
-    """The overhead of one neuron layer or norm."""
-    extra = stored(module)
+def layer_overhead(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
+    """The overhead of one neuron layer or norm; ``counted`` as in `stored`."""
+    extra = stored(module, counted)
     if isinstance(module, TimeNorm):
         return extra.plus(Extra(-2 * module.channels, -2 * module.channels))
     return extra
 
 
 def overhead(model: nn.Module) -> dict[str, Extra]:
-    """Overhead of every neuron layer and norm of a model by name; ``total(overhead(model))`` sums it."""
+    """Overhead of every neuron layer and norm of a model by name; ``total(overhead(model))`` sums it.
+
+    A parameter that layers share (tied thresholds) counts in the first of them.
+    """
     found: dict[str, Extra] = {}
+    counted: set[nn.Parameter] = set()
     inside: list[str] = []
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue  # MPBN's norm is part of its neuron
         if isinstance(module, (Neuron, TimeNorm)):
-            found[name] = layer_overhead(module)
+            found[name] = layer_overhead(module, counted)
             inside.append(f"{name}." if name else "")
     return found
 

@@ -36,6 +36,7 @@ class Head(nn.Module):
         self.pool, self.votes = pool, votes
         self.average = Folded(nn.AvgPool2d(pool)) if pool > 0 else nn.Identity()
         features = shape.channels if pool == self.GLOBAL else (shape.pooled(pool) if pool else shape).features
+        self.features = features
         self.dropout = nn.Dropout(dropout)
         self.fc1: nn.Module = nn.Identity()
         self.lif: nn.Module = nn.Identity()
@@ -48,6 +49,11 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mean((-2, -1)) if self.pool == self.GLOBAL else self.average(x).flatten(2)
+        if x.shape[-1] != self.features:
+            raise ValueError(
+                f"the classifier takes {self.features} features and got {x.shape[-1]}: the images are not of the size "
+                "that the network was built for; create it with image_size=(height, width) of yours"
+            )
         if not isinstance(self.fc1, nn.Identity):
             x = self.lif(self.fc1(self.dropout(x)))
         y = self.fc(self.dropout(x))

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from torch import nn
 
 from steadyspike.models.parts import Parts, Shape
+from steadyspike.nn.whole import whole_number
 
 # block(parts, shape, channels, stride): a module from [T, B, *shape] to [T, B, *shape.conv(channels, stride)]
 Block = Callable[[Parts, Shape, int, int], nn.Module]
+
+
+def block_counts(counts: Sequence[int], stages: int, option: str = "layers") -> list[int]:
+    """The blocks of every stage, as the option of that name gives them."""
+    if not isinstance(counts, (tuple, list)) or len(counts) != stages:
+        raise ValueError(f"{option} takes the number of blocks of each of {stages} stages, got {counts!r}")
+    return [whole_number(count, f"every number in {option}") for count in counts]
 
 
 def residual_stages(

@@ -49,6 +49,7 @@ class DIET(Neuron):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("lam", "v")
+    threshold_name: ClassVar[str | None] = "v"
     PUBLISHED: ClassVar[ScanOptions] = {
         "gradient": "rs",
         "surrogate": Triangle(1.0, scale=0.3),

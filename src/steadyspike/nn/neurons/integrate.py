@@ -25,6 +25,7 @@ class IF(Neuron):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k",)
+    threshold_name: ClassVar[str | None] = "k"
     PUBLISHED: ClassVar[ScanOptions] = {"decay_input": False}
     no_leak: Tensor
 

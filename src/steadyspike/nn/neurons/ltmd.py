@@ -30,6 +30,7 @@ class LTMD(Neuron):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("w",)
+    threshold_name: ClassVar[str | None] = "w"
     PUBLISHED: ClassVar[ScanOptions] = {
         "gradient": "as",
         "surrogate": Rect(1.0),

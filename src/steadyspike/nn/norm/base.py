@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import TYPE_CHECKING, TypedDict
 
 import torch
@@ -13,6 +12,7 @@ from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.recompute import recomputing
 from steadyspike.nn.sync import Group, world_size
+from steadyspike.nn.whole import whole_number
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -123,7 +123,7 @@ class StepNorm(TimeNorm):
     """A norm with parameters of its own for every time step: tied to one T in training, a prefix in evaluation."""
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
-        steps = check_timesteps(timesteps)
+        steps = whole_number(timesteps, "timesteps")
         super().__init__(channels, steps, **options)
         self.timesteps = steps
 
@@ -133,13 +133,6 @@ class StepNorm(TimeNorm):
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, timesteps={self.timesteps}"
-
-
-def check_timesteps(timesteps: int) -> int:
-    """``timesteps`` if it is a whole number above 0."""
-    if isinstance(timesteps, bool) or not isinstance(timesteps, Integral) or timesteps < 1:
-        raise ValueError(f"timesteps must be a whole number above 0, got {timesteps!r}")
-    return int(timesteps)
 
 
 def check_steps(norm: nn.Module, steps: int, timesteps: int) -> None:

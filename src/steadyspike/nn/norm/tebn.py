@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.norm.base import NormOptions, check_steps, check_timesteps
+from steadyspike.nn.norm.base import NormOptions, check_steps
 from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.whole import whole_number
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -24,8 +25,8 @@ class TEBN(TDBN):
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
         super().__init__(channels, **options)
-        self.timesteps = check_timesteps(timesteps)
-        self.p = nn.Parameter(torch.ones(timesteps))
+        self.timesteps = whole_number(timesteps, "timesteps")
+        self.p = nn.Parameter(torch.ones(self.timesteps))
 
     def check_input(self, x: Tensor) -> None:
         super().check_input(x)
