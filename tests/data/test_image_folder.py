@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -127,7 +130,9 @@ def test_wrong_folders(folder: Path, tmp_path: Path) -> None:
         data.load("folder", folder, cache_dir=cache)
     flat = tmp_path / "flat"
     photograph(flat / "train" / "a" / "1.jpg")
-    with pytest.raises(DataError, match="only one of train/"):
+    with pytest.raises(
+        DataError, match=r"has the parts train; expected are .* A class folder cannot have the name of a part"
+    ):
         data.load("folder", flat, cache_dir=cache)
     photograph(flat / "val" / "ILSVRC_1.JPEG")
     with pytest.raises(DataError, match="val: has no class folders; its images must be sorted"):
@@ -148,3 +153,80 @@ def test_imagenet_layout(folder: Path, tmp_path: Path) -> None:
     bundle = data.load("imagenet", tmp_path / "d", cache_dir=tmp_path / "c")
     assert bundle.shape == (224, 224) and bundle.dataset.mean == (0.485, 0.456, 0.406)
     assert bundle.describe()["image_resize"] == 256
+
+
+def test_sixteen_bit_grey_is_scaled(tmp_path: Path) -> None:
+    """Pillow's own conversion turns everything above 255 of 65535 into white."""
+    ramp = np.tile(np.linspace(0, 65535, 256).astype(np.uint16), (4, 1))
+    for name in ("a.png", "a.tif", "a.pgm"):
+        Image.fromarray(ramp).save(tmp_path / name)
+        assert to_tensor(open_rgb(tmp_path / name))[1, 2].tolist() == list(range(256)), name
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float32])
+def test_pixels_of_unknown_range_are_refused(tmp_path: Path, dtype: type) -> None:
+    Image.fromarray(np.ones((4, 4), dtype)).save(tmp_path / "a.tif")
+    with pytest.raises(DataError, match=r"a\.tif: has pixels of mode [IF], whose range is unknown"):
+        open_rgb(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_three_parts_are_not_confused(folder: Path, tmp_path: Path, name: str) -> None:
+    (folder / "val").rename(folder / name)
+    for label in ("cat", "dog"):
+        for number in range(5):
+            photograph(folder / "test" / label / f"{number}.png", seed=number)
+    bundle = data.load("folder", folder, cache_dir=tmp_path / "c", size=8)
+    ids = bundle.dataset.population.ids
+    found = {part: {ids[i].split("/")[0] for i in bundle.split.part(part)} for part in ("train", "validation", "test")}
+    assert found == {"train": {"train"}, "validation": {name}, "test": {"test"}}
+    assert str(bundle).startswith("folder: 2 classes, 3 x 8 x 8, 24 train, 24 validation, 10 test; split official+")
+    without = data.load("folder", folder, cache_dir=tmp_path / "c", size=8, validation="none").split
+    assert (len(without.train), len(without.validation), len(without.test)) == (24, 0, 10)
+    with pytest.raises(DataError, match=r"a validation part of its own; use 'holdout'"):
+        data.load("folder", folder, cache_dir=tmp_path / "c", size=8, validation="holdout:0.2")
+    (folder / "val").mkdir(exist_ok=True)
+    (folder / "validation").mkdir(exist_ok=True)
+    with pytest.raises(DataError, match="has the parts train, val, validation, test"):
+        data.load("folder", folder, cache_dir=tmp_path / "c")
+
+
+def test_imagenet_test_images_have_no_labels_and_are_left_alone(folder: Path, tmp_path: Path) -> None:
+    photograph(folder / "test" / "ILSVRC2012_test_1.JPEG")
+    bundle = data.load("imagenet", folder, cache_dir=tmp_path / "c", size=8)
+    assert {bundle.dataset.population.ids[i].split("/")[0] for i in bundle.split.test} == {"val"}
+
+
+@pytest.mark.parametrize("link", ["train/cat/loop", "val/cat"])
+def test_a_folder_is_never_read_twice(folder: Path, tmp_path: Path, link: str) -> None:
+    """A link to a folder above, or from the test part into the training part, would put images into two parts."""
+    if (path := folder / link).is_dir():
+        shutil.rmtree(path)
+    path.symlink_to(folder / "train" / "cat")
+    with pytest.raises(
+        DataError, match=rf"{link}: is the same folder as .*train/cat: its images would be counted twice"
+    ):
+        data.load("folder", folder, cache_dir=tmp_path / "c")
+
+
+def test_file_names_that_are_not_text(folder: Path, tmp_path: Path) -> None:
+    try:
+        shutil.copy(folder / "train" / "cat" / "0.jpg", os.fsencode(folder / "train" / "cat") + b"/\xff\xfe.jpg")
+    except OSError:
+        pytest.skip("this disk only takes names that are text")
+    bundle = data.load("folder", folder, cache_dir=tmp_path / "c", size=8)
+    assert len(bundle.dataset.population) == 49 and len(bundle.split.fingerprint) == 16
+    assert sum(len(y) for part in ("train", "validation") for _, y in bundle.eval_loader(part, 8)) == 25
+
+
+def test_an_unreadable_class_folder_is_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.scandir
+
+    def scandir(path):  # type: ignore[no-untyped-def]
+        if str(path).endswith("dog"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataError, match=r"train/dog: cannot be read \(Permission denied\)"):
+        data.load("folder", folder, cache_dir=tmp_path / "c")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -234,3 +237,52 @@ def test_wide_counts_survive(tmp_path: Path) -> None:
     data = np.full((4, 2, 2, 3, 3), 60_000, np.uint16)
     batch = ArraySource(data).batch(torch.tensor([1, 2]))
     assert batch.dtype == torch.int32 and int(batch.max()) == 60_000
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_only_the_newest_loop_over_a_loader_goes_on(workers: int) -> None:
+    """Two loops share the workers' queue: without a stop one would get the other's images with its own labels."""
+    bundle = numbered(60, item=True)
+    expected = everything(bundle.train_loader(8, seed=2))
+    loader = bundle.train_loader(8, seed=2, workers=workers)
+    old = iter(loader)
+    next(old)
+    new = loader.batches(0)
+    assert_equal_batches([next(new)], expected[:1])
+    with pytest.raises(DataError, match="one loop at a time, make a second one"):
+        next(old)
+    assert_equal_batches(list(new), expected[1:])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("batch", 99), ("batch", -1), ("epoch", -1), ("epoch", None), ("batch", 1.5)]
+)
+def test_a_state_out_of_range_is_refused(key: str, value: object) -> None:
+    loader = numbered().train_loader(16)
+    with pytest.raises(DataError, match=key):
+        loader.load_state_dict({**loader.state_dict(), key: value})
+    assert (loader.epoch, loader.state_dict()["batch"]) == (0, 0)
+
+
+@pytest.mark.parametrize("wrong", [{"seed": 1.5}, {"seed": "x"}, {"workers": -1}, {"workers": 0.5}])
+@pytest.mark.parametrize("item", [False, True], ids=["array", "items"])
+def test_numbers_that_are_none(wrong: dict, item: bool) -> None:
+    with pytest.raises(DataError, match="whole number"):
+        numbered(20, item=item).train_loader(4, **wrong)
+
+
+def test_an_error_leaves_nothing_that_holds_the_workers() -> None:
+    """A loader whose loop failed is freed at once; garbage left for later is collected, loudly, in a later worker."""
+    bundle = numbered(20, item=True)
+    bundle.dataset.source.item = Failing()  # type: ignore[attr-defined]
+    loader = bundle.train_loader(4, workers=1)
+    inner = weakref.ref(loader._reader._loader)  # type: ignore[attr-defined]
+    gc.collect()
+    gc.disable()
+    try:
+        with contextlib.suppress(DataError):
+            next(iter(loader))
+        del loader
+        assert inner() is None
+    finally:
+        gc.enable()

@@ -141,3 +141,31 @@ def test_overlapping_parts_and_repeated_ids_are_refused() -> None:
         make_split(Population(["a", "a"], np.zeros(2, np.int64)), "random:0")
     with pytest.raises(DataError, match="not a part"):
         make_split(p, "official").part("dev")
+
+
+def test_an_empty_holdout_says_why() -> None:
+    single = Population([f"s{i}" for i in range(6)], np.tile(np.arange(3), 2), np.repeat([False, True], 3))
+    with pytest.raises(DataError, match=r"no class has two training samples.*validation='none'"):
+        make_split(single, "official")
+    assert len(make_split(single, "official", "none").train) == 3
+
+
+@pytest.mark.parametrize("wrong", [{"name": 5}, {"validation": None}])
+def test_names_that_are_not_text(wrong: dict) -> None:
+    with pytest.raises(DataError, match="must be a text such as"):
+        make_split(official(), **{"name": "official", **wrong})
+
+
+def test_another_data_set_or_way_of_choosing_is_another_split() -> None:
+    """Equal fingerprints are not enough: digits and digits-events share names, "test" and "none" share parts."""
+    still = make_split(official(), "official", dataset="digits")
+    events = make_split(official(), "official", dataset="digits-events")
+    assert still.fingerprint == events.fingerprint
+    assert "trained on data set 'digits', this is 'digits-events'" in (events.difference(still.record()) or "")
+    optimistic = make_split(official(), "official", "test", dataset="digits")
+    last = make_split(official(), "official", "none", dataset="digits")
+    assert "chosen otherwise: best epoch chosen on the test part" in (last.difference(optimistic.record()) or "")
+    for split in (still, optimistic, last):
+        assert split.difference(split.record()) is None
+    old = {key: value for key, value in still.record().items() if key not in ("dataset", "selection")}
+    assert events.difference(old) is None, "a record from before these were stored"

@@ -29,11 +29,26 @@ def open_rgb(path: str | Path) -> Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
             with Image.open(path) as image:
-                return image.convert("RGB")
+                return to_bytes(image, path).convert("RGB")
+    except DataError:
+        raise
     except FileNotFoundError:
         raise DataError("does not exist.", path) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise DataError(f"is not an image that can be decoded ({error}).", path) from error
+
+
+def to_bytes(image: Image, path: str | Path) -> Image:
+    """16-bit grey scaled to 8 bits (Pillow's own conversion clips it to white); DataError for an unknown range."""
+    from PIL import Image as pillow
+
+    sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
+    if sixteen:
+        values = np.asarray(image).astype(np.uint32)
+        return pillow.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    if image.mode in ("I", "F"):
+        raise DataError(f"has pixels of mode {image.mode}, whose range is unknown; save it with 8 or 16 bits.", path)
+    return image
 
 
 def to_tensor(image: Image) -> Tensor:

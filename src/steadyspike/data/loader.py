@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steadyspike.data.dataset import DataSet
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.sampler import TrainPlan
 from steadyspike.data.seeds import generator, mix
 from steadyspike.data.sources import Request
@@ -83,7 +83,13 @@ class TrainLoader:
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}.")
-        self.epoch, self._next = int(state["epoch"]), int(state["batch"])
+        epoch: Any = state.get("epoch")
+        batch: Any = state.get("batch")
+        whole_number("epoch of the loader's state", epoch, least=0)
+        whole_number("batch of the loader's state", batch, least=0)
+        if batch >= len(self):
+            raise DataError(f"cannot resume the loader: batch {batch} of an epoch of {len(self)} batches.")
+        self.epoch, self._next = epoch, batch
 
 
 class EvalLoader:

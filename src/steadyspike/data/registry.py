@@ -101,7 +101,7 @@ def names() -> tuple[str, ...]:
 
 def entry(name: str) -> tuple[str, Entry]:
     """The canonical name and registry entry; DataError that lists the valid names otherwise."""
-    canonical = ALIASES.get(name.lower(), name.lower())
+    canonical = ALIASES.get(str(name).lower(), str(name).lower())
     if canonical not in REGISTRY:
         raise DataError(f"there is no data set '{name}'; valid are {', '.join(REGISTRY)}.")
     return canonical, REGISTRY[canonical]
@@ -133,8 +133,9 @@ def load(
         raise DataError("'folder' needs data_dir=..., the image folder.")
     common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
     dataset = adjusted(_load(found, name, place, timesteps, options), **common)
-    split_name = split or dataset.default_split
-    return DataBundle(dataset, make_split(dataset.population, split_name, validation, dataset.test_fraction))
+    split_name = dataset.default_split if split is None else split
+    chosen = make_split(dataset.population, split_name, validation, dataset.test_fraction, dataset.name)
+    return DataBundle(dataset, chosen)
 
 
 def _load(found: Entry, name: str, place: Place, timesteps: int | None, options: dict[str, Any]) -> DataSet:

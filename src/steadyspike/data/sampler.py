@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -30,6 +31,8 @@ class TrainPlan:
 
     def __post_init__(self) -> None:
         check_process(self.rank, self.world_size, self.batch_size)
+        if not isinstance(self.seed, Integral) or isinstance(self.seed, bool):
+            raise DataError(f"seed must be a whole number, not {self.seed!r}.")
         if self.num_batches == 0:
             raise DataError(
                 f"{self.samples} training samples over {self.world_size} processes make no batch of {self.batch_size}"

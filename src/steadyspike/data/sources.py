@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.seeds import mix
 
 
@@ -52,6 +52,7 @@ class ArraySource:
         return _tensor(self.data[index.numpy()])
 
     def reader(self, workers: int = 0) -> ArraySource:
+        whole_number("workers", workers, least=0)
         return self
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
@@ -83,13 +84,18 @@ class ItemSource:
             return error  # raised as it is in the main process; torch would wrap it in a worker's traceback
 
     def reader(self, workers: int = 0) -> ItemReader:
+        whole_number("workers", workers, least=0)
         return ItemReader(self, workers)
 
 
 class ItemReader:
-    """Decodes the items of a source in `workers` processes, which stay alive between epochs."""
+    """Decodes the items of a source in `workers` processes, which stay alive between epochs.
+
+    All loops over it share the workers' queue, so only the newest may go on: an older one would get its batches.
+    """
 
     def __init__(self, source: ItemSource, workers: int) -> None:
+        self._newest = 0
         self._sampler = _Requests()
         self._loader: DataLoader[Tensor] = DataLoader(
             source,  # type: ignore[arg-type]
@@ -101,10 +107,24 @@ class ItemReader:
         )
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
+        self._newest += 1
+        mine = self._newest
         self._sampler.requests = requests
-        for batch in self._loader:
+        batches = iter(self._loader)
+        for _ in requests:
+            if self._newest != mine:
+                raise DataError(
+                    "another loop over this loader was started, so this one cannot go on: a loader serves one loop at "
+                    "a time, make a second one."
+                )
+            batch = next(batches)
             if isinstance(batch, DataError):
-                raise batch
+                try:
+                    raise batch
+                finally:
+                    # The error's traceback holds this frame: without this the two would hold each other, and with them
+                    # the workers, until some later process collects garbage that is not its own and complains.
+                    del batch, batches
             yield batch
 
 

@@ -36,13 +36,15 @@ class Population:
     """All samples of a data set, of whichever part: what a split divides.
 
     ids: unique names; labels: class indices [N]; official_test: bool [N] where the publisher fixed the test part;
-    numbers: the number in every sample's file name [N], where splits are defined by it (DVS-CIFAR10).
+    numbers: the number in every sample's file name [N], where splits are defined by it (DVS-CIFAR10);
+    official_validation: bool [N] where a validation part comes with the data.
     """
 
     ids: Sequence[str]
     labels: Index
     official_test: NDArray[np.bool_] | None = None
     numbers: Index | None = None
+    official_validation: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -50,7 +52,10 @@ class Population:
 
 @dataclass(frozen=True)
 class Split:
-    """Index arrays into a population. `selection` says which part model selection looks at: see SELECTIONS."""
+    """Index arrays into a population. `selection` says which part model selection looks at: see SELECTIONS.
+
+    dataset: its name; two data sets may share their samples' names (digits and digits-events do).
+    """
 
     name: str
     population: Population
@@ -58,6 +63,7 @@ class Split:
     validation: Index
     test: Index
     selection: str
+    dataset: str = ""
 
     def __post_init__(self) -> None:
         together = np.concatenate([self.part(name) for name in PARTS])
@@ -82,7 +88,7 @@ class Split:
     def _hash_part(self, name: str) -> str:
         ids, labels = self.population.ids, self.population.labels
         lines = sorted(f"{ids[i]}\t{labels[i]}\n" for i in self.part(name))
-        return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
+        return hashlib.sha256(_encoded("".join(lines))).hexdigest()[:16]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -92,6 +98,7 @@ class Split:
     def record(self) -> dict[str, Any]:
         """What a run stores beside its numbers."""
         return {
+            "dataset": self.dataset,
             "name": self.name,
             "fingerprint": self.fingerprint,
             "parts": {n: {"samples": len(self.part(n)), "fingerprint": self.part_fingerprints[n]} for n in PARTS},
@@ -101,8 +108,15 @@ class Split:
 
     def difference(self, record: dict[str, Any]) -> str | None:
         """None when `record` (from `record()`) is of this split; otherwise a sentence that says what differs."""
+        if (known := record.get("dataset")) and self.dataset and known != self.dataset:
+            return f"the checkpoint was trained on data set '{known}', this is '{self.dataset}'."
         if record.get("fingerprint") == self.fingerprint:
-            return None
+            if (chosen := record.get("selection", self.selection)) == self.selection:
+                return None
+            return (
+                f"the checkpoint was chosen otherwise: {SELECTIONS.get(chosen, chosen)}; this split stands for "
+                f"{SELECTIONS[self.selection]}."
+            )
         stored = record.get("parts", {})
         other = [n for n in PARTS if stored.get(n, {}).get("fingerprint") != self.part_fingerprints[n]]
         return (
@@ -118,25 +132,46 @@ class Split:
         return text is None
 
 
-def make_split(population: Population, name: str, validation: str = "holdout", test_fraction: float = 0.1) -> Split:
-    """The split `name` of `population`, with its validation part.
+def make_split(
+    population: Population, name: str, validation: str = "holdout", test_fraction: float = 0.1, dataset: str = ""
+) -> Split:
+    """The split `name` of `population` (of the data set called `dataset`), with its validation part.
 
     name: "official", "tebn" (numbers 0-99 of every class are the test part), "tet" (900-999), "random:SEED".
     validation: "holdout" or "holdout:FRACTION[:SEED]" (0.1, seed 0; taken from the training part, class by class),
-    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did).
+    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did). Where a validation part comes
+    with the data, "holdout" is that part; with "none" and "test" its samples are not used.
     """  # fmt: skip
+    for option, value, example in (("split", name, "random:0"), ("validation", validation, "holdout")):
+        if not isinstance(value, str):
+            raise DataError(f"{option} must be a text such as '{example}', not {value!r}.")
     if len(set(population.ids)) != len(population):
         raise DataError(f"split '{name}': sample ids are not unique.")
     in_test = _test_mask(population, name, test_fraction)
-    train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
+    given = population.official_validation
+    train = np.flatnonzero(~in_test if given is None else ~in_test & ~given)
+    test = np.flatnonzero(in_test)
     kind, _, rest = validation.partition(":")
     if kind in ("none", "test") and not rest:
-        return Split(f"{name}+validation:{kind}", population, train, np.empty(0, np.int64), test, kind)
+        return Split(f"{name}+validation:{kind}", population, train, np.empty(0, np.int64), test, kind, dataset)
     if kind != "holdout":
         raise DataError(f"validation must be 'holdout[:FRACTION[:SEED]]', 'none' or 'test', not '{validation}'.")
+    if given is not None:
+        if rest:
+            raise DataError(
+                f"validation '{validation}': this data set has a validation part of its own; use 'holdout'."
+            )
+        label = f"{name}+validation:official"
+        return Split(label, population, train, np.flatnonzero(given), test, "validation", dataset)
     fraction, seed = _holdout(rest, validation)
     held = _ranked_fraction(population, train, fraction, f"validation:{seed}")
-    return Split(f"{name}+holdout:{fraction:g}:{seed}", population, np.setdiff1d(train, held), held, test, "validation")
+    if len(held) == 0 and len(train) > 0:
+        raise DataError(
+            f"split '{name}': no class has two training samples, so none can be held out for validation; load with "
+            "validation='none' or 'test'."
+        )
+    rest_of_train = np.setdiff1d(train, held)
+    return Split(f"{name}+holdout:{fraction:g}:{seed}", population, rest_of_train, held, test, "validation", dataset)
 
 
 def _holdout(text: str, option: str) -> tuple[float, int]:
@@ -189,5 +224,9 @@ def _ranked_fraction(population: Population, among: Index, fraction: float, salt
     return np.sort(np.concatenate(chosen))
 
 
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")  # file names need not be valid text
+
+
 def _hashed(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(hashlib.blake2b(_encoded(text), digest_size=8).digest(), "big")

@@ -75,7 +75,8 @@ def from_dataset(
         std=(1.0,) * first.shape[0] if in_bytes else None,
     )
     dataset = adjusted(dataset, augment, mean, std)
-    return DataBundle(dataset, make_split(dataset.population, split or dataset.default_split, validation))
+    split_name = dataset.default_split if split is None else split
+    return DataBundle(dataset, make_split(dataset.population, split_name, validation, dataset=name))
 
 
 def as_tensor(image: Any, name: str) -> Tensor:
