@@ -1,9 +1,9 @@
 """How fast the data layer is on one core: CIFAR pipeline, event decoding, clip loading, JPEG decoding.
 
-    python benchmarks/data_throughput.py [--data-dir D] [--seconds S] [--step]
+    python benchmarks/data_throughput.py [--data-dir D] [--seconds S] [--step] [--out FILE]
 
-Prints a table and writes benchmarks/results/data_throughput.json. `--step` also times one small training step, to show
-the loader's share of it. Goals: 20,000 augmented 32 x 32 images and 10 million decoded events a second.
+Prints a table and writes it to FILE (benchmarks/results/data_throughput.json). `--step` also times one small training
+step, to show the loader's share of it. Goals: 20,000 augmented 32 x 32 images and 10 million decoded events a second.
 """
 
 from __future__ import annotations
@@ -157,6 +157,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, default=os.environ.get("STEADYSPIKE_DATA"))
     parser.add_argument("--seconds", type=float, default=3.0, help="per measurement")
     parser.add_argument("--step", action="store_true", help="also time a training step")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "data_throughput.json")
     args = parser.parse_args()
     torch.set_num_threads(1)
     data_dir = None if args.data_dir is None else Path(args.data_dir)
@@ -171,10 +172,9 @@ def main() -> None:
         "machine": platform.processor() or platform.machine(), "cpus": os.cpu_count(), "threads": 1,
         "torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version(), "results": results,
     }  # fmt: skip
-    out = Path(__file__).parent / "results" / "data_throughput.json"
-    out.parent.mkdir(exist_ok=True)
-    out.write_text(json.dumps(record, indent=1))
-    print(f"wrote {out}")
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(json.dumps(record, indent=1))
+    print(f"wrote {args.out}")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def test_a_header_that_claims_absurd_sizes(tmp_path: Path) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 60
     (tmp_path / "a.tar").write_bytes(header.tobuf(format=tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(DataError, match=r"a\.tar: is a damaged"):
+    with pytest.raises(DataError, match=r"a\.tar: is a damaged or truncated archive \(.+\)"):
         extract(tmp_path / "a.tar", tmp_path / "out")
 
 

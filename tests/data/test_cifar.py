@@ -157,3 +157,10 @@ def test_pickles_of_python_2_and_of_newer_numpy() -> None:
         if protocol < 5:
             new = pickle.dumps({b"data": np.array([[1, 2]], np.uint8), b"labels": [1]}, protocol=protocol)
             assert plain_pickle.load(new, "x")["data"].tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("names", [5, "x" * 100, list(range(100)), None], ids=["number", "text", "numbers", "none"])
+def test_cifar100_class_names_of_the_wrong_kind(tmp_path: Path, names: object) -> None:
+    (tmp_path / "meta").write_bytes(pickle.dumps({"fine_label_names": names}, protocol=2))
+    with pytest.raises(DataError, match="meta: has no list of names under 'fine_label_names'"):
+        cifar.class_names(tmp_path, cifar.CIFAR100, binary=False)

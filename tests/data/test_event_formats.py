@@ -146,3 +146,10 @@ def test_between_cuts_half_open() -> None:
     cut = events.between(int(events.t[10]), int(events.t[50]))
     assert cut.t.min() >= events.t[10] and cut.t.max() < events.t[50]
     assert len(cut) == np.count_nonzero((events.t >= events.t[10]) & (events.t < events.t[50]))
+
+
+def test_an_event_off_the_sensor_is_numbered_as_in_the_file() -> None:
+    """Overflow marks are records too: seven of them and one good event lie before the bad one."""
+    raw = bytes([1, 240, 0, 0, 0]) * 7 + bytes([1, 1, 0, 0, 1]) + bytes([40, 1, 0, 0, 2])
+    with pytest.raises(DataError, match=r"a\.bin: event 8 has address \(x=40, y=1\)"):
+        atis.decode(raw, (34, 34), "a.bin")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -127,7 +128,7 @@ def test_dvs_cifar10_splits_by_the_number_in_the_name(tmp_path: Path) -> None:
 def test_dvs_cifar10_from_aedat4(tmp_path: Path) -> None:
     pytest.importorskip("aedat")
     write_dvs(tmp_path / "data" / "dvs-cifar10", count=3, start=98, suffix=".aedat4")
-    bundle = data.load("dvs-cifar10", tmp_path / "data", timesteps=2)
+    bundle = data.load("dvs-cifar10", tmp_path / "data", timesteps=2, validation="none")
     assert len(bundle.split.test) == 20
 
 
@@ -224,3 +225,34 @@ def test_dvs_gesture_bad_files(gestures: Path) -> None:
         data.load("dvs-gesture", gestures.parent)
     with pytest.raises(DataError, match=r"put DvsGesture\.tar\.gz"):
         dvs_gesture.locate(Place.of(gestures.parent.parent, None, False))
+
+
+def test_nmnist_with_one_part_only(digits_dir: Path) -> None:
+    shutil.rmtree(digits_dir / "N-MNIST" / "Test")
+    with pytest.raises(DataError, match="N-MNIST/Test: is missing, though Train lies there"):
+        data.load("nmnist", digits_dir, download=False)
+
+
+def test_dvs_cifar10_of_another_sensor(tmp_path: Path) -> None:
+    pytest.importorskip("aedat")
+    root = write_dvs(tmp_path / "data" / "dvs-cifar10", count=3, start=98, suffix=".aedat4")
+    (root / "cat" / "cifar10_cat_99.aedat4").write_bytes(aedat4_bytes(recording(50, (260, 346))))
+    for size in (48, None):
+        with pytest.raises(DataError, match=r"cat_99\.aedat4: is from a sensor of 346 x 260 pixels.* 128 x 128"):
+            data.load("dvs-cifar10", tmp_path / "data", size=size)
+
+
+def test_dvs_cifar10_with_both_kinds_of_file(tmp_path: Path) -> None:
+    root = write_dvs(tmp_path / "data" / "dvs-cifar10", count=3, start=98)
+    (root / "dog" / "cifar10_dog_300.aedat4").write_bytes(aedat4_bytes(recording(50)))
+    with pytest.raises(DataError, match=r"dog_300\.aedat4: is an \.aedat4 recording, .* keep one kind"):
+        data.load("dvs-cifar10", tmp_path / "data")
+
+
+def test_dvs_gesture_recordings_listed_twice(gestures: Path) -> None:
+    (gestures / "trials_to_test.txt").write_text("user00_led.aedat\nuser02_led.aedat\n")
+    with pytest.raises(DataError, match=r"trials_to_test\.txt: lists 'user00_led\.aedat', which trials_to_train"):
+        data.load("dvs-gesture", gestures.parent)
+    (gestures / "trials_to_test.txt").write_text("user02_led.aedat\nuser02_led.aedat\n")
+    with pytest.raises(DataError, match=r"trials_to_test\.txt: lists 'user02_led\.aedat' twice"):
+        data.load("dvs-gesture", gestures.parent)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFont
 from typer.testing import CliRunner
 
 import steadyspike.data as data
@@ -20,7 +20,7 @@ from steadyspike.data.augment import Augment
 from steadyspike.data.commands import app
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
-from steadyspike.data.show import contact_sheet, event_pixels, image_pixels
+from steadyspike.data.show import contact_sheet, drawable, event_pixels, image_pixels
 
 
 def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_idx_files_with_something_wrong(idx_dir: Path) -> None:
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte: has 27 bytes, but its header \(20,\) asks for 28"):
         data.load("mnist", idx_dir)
     labels.write_bytes(idx.encode(np.full(20, 11, np.uint8)))
-    with pytest.raises(DataError, match="holds label 11"):
+    with pytest.raises(DataError, match="t10k-labels-idx1-ubyte: holds label 11"):
         data.load("mnist", idx_dir)
     labels.unlink()
     with pytest.raises(DataError, match=r"downloading is off; put t10k-labels-idx1-ubyte\.gz"):
@@ -199,3 +199,39 @@ def test_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert wrong.exit_code == 1 and "error: there is no data set 'digitz'" in wrong.output
     missing = run(app, ["show", "cifar10", "--data-dir", str(tmp_path), "--no-download"])
     assert missing.exit_code == 1 and "downloading is off" in missing.output
+
+
+def test_idx_files_that_do_not_belong_together(idx_dir: Path) -> None:
+    folder = idx_dir / "MNIST" / "raw"
+    (folder / "train-labels-idx1-ubyte").write_bytes(idx.encode(np.zeros(39, np.uint8)))
+    with pytest.raises(DataError, match=r"train-labels-idx1-ubyte: holds labels of shape \(39,\) for the 40 images"):
+        data.load("mnist", idx_dir)
+    (folder / "train-images-idx3-ubyte").write_bytes(idx.encode(np.zeros((40, 28, 27), np.uint8)))
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte: holds images of shape \(40, 28, 27\)"):
+        data.load("mnist", idx_dir)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"mean": 0.5}, {"std": ["a"]}, {"std": [float("nan")]}, {"split": 5}, {"validation": None}]
+)
+def test_options_of_the_wrong_kind(shared_cache: Path, wrong: dict) -> None:
+    with pytest.raises(DataError, match=next(iter(wrong))):
+        data.load("digits", cache_dir=shared_cache, **wrong)
+
+
+def test_a_sheet_that_cannot_be_drawn_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    run = CliRunner().invoke
+    assert run(app, ["show", "digits", "--per-class", "0"]).exit_code == 2
+    (tmp_path / "file").touch()
+    for out in (tmp_path, tmp_path / "file" / "sheet.png"):
+        result = run(app, ["show", "digits", "-o", str(out)])
+        assert result.exit_code == 1 and f"error: {out}: cannot be written" in result.output
+    with pytest.raises(DataError, match="per_class must be a whole number of at least 1"):
+        contact_sheet(data.load("digits"), per_class=-1)
+
+
+def test_class_names_the_font_cannot_draw() -> None:
+    font = ImageFont.load_default(size=13)
+    assert drawable("cat", font) == "cat" and drawable("\u732b", font) == "\\u732b"
+    assert drawable("M\u00fcll \u2019", font) == "Mull \u2019"

@@ -51,7 +51,9 @@ def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
             raise DataError(f"cannot be extracted to {folder} ({error.strerror}).", archive) from error
-        raise DataError(f"is a damaged or truncated archive ({error or type(error).__name__}).", archive) from error
+        raise DataError(
+            f"is a damaged or truncated archive ({str(error) or type(error).__name__}).", archive
+        ) from error
     if files == 0:
         raise DataError("is an archive without any file.", archive)
 

@@ -40,7 +40,7 @@ def show_command(
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "train",
     split: Annotated[str | None, typer.Option(help="Split; default: the data set's own.")] = None,
     timesteps: Annotated[int | None, typer.Option("-T", "--timesteps", help="Frames of event data.")] = None,
-    per_class: Annotated[int, typer.Option(help="Samples per class (still images).")] = 8,
+    per_class: Annotated[int, typer.Option(min=1, help="Samples per class (still images).")] = 8,
     size: Annotated[int | None, typer.Option(help="Side of image-folder images or event frames.")] = None,
     download: Annotated[bool, typer.Option(help="Download what is missing.")] = True,
 ) -> None:

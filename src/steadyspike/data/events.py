@@ -40,15 +40,20 @@ def checked(
     p: NDArray[np.integer],
     size: tuple[int, int],
     path: str | Path,
+    kept: NDArray[np.bool_] | None = None,
 ) -> Events:
-    """Events from raw arrays; raises DataError (naming `path`) when there are none or one lies off the sensor."""
+    """Events from raw arrays; raises DataError (naming `path`) when there are none or one lies off the sensor.
+
+    kept: which of the file's records the arrays hold, where some are no events: an error counts all records.
+    """
     if len(x) == 0:
         raise DataError("holds no events.", path)
     height, width = size
     if int(x.max()) >= width or int(y.max()) >= height:
         i = int(np.argmax((x >= width) | (y >= height)))
+        number = i if kept is None else int(np.flatnonzero(kept)[i])
         raise DataError(
-            f"event {i} has address (x={int(x[i])}, y={int(y[i])}), outside the {width} x {height} sensor.", path
+            f"event {number} has address (x={int(x[i])}, y={int(y[i])}), outside the {width} x {height} sensor.", path
         )
     return Events(
         x.astype(np.uint16, copy=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from steadyspike.data.bundle import DataBundle
-from steadyspike.data.errors import needs
+from steadyspike.data.errors import disk_errors, needs, whole_number
 from steadyspike.data.sources import Request
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ GAP, MARGIN, TEXT = 6, 18, 13
 
 def pick(bundle: DataBundle, part: str, per_class: int, most_classes: int) -> NDArray[np.int64]:
     """The first `per_class` samples of each of at most `most_classes` classes, spread over all of them."""
+    whole_number("per_class", per_class)
     index = bundle.indices(part)
     labels = bundle.dataset.population.labels[index]
     chosen = np.linspace(0, bundle.num_classes - 1, min(most_classes, bundle.num_classes)).round().astype(int)
@@ -85,7 +87,8 @@ def _sheet(rows: dict[str, list[Pixels]], columns: list[str], title: str, subtit
     zoom = max(1, round(72 / max(height, width)))
     cell_h, cell_w = height * zoom, width * zoom
     font, bold = ImageFont.load_default(size=TEXT), ImageFont.load_default(size=TEXT + 5)
-    left = MARGIN + max(round(font.getlength(name)) for name in rows) + 2 * GAP
+    written = {name: drawable(name, font) for name in rows}
+    left = MARGIN + max(round(font.getlength(name)) for name in written.values()) + 2 * GAP
     lines = _wrapped(subtitle, left + max(map(len, rows.values())) * (cell_w + GAP) - MARGIN, font.getlength)
     top = MARGIN + TEXT + 5 + 2 * GAP + len(lines) * (TEXT + 5) + (TEXT + 2 * GAP if columns else GAP)
     sheet = Image.new(
@@ -106,7 +109,7 @@ def _sheet(rows: dict[str, list[Pixels]], columns: list[str], title: str, subtit
         pen.text((left + number * (cell_w + GAP) + cell_w // 2, top - GAP // 2), text, FAINT, font=font, anchor="mb")
     for row, (name, images) in enumerate(rows.items()):
         y = top + row * (cell_h + GAP)
-        pen.text((left - 2 * GAP, y + cell_h // 2), name, INK, font=font, anchor="rm")
+        pen.text((left - 2 * GAP, y + cell_h // 2), written[name], INK, font=font, anchor="rm")
         for column, pixels in enumerate(images):
             x = left + column * (cell_w + GAP)
             sheet.paste(Image.fromarray(pixels).resize((cell_w, cell_h), Image.Resampling.NEAREST), (x, y))
@@ -114,6 +117,17 @@ def _sheet(rows: dict[str, list[Pixels]], columns: list[str], title: str, subtit
     if legend:
         pen.text((left, sheet.height - MARGIN + GAP), legend, FAINT, font=font, anchor="lb")
     return sheet
+
+
+def drawable(text: str, font: Any) -> str:
+    """`text` in letters the font has: without their marks, or as \\u732b; one empty box looks like any other."""
+    missing = bytes(font.getmask("\U0010ffff"))
+    return "".join(c if c.isascii() or bytes(font.getmask(c)) != missing else _in_ascii(c) for c in text)
+
+
+def _in_ascii(letter: str) -> str:
+    plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore").decode()
+    return plain or letter.encode("ascii", "backslashreplace").decode()
 
 
 def _wrapped(text: str, width: float, length: Any) -> list[str]:
@@ -130,6 +144,8 @@ def _wrapped(text: str, width: float, length: Any) -> list[str]:
 def show(bundle: DataBundle, out: str | Path, part: str = "train", per_class: int = 8) -> Path:
     """Write the contact sheet of a part to the PNG file `out`."""
     path = Path(out)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    contact_sheet(bundle, part, per_class).save(path, format="PNG")
+    sheet = contact_sheet(bundle, part, per_class)
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        sheet.save(path, format="PNG")
     return path

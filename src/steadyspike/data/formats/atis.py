@@ -41,7 +41,7 @@ def decode(raw: bytes, size: tuple[int, int], path: str | Path) -> Events:
     if marks.any():
         t += np.cumsum(marks, dtype=np.int64) * OVERFLOW_US
         x, y, t, p = x[~marks], y[~marks], t[~marks], p[~marks]
-    return checked(x, y, t, p, size, path)
+    return checked(x, y, t, p, size, path, ~marks)
 
 
 def encode(events: Events) -> bytes:

@@ -119,8 +119,10 @@ def class_names(folder: Path, spec: Spec, binary: bool) -> tuple[str, ...]:
     if binary:
         names = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
     else:
-        found = plain_pickle.load(raw, path).get(key, [])
-        names = [name.decode("latin1") if isinstance(name, bytes) else str(name) for name in found]
+        found = plain_pickle.load(raw, path).get(key)
+        if not isinstance(found, list) or not all(isinstance(name, (str, bytes)) for name in found):
+            raise DataError(f"has no list of names under '{key}'.", path)
+        names = [name.decode("latin1") if isinstance(name, bytes) else name for name in found]
     if len(names) != spec.classes:
         raise DataError(f"names {len(names)} classes; {spec.classes} are expected.", path)
     return tuple(names)

@@ -6,6 +6,7 @@ Files are known by the number in their name (cifar10_truck_17.aedat), never by t
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,7 @@ def read(path: Path) -> Events:
 def load(place: Place, frames: FrameSettings) -> DataSet:
     files, labels, numbers, ids = [], [], [], []
     folders = {name: class_folder(place, name) for name in CIFAR10_NAMES}
-    suffix = next((s for s in SUFFIXES if any(folders["airplane"].glob(f"*{s}"))), SUFFIXES[0])
+    suffix = one_suffix(folders.values())
     for label, name in enumerate(CIFAR10_NAMES):
         for number, path in recordings_in(folders[name], suffix):
             files.append(path)
@@ -73,6 +74,18 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
         place, recordings, population, frames,
         classes=CIFAR10_NAMES, default_split="tebn", augment=Augment(padding=4, flip=True),
     )  # fmt: skip
+
+
+def one_suffix(folders: Iterable[Path]) -> str:
+    """The suffix of all recordings; DataError where both kinds lie side by side, as one would be left out silently."""
+    first: dict[str, Path] = {}
+    for folder in folders:
+        for suffix in SUFFIXES:
+            if suffix not in first and (found := next(iter(folder.glob(f"*{suffix}")), None)) is not None:
+                first[suffix] = found
+    if len(first) > 1:
+        raise DataError(f"is an .aedat4 recording, {first['.aedat']} an .aedat one; keep one kind.", first[".aedat4"])
+    return next(iter(first), SUFFIXES[0])
 
 
 def find(place: Place) -> Path | None:

@@ -37,6 +37,7 @@ FOLDERS = (
     "DVS128Gesture/download",
     ".",
 )
+TRAIN_LIST, TEST_LIST = "trials_to_train.txt", "trials_to_test.txt"
 CLASSES = (
     "hand clapping", "right hand wave", "left hand wave", "right arm clockwise", "right arm counter clockwise",
     "left arm clockwise", "left arm counter clockwise", "arm roll", "air drums", "air guitar", "other gestures",
@@ -52,8 +53,10 @@ class Gesture:
 
 def load(place: Place, frames: FrameSettings) -> DataSet:
     root = locate(place)
-    trials = [(path, True) for path in trial_list(root, "trials_to_test.txt")]
-    trials = [(path, False) for path in trial_list(root, "trials_to_train.txt")] + trials
+    lists = {name: trial_list(root, name) for name in (TRAIN_LIST, TEST_LIST)}
+    if both := set(lists[TRAIN_LIST]) & set(lists[TEST_LIST]):
+        raise DataError(f"lists '{min(both).name}', which {TRAIN_LIST} lists too.", root / TEST_LIST)
+    trials = [(path, name == TEST_LIST) for name, paths in lists.items() for path in paths]
     gestures = [(path, is_test, gesture_list(path)) for path, is_test in trials]
     ids = [f"{path.stem}/{i:02d}" for path, _, found in gestures for i in range(len(found))]
     labels = np.array([g.label for _, _, found in gestures for g in found], np.int64)
@@ -93,7 +96,7 @@ def cut_clips(recordings: list[tuple[Path, list[Gesture]]], frames: FrameSetting
 
 def find(place: Place) -> Path | None:
     for name in FOLDERS:
-        for inner in ("trials_to_train.txt", ARCHIVE.name):
+        for inner in (TRAIN_LIST, ARCHIVE.name):
             if (place.data_dir / name / inner).is_file():
                 return place.data_dir / name / inner
     return None
@@ -101,7 +104,7 @@ def find(place: Place) -> Path | None:
 
 def locate(place: Place) -> Path:
     for name in FOLDERS:
-        if (place.data_dir / name / "trials_to_train.txt").is_file():
+        if (place.data_dir / name / TRAIN_LIST).is_file():
             return place.data_dir / name
     folder = place.unpacked(ARCHIVE, FOLDERS)
     if folder is None:
@@ -116,8 +119,10 @@ def trial_list(root: Path, name: str) -> list[Path]:
     trials = [root / line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
     if not trials:
         raise DataError("lists no recordings.", path)
-    for trial in trials:
-        if trial.parent != root or not trial.is_file():
+    for number, trial in enumerate(trials):
+        if trial in trials[:number]:
+            raise DataError(f"lists '{trial.name}' twice.", path)
+        if trial.parent != root or "\0" in trial.name or not trial.is_file():
             raise DataError(f"lists '{trial.name}', which is not there.", path)
     return trials
 

@@ -57,6 +57,9 @@ def locate(place: Place) -> tuple[Path, Path]:
         folder = place.data_dir / name
         if (folder / "Train").is_dir() and (folder / "Test").is_dir():
             return folder / "Train", folder / "Test"
+        for part, other in (("Train", "Test"), ("Test", "Train")):
+            if (folder / part / "0").is_dir() and not (folder / other).exists():
+                raise DataError(f"is missing, though {part} lies there: N-MNIST has both.", folder / other)
     out = []
     for remote in ARCHIVES:
         inside = place.within("nmnist")
