@@ -69,7 +69,7 @@ class Norm(Table):
     """[norm]"""
 
     name: str = Field(default="tdbn", description="A norm of steadyspike.nn.norm.NORMS.")
-    threshold: float | None = Field(default=None, gt=0, description="tdBN's V_th; default: the neuron's V at the start.")
+    threshold: float | None = Field(default=None, gt=0, description="tdBN's V_th; default: the neuron's first V.")
     alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor where two branches are added.")
 
 
