@@ -171,3 +171,25 @@ def test_torchrun(tmp_path):
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 x cpu" in done.stdout and (tmp_path / "run" / "result.json").exists()
+    weights = (tmp_path / "run" / "weights.safetensors").read_bytes()
+    again = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert again.returncode != 0 and "holds a run already" in again.stdout + again.stderr
+    resumed = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True)
+    assert resumed.returncode == 0 and "ended already" in resumed.stdout, resumed.stdout + resumed.stderr
+    assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights
+
+
+def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
+    """A processor that announces what it cannot do: the trial process dies, the command says so in one line."""
+    from steadyspike.train import bf16
+    from steadyspike.train.recipe import RecipeError, load_recipe
+    from steadyspike.train.run import accelerator_of
+
+    recipe = load_recipe("tiny", ["train.precision=bf16", "train.accelerator=cpu"])
+    bf16.bf16_problem.cache_clear()
+    assert accelerator_of(recipe) == "cpu"  # tests/conftest.py keeps oneDNN away from AMX
+    monkeypatch.setattr(bf16, "_PROBE", "import os; os.kill(os.getpid(), 4)")
+    bf16.bf16_problem.cache_clear()
+    with pytest.raises(RecipeError, match=r"train\.precision = 'bf16'.*AVX512_CORE_BF16"):
+        accelerator_of(recipe)
+    bf16.bf16_problem.cache_clear()

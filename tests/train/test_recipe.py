@@ -100,3 +100,11 @@ def test_missing_recipes_and_broken_files_are_named(tmp_path):
         recipe_path(tmp_path / "x.toml")
     with pytest.raises(RecipeError, match=r"bad.toml is not TOML: .*line 1"):
         load_recipe(write(tmp_path, "bad", "a = = 3"))
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_settings_hold_in_any_order(order):
+    settings = ["optimizer.lr=0.5", "optimizer.name=adam", "neuron.threshold=0.5", "neuron.name=plif"]
+    recipe = load_recipe("tiny", settings[::order])
+    assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adam", 0.5)
+    assert (recipe.neuron.name, recipe.neuron.threshold) == ("plif", 0.5)

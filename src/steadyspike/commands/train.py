@@ -27,7 +27,7 @@ def run(
     if under_torchrun():
         if out is None:
             raise RunError("under torchrun every process must know the run folder: give it with --out")
-        return _under_torchrun(recipe, data_dir, resume, out)
+        return _under_torchrun(recipe, data_dir, resume, out, stem)
     folder = open_folder(out, stem) if resume else new_folder(out, stem)
     with folder.locked():
         if resume and (folder.root / "recipe.toml").exists():
@@ -69,15 +69,19 @@ def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool) -> dic
     return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display)
 
 
-def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path) -> int:
+def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path, stem: str) -> int:
     from steadyspike.train.display import Display
-    from steadyspike.train.folder import RunFolder, resumable
+    from steadyspike.train.folder import RunFolder, new_folder, resumable
     from steadyspike.train.run import Processes, leave_group, train
 
     rank, local, world = (int(os.environ[key]) for key in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    folder = RunFolder(out)
+    # Rank 0 alone decides if the folder is free: the others may come when it has begun to write.
+    folder = new_folder(out, stem) if rank == 0 and not resume else RunFolder(out)
     if resume and (out / "recipe.toml").exists():
         resumable(folder, recipe)
+        ended = _ended_before(folder)
+        if ended is not None:
+            return ended
     processes = Processes(local, world // local)
     with folder.locked() if rank == 0 else nullcontext():
         result = train(

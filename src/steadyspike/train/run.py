@@ -17,6 +17,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 
+from steadyspike.train.bf16 import bf16_problem
 from steadyspike.train.checkpoint import AtomicCheckpointIO, latest, read_checkpoint
 from steadyspike.train.data import SpikingData
 from steadyspike.train.ema import WeightAverage
@@ -57,6 +58,8 @@ def accelerator_of(recipe: Recipe) -> str:
     found = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
     if found == "cpu" and recipe.train.precision == "fp16":
         raise RecipeError("train.precision = 'fp16' needs a GPU; on the CPU use 'fp32' or 'bf16'")
+    if found == "cpu" and recipe.train.precision == "bf16" and (problem := bf16_problem()) is not None:
+        raise RecipeError(f"train.precision = 'bf16': {problem}")
     if found == "gpu" and recipe.train.devices > torch.cuda.device_count():
         raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
     return found

@@ -57,16 +57,16 @@ def read(path: Path) -> dict[str, Any]:
         raise RecipeError(f"{path.name} is not TOML: {error}") from None
 
 
-def merge(base: dict[str, Any], over: dict[str, Any], path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """``over`` laid on ``base``, table by table; see `CHOICES` for the tables that start afresh with a new name."""
+def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = CHOICES) -> dict[str, Any]:
+    """``over`` laid on ``base``, table by table; ``choices`` are the tables that start afresh with a new name."""
     merged = dict(base)
     for key, item in over.items():
         old = merged.get(key)
         if isinstance(item, dict) and isinstance(old, dict):
-            choice = CHOICES.get(key) if not path else None
+            choice = choices.get(key)
             default = choice.model_fields["name"].default if choice is not None else None
             afresh = choice is not None and "name" in item and item["name"] != old.get("name", default)
-            merged[key] = dict(item) if afresh else merge(old, item, (*path, key))
+            merged[key] = dict(item) if afresh else merge(old, item, {})
         else:
             merged[key] = item
     return merged
@@ -99,7 +99,7 @@ def overrides(settings: Iterable[str]) -> dict[str, Any]:
         tree: dict[str, Any] = toml.value(text.strip())
         for name in reversed(names):
             tree = {name: tree}
-        result = merge(result, tree)
+        result = merge(result, tree, {})  # what is set together belongs together, in any order
     return result
 
 
