@@ -57,9 +57,15 @@ def summary(folder: Path) -> str:
     return f"{result['status']}, test {', '.join(f'{a:.2f}' for a in result['test']['accuracy'])} %"
 
 
+def ended(folders: list[Path]) -> list[dict]:
+    """Results of the runs that came to an end."""
+    results = [outcome(f) for f in folders if (f / "result.json").exists()]
+    return [r for r in results if r["status"] != "interrupted"]
+
+
 def cell(folders: list[Path]) -> str:
     """Test accuracy after the last step as mean +- standard deviation over seeds, or what happened instead."""
-    results = [outcome(f) for f in folders if (f / "result.json").exists()]
+    results = ended(folders)
     if not results:
         return "not run"
     ends = [r["test"]["accuracy"][-1] for r in results if r["status"] == "finished"]
@@ -72,7 +78,7 @@ def cell(folders: list[Path]) -> str:
 
 
 def first_step(folders: list[Path]) -> str:
-    results = [outcome(f) for f in folders if (f / "result.json").exists()]
+    results = ended(folders)
     firsts = [r["test"]["accuracy"][0] for r in results if r["status"] == "finished"]
     return f"{statistics.mean(firsts):.2f}" if firsts else "-"
 
