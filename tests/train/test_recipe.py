@@ -108,3 +108,23 @@ def test_settings_hold_in_any_order(order):
     recipe = load_recipe("tiny", settings[::order])
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adam", 0.5)
     assert (recipe.neuron.name, recipe.neuron.threshold) == ("plif", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["data.size=[8]"], "data"),
+        (["model.options={layers=3}"], "model"),
+        (["optimizer.name=adam", "optimizer.betas=[2.0,3.0]"], "optimizer"),
+        (["optimizer.nesterov=true", "optimizer.momentum=0.0"], "optimizer"),
+        (["optimizer.lr=inf"], "optimizer.lr"),
+        (["train.seed=99999999999999999999999"], "train.seed"),
+        (["neuron.backend=triton", "train.accelerator=cpu"], "neuron.backend"),
+    ],
+)
+def test_values_that_only_a_constructor_refuses_are_one_line(settings, message):
+    from steadyspike.train.dry import check_recipe
+
+    with pytest.raises(RecipeError, match=message) as caught:
+        check_recipe(load_recipe("tiny", settings))
+    assert "\n" not in str(caught.value)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 
 from steadyspike.data.registry import entry
+from steadyspike.kernels.registry import choose_backend
 from steadyspike.models import SpikingNet
 from steadyspike.train.build import build_model, build_objective, build_optimizer
 from steadyspike.train.recipe import Recipe, RecipeError
@@ -93,6 +96,17 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
     return model, image
 
 
+@contextmanager
+def _naming(table: str) -> Iterator[None]:
+    """What a constructor says about a wrong value, as one line that names the table."""
+    try:
+        yield
+    except RecipeError:
+        raise
+    except (ValueError, TypeError, IndexError, OverflowError, RuntimeError) as error:
+        raise RecipeError(f"{table}: {str(error).splitlines()[0]}") from None
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Raises RecipeError where a name or a combination cannot be built; touches no data."""
     if recipe.data.name.lower() not in SHAPES:
@@ -100,7 +114,14 @@ def check_recipe(recipe: Recipe) -> None:
             entry(recipe.data.name)
         except ValueError as error:
             raise RecipeError(f"data.name: {error}") from None
-    classes, channels, size, static = data_shape(recipe)
-    with torch.device("meta"):
-        build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
-    build_objective(recipe, static=static)
+    with _naming("data"):
+        classes, channels, size, static = data_shape(recipe)
+    with _naming("model"), torch.device("meta"):
+        model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
+    with _naming("loss"):
+        build_objective(recipe, static=static)
+    with _naming("optimizer"):
+        build_optimizer(recipe.optimizer, model)
+    with _naming("neuron.backend"):
+        device = "cuda" if torch.cuda.is_available() and recipe.train.accelerator != "cpu" else "cpu"
+        choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))

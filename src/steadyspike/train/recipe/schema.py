@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 class Table(BaseModel):
     """A TOML table: unknown keys and wrong types are refused, nothing is converted silently."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Model(Table):
@@ -151,7 +151,7 @@ class Schedule(Table):
 class Train(Table):
     """[train]"""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     devices: int = Field(
         default=1, ge=1, description="Processes of this node: GPUs, or CPU processes where there is no GPU."
     )
