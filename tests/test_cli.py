@@ -193,3 +193,9 @@ def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
     with pytest.raises(RecipeError, match=r"train\.precision = 'bf16'.*AVX512_CORE_BF16"):
         accelerator_of(recipe)
     bf16.bf16_problem.cache_clear()
+
+
+def test_the_list_of_recipes_cuts_no_name_and_no_number():
+    done = subprocess.run([sys.executable, "-m", "steadyspike.cli", "recipes"], capture_output=True, text=True)
+    assert "95.05 ± 0.15" in done.stdout and "imagenet-sew-resnet34-t4-imp-lts-original" in done.stdout
+    assert "…" not in done.stdout

@@ -10,6 +10,7 @@ from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line
 @one_line_errors
 def run(match: str, bases: bool) -> int:
     """Prints the table."""
+    from rich.console import Console
     from rich.table import Table
 
     from steadyspike.train.recipe import load_recipe, recipe_names
@@ -18,17 +19,22 @@ def run(match: str, bases: bool) -> int:
     if not names:
         errors.print(f"no recipe has {match!r} in its name", style="red")
         return FAILED
+    # Names and numbers are what the list is for: what a narrow terminal has no room for stays away whole.
+    screen = console if console.is_terminal else Console(width=240, file=console.file)
+    wide = screen.width >= 150
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("recipe", "data", "network", "T"):
+    table.add_column("recipe", no_wrap=True)
+    for column in ("paper", "measured"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for column in ("data", "network", "T") if wide else ():
         table.add_column(column, no_wrap=True)
-    table.add_column("paper", justify="right", no_wrap=True)
-    table.add_column("measured", justify="right", no_wrap=True)
-    table.add_column("about", overflow="fold")
+    if wide:
+        table.add_column("about", overflow="fold")
     for name in names:
         recipe = load_recipe(name)
-        row = (name, recipe.data.name, recipe.model.name, str(recipe.data.timesteps))
-        table.add_row(*row, _paper(recipe), _measured(recipe), recipe.about)
-    console.print(table)
+        more = (recipe.data.name, recipe.model.name, str(recipe.data.timesteps), recipe.about) if wide else ()
+        table.add_row(name, _paper(recipe), _measured(recipe), *more)
+    screen.print(table)
     return ENDED
 
 
