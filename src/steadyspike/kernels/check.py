@@ -47,6 +47,12 @@ def same_strides(t: Tensor, like: Tensor) -> bool:
     return t.shape == like.shape and all(s == r or n == 1 for s, r, n in zip(t.stride(), like.stride(), t.shape))
 
 
+def like_step(u0: Tensor, x: Tensor) -> Tensor:
+    """A u0 per element, broadcast to x.shape[1:] in the memory order of a (dense) x[0]; differentiable."""
+    like = torch.empty_like(x[0], dtype=u0.dtype)
+    return u0 if same_strides(u0, like) else like.copy_(u0)
+
+
 def check_contract(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, dtype: torch.dtype) -> None:
     """What a backend relies on (`backend.py`), for calls that reach the operator by another way than `lif_scan`."""
     check_arguments(x, u0, v, a)

@@ -11,7 +11,7 @@ from torch import Tensor
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.check import same_strides
+from steadyspike.kernels.check import like_step
 from steadyspike.kernels.current_op import affine_of, current_scan_backward_op, current_scan_op
 from steadyspike.kernels.op import lif_scan_backward_op
 from steadyspike.kernels.scan import lif_scan
@@ -76,8 +76,8 @@ class _Scan(torch.autograd.Function):
 
 
 def _start(u0: Tensor, x: Tensor) -> Tensor:
-    """A u0 per element with the memory order of x[0]."""
-    return u0 if u0.ndim < 2 or same_strides(u0, x[0]) else torch.empty_like(x[0], dtype=u0.dtype).copy_(u0)
+    """u0 as the kernels take it."""
+    return u0 if u0.ndim < 2 else like_step(u0, x)
 
 
 def _run(call: Call, terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor) -> ScanResult:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.check import check_arguments, same_strides
+from steadyspike.kernels.check import check_arguments, like_step
 from steadyspike.kernels.op import lif_scan_op
 from steadyspike.kernels.registry import choose_backend
 
@@ -36,12 +35,6 @@ def lif_scan(
         return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
     dtype = compute_dtype(x)
     u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
-    u0 = _like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
+    u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     out, u, m, active = lif_scan_op(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
     return ScanResult(out, u, m if membrane else None, active)
-
-
-def _like_step(u0: Tensor, x: Tensor) -> Tensor:
-    """Per-element u0, broadcast to x.shape[1:] in the memory order of a (dense) x[0]; differentiable."""
-    like = torch.empty_like(x[0], dtype=u0.dtype)
-    return u0 if same_strides(u0, like) else like.copy_(u0)
