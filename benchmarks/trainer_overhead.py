@@ -1,6 +1,6 @@
 """What the trainer adds to a plain loop's step: the same network and batches, both timed in one process, in turns.
 
-    python benchmarks/trainer_overhead.py [RECIPE] [--rounds 5] [--set key=value ...]
+    python benchmarks/trainer_overhead.py [RECIPE] [--rounds 5] [--data-dir DATA] [--set key=value ...]
 
 Prints the median time of a step in both, and their ratio. One thread and the process's own CPU time, so that other
 programs on the machine do not count. Evaluation and checkpoints come once per epoch and are not part of a step.
@@ -57,11 +57,11 @@ class Clock(Callback):
         self.marks.append(time.process_time())
 
 
-def trainer_steps(recipe: Recipe) -> list[float]:
+def trainer_steps(recipe: Recipe, data_dir: Path | None) -> list[float]:
     """The same in the trainer, with everything it watches and writes."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        train(recipe, RunFolder(Path(folder)), display=lambda session, refused: clock)
+        train(recipe, RunFolder(Path(folder)), data_dir=data_dir, display=lambda session, refused: clock)
     return [b - a for a, b in itertools.pairwise(clock.marks)]
 
 
@@ -69,16 +69,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", nargs="?", default="demo")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--data-dir", type=Path, default=None)
     parser.add_argument("--set", action="append", default=[], dest="settings")
     options = parser.parse_args()
     torch.set_num_threads(1)
     recipe = load_recipe(options.recipe, [*options.settings, "schedule.epochs=1"])
-    data = SpikingData(recipe)
+    data = SpikingData(recipe, options.data_dir)
     plain: list[float] = []
     trainer: list[float] = []
     for _ in range(options.rounds):
         plain += plain_steps(recipe, data)[WARM_UP:]
-        trainer += trainer_steps(recipe)[WARM_UP:]
+        trainer += trainer_steps(recipe, options.data_dir)[WARM_UP:]
     a, b = statistics.median(plain), statistics.median(trainer)
     print(f"{options.recipe}: plain {1e3 * a:.2f} ms, trainer {1e3 * b:.2f} ms a step: {100 * (b / a - 1):+.1f} %")
 

@@ -18,6 +18,7 @@ def train(network: str = "cnn7", width: float = 0.25, steps: int = 4, epochs: in
     torch.manual_seed(0)
     shape = {"num_classes": 10, "in_channels": 1, "image_size": data.shape}
     model = create(network, **shape, timesteps=steps, neuron=ss.LIF, norm="tdbn", width=width, dropout=0.0)
+    model = model.to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(ss.parameter_groups(model, weight_decay=5e-4), lr=0.05, momentum=0.9)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda e: 0.5 * (1 + math.cos(math.pi * (e / epochs))))
     for epoch in range(epochs):

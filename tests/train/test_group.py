@@ -13,27 +13,44 @@ from steadyspike.train.folder import RunError
 from steadyspike.train.launch import supervise
 from steadyspike.train.tables import read_table
 from tests.train.conftest import trained
-from tests.train.forked import GROUP
+from tests.train.forked import GROUPS
 
 
-def test_two_processes_equal_one_with_the_same_global_batch(tmp_path):
-    one, _ = trained(tmp_path / "one", GROUP)
-    command = [sys.executable, "-m", "tests.train.forked", "group", str(tmp_path / "two"), "2"]
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Every variant trained by one process and by two; (root of the ones, root of the twos)."""
+    root = tmp_path_factory.mktemp("group")
+    for variant, settings in GROUPS.items():
+        trained(root / "one" / variant, settings)
+    command = [sys.executable, "-m", "tests.train.forked", "group", str(root / "two"), "2"]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr[-3000:]
-    a, b = load_file(one.weights), load_file(tmp_path / "two" / "weights.safetensors")
+    return root / "one", root / "two"
+
+
+def tables(both, variant, name):
+    return zip(*(read_table(root / variant / f"{name}.csv") for root in both))
+
+
+@pytest.mark.parametrize("variant", ["plain", "channels-last"])
+def test_two_processes_equal_one_with_the_same_global_batch(both, variant):
+    a, b = (load_file(root / variant / "weights.safetensors") for root in both)
     assert a.keys() == b.keys()
     for name, value in a.items():
         torch.testing.assert_close(b[name], value, rtol=2e-4, atol=2e-6, msg=lambda m, n=name: f"{n}: {m}")
-    rows = [read_table(root / "metrics.csv") for root in (one.root, tmp_path / "two")]
-    for left, right in zip(*rows):
+    for left, right in tables(both, variant, "metrics"):
         assert float(right["train_loss"]) == pytest.approx(float(left["train_loss"]), rel=1e-5)
         assert right["validation_accuracy_2"] == left["validation_accuracy_2"]
-    layers = [read_table(root / "layers.csv") for root in (one.root, tmp_path / "two")]
-    for left, right in zip(*layers):
+    for left, right in tables(both, variant, "layers"):
         for column in ("silent", "running_mean", "gradient"):
             if left[column]:
                 assert float(right[column]) == pytest.approx(float(left[column]), rel=1e-3), (left, right)
+
+
+def test_the_first_step_of_two_processes_is_that_of_one_with_everything_at_its_default(both):
+    left, right = next(tables(both, "default", "steps"))
+    for column in ("loss", "gradient"):
+        assert float(right[column]) == pytest.approx(float(left[column]), rel=2e-5)
 
 
 def processes(*scripts):

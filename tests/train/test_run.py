@@ -6,6 +6,7 @@ from importlib.metadata import version
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -135,3 +136,33 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 
     with pytest.raises(RecipeError, match=r"must be a multiple of 3 processes x train\.accumulate = 1"):
         SpikingData(load_recipe("tiny")).batch_per_process(3)
+
+
+def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_path):
+    """Through training and evaluation; the files are in the ordinary layout and hold the same numbers."""
+    from steadyspike.train.module import SpikingTask
+
+    seen = []
+
+    def layout(session, refused):
+        conv = session.task.model.get_submodule("body.1.conv_norm.conv")
+        conv.register_forward_hook(
+            lambda m, i, out: seen.append(
+                (m.weight.is_contiguous(), out.is_contiguous(memory_format=torch.channels_last))
+            )
+        )
+        return Callback()
+
+    for setting, wanted in (("true", (False, True)), ("false", (True, False))):
+        # Without a norm: torch's batch norm rounds differently per layout, which flips spikes.
+        plain = ["schedule.epochs=1", "norm.name=none", "neuron.threshold=0.05"]
+        settings = [*plain, f"train.channels_last={setting}"]
+        folder, _ = trained(tmp_path / setting, settings, display=layout)
+        assert set(seen) == {wanted}
+        seen.clear()
+        assert evaluate_run(folder.root).reproduces is True
+        task = SpikingTask.for_data(load_recipe("tiny", settings), load_data(load_recipe("tiny").data))
+        assert task.model.get_submodule("body.1.conv_norm.conv").weight.is_contiguous() is (setting == "false")
+    a, b = (load_file(tmp_path / setting / "weights.safetensors") for setting in ("true", "false"))
+    for name in a:
+        torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5)

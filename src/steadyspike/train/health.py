@@ -76,7 +76,7 @@ class HealthWatch(Callback):
         session.task.step_losses.clear()
         total = torch.linalg.vector_norm(norms)
         loss_value, gradient = torch.stack([loss, total.to(loss.device)]).tolist()
-        bad, asked = self._agree(not math.isfinite(loss_value), self.signalled(), loss.device)
+        loss_value, bad, asked = self._agree(loss_value, self.signalled(), loss.device)
         session.stop_asked, session.gradient = asked, gradient
         session.losses.append(loss_value)
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
@@ -90,13 +90,15 @@ class HealthWatch(Callback):
             text = f"layer '{layer}': the gradient norm is {gradient:.3g}, above {table.max_gradient:g}"
             self.report(trainer, "exploding_gradient", layer, text, table.exploding_gradient, "diverged")
 
-    def _agree(self, bad: bool, asked: bool, device: torch.device) -> tuple[bool, bool]:
-        """All processes do the same: one that saw something tells the others."""
+    def _agree(self, loss: float, asked: bool, device: torch.device) -> tuple[float, bool, bool]:
+        """Mean loss, whether any is not finite, whether a stop is asked for: the same in all processes."""
+        bad = not math.isfinite(loss)
         if world_size() == 1:
-            return bad, asked
-        flags = torch.tensor([bad, asked], dtype=torch.int32, device=device)
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-        return bool(flags[0]), bool(flags[1])
+            return loss, bad, asked
+        sums = torch.tensor([loss, bad, asked], dtype=torch.float64, device=device)
+        dist.all_reduce(sums)
+        total, any_bad, any_asked = sums.tolist()
+        return total / world_size(), any_bad > 0, any_asked > 0
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         table = self.session.recipe.health

@@ -42,6 +42,9 @@ class SpikingTask(LightningModule):
                 recipe, num_classes=bundle.num_classes, in_channels=bundle.in_channels, image_size=bundle.shape
             )
             objective = build_objective(recipe, static=bundle.timesteps is None)
+        if recipe.train.channels_last:
+            # Of 4-D weights; activations follow them.
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if recipe.train.checkpointing:
             from steadyspike.train.recompute import recompute_blocks
 

@@ -161,6 +161,9 @@ class Train(Table):
     )
     clip: float = Field(default=0.0, ge=0, description="Largest gradient norm; 0: no clipping.")
     accumulate: int = Field(default=1, ge=1, description="Forward passes per optimizer step.")
+    channels_last: bool = Field(
+        default=True, description="Convolutions with channels last in memory: faster, another rounding."
+    )
     checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
     save_memory: bool = Field(default=False, description="Keep spikes as bits and recompute currents; same gradients.")
     ema: float = Field(
