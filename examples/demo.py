@@ -29,7 +29,10 @@ def main(settings: list[str]) -> None:
         console.rule(f"[bold]{label}[/] - {recipe.about}", align="left")
         folder = RunFolder(parent.root / name)
         folder.root.mkdir()
-        accuracies[label] = train(recipe, folder, display=Display)["test"]["accuracy"]
+        result = train(recipe, folder, display=Display)
+        if result["status"] == "interrupted":
+            raise SystemExit(128 + result["signal"])
+        accuracies[label] = result["test"]["accuracy"]
         runs[label] = folder
     table = Table(
         title="\ntest accuracy in % after each number of time steps", title_style="bold", title_justify="left"

@@ -131,13 +131,13 @@ def wait_for(path, lines, process):
         time.sleep(0.02)
 
 
-def test_a_signal_saves_and_exits_with_75(tmp_path):
+def test_a_signal_saves_and_exits_with_its_code(tmp_path):
     process = start(tmp_path / "run")
     wait_for(tmp_path / "run" / "metrics.csv", 3, process)
     process.send_signal(signal.SIGTERM)
     text = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 75, text
-    assert "continue with --resume" in text and "Traceback" not in text
+    assert process.returncode == 143, text
+    assert "stopped by SIGTERM" in text and "Traceback" not in text
     from steadyspike.train.checkpoint import read_checkpoint
 
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["step"] >= 10
@@ -154,13 +154,30 @@ def test_two_processes_by_the_command_line(tmp_path):
     wait_for(tmp_path / "run" / "metrics.csv", 12, process)
     process.send_signal(signal.SIGINT)
     text = process.communicate(timeout=60)[0].decode()
-    assert process.returncode == 75 and "continuing at epoch" in text, text
+    assert process.returncode == 130 and "continuing at epoch" in text and "stopped by SIGINT" in text, text
     process = start(tmp_path / "run", "--devices", "2", "--set", "train.save_every=1", "--resume")
     wait_for(tmp_path / "run" / "metrics.csv", 15, process)
     children = subprocess.run(["pgrep", "-P", str(process.pid)], capture_output=True, text=True).stdout.split()
     os.kill(int(children[-1]), signal.SIGKILL)
     text = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 1 and "process 1 of 2 died (killed by signal 9)" in text, text
+
+
+@pytest.mark.slow
+def test_two_processes_that_are_stopped_before_they_have_begun_or_twice(tmp_path):
+    process = start(tmp_path / "run", "--devices", "2")
+    wait_for(tmp_path / "run" / "logs" / "process-1.log", 0, process)
+    process.send_signal(signal.SIGTERM)
+    text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 143 and "stopped by SIGTERM before the first step" in text, text
+    process = start(tmp_path / "run", "--devices", "2", "--resume")
+    wait_for(tmp_path / "run" / "metrics.csv", 3, process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.01)  # two at once would be one
+    process.send_signal(signal.SIGINT)
+    text = process.communicate(timeout=60)[0].decode()
+    assert process.returncode == 130 and "Traceback" not in text, text
+    assert subprocess.run(["pgrep", "-f", str(tmp_path)], capture_output=True).returncode == 1
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -29,7 +30,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: runs/RECIPE/001.")] = None,
 ) -> None:
-    """Train a recipe. Exit codes: 0 ended (also a run that diverged), 75 stopped by a signal: go on with --resume."""
+    """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
     from steadyspike.commands.train import run
 
     raise typer.Exit(run(recipe, settings or [], data_dir, devices, resume, out))
@@ -84,7 +85,11 @@ _mount_data()
 
 def main() -> None:
     """The entry point."""
-    app()
+    try:
+        app()
+    finally:  # the outcome is known and said; a signal while Python winds up must not change the exit code
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from rich.console import Console
 
 P = ParamSpec("P")
 
-ENDED, FAILED, INTERRUPTED = 0, 1, 75
+ENDED, FAILED = 0, 1
 console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
@@ -20,15 +20,22 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
-        from steadyspike.data.errors import DataError
-        from steadyspike.train.checkpoint import CheckpointError
-        from steadyspike.train.folder import RunError
-        from steadyspike.train.recipe import RecipeError
-
         try:
             return command(*args, **kwargs)
-        except (RecipeError, RunError, CheckpointError, DataError) as error:
+        except Exception as error:
+            if not isinstance(error, _known()):
+                raise
             errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
             return FAILED
 
     return wrapped
+
+
+def _known() -> tuple[type[Exception], ...]:
+    """Asked for only when something went wrong: the imports take seconds, in which a signal would find no handler."""
+    from steadyspike.data.errors import DataError
+    from steadyspike.train.checkpoint import CheckpointError
+    from steadyspike.train.folder import RunError
+    from steadyspike.train.recipe import RecipeError
+
+    return RecipeError, RunError, CheckpointError, DataError

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from steadyspike.commands.common import ENDED, INTERRUPTED, console, one_line_errors
+from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.train.signals import Signals, Stopped, exit_code
 
 
 @one_line_errors
@@ -15,6 +17,24 @@ def run(
     name: str, settings: list[str], data_dir: Path | None, devices: int | None, resume: bool, out: Path | None
 ) -> int:
     """Exit code of a training run."""
+    with Signals(commands=True) as signals:
+        try:
+            return _run(name, settings, data_dir, devices, resume, out, signals)
+        except Stopped as stop:
+            number = signal.Signals(stop.number)
+            console.print(f"stopped by {number.name} before the run began: run the same command again", style="yellow")
+            return exit_code(number)
+
+
+def _run(
+    name: str,
+    settings: list[str],
+    data_dir: Path | None,
+    devices: int | None,
+    resume: bool,
+    out: Path | None,
+    signals: Signals,
+) -> int:
     from steadyspike.train.dry import check_recipe
     from steadyspike.train.folder import RunError, new_folder, open_folder, resumable
     from steadyspike.train.launch import under_torchrun
@@ -27,7 +47,7 @@ def run(
     if under_torchrun():
         if out is None:
             raise RunError("under torchrun every process must know the run folder: give it with --out")
-        return _under_torchrun(recipe, data_dir, resume, out, stem)
+        return _under_torchrun(recipe, data_dir, resume, out, stem, signals)
     folder = open_folder(out, stem) if resume else new_folder(out, stem)
     with folder.locked():
         if resume and (folder.root / "recipe.toml").exists():
@@ -35,7 +55,7 @@ def run(
             ended = _ended_before(folder)
             if ended is not None:
                 return ended
-        result = _start(recipe, folder, data_dir, resume)
+        result = _start(recipe, folder, data_dir, resume, signals)
     return report(result, folder.root)
 
 
@@ -50,26 +70,38 @@ def _ended_before(folder: Any) -> int | None:
     return report(result, folder.root)
 
 
-def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool) -> dict[str, Any]:
-    from steadyspike.train.run import accelerator_of
+def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
+    from steadyspike.train.run import accelerator_of, interrupted, train
 
-    accelerator_of(recipe)
-    if recipe.train.devices > 1:
-        from steadyspike.train.data import load_data
-        from steadyspike.train.launch import launch
+    try:
+        accelerator_of(recipe)
+        if recipe.train.devices > 1:
+            return _start_several(recipe, folder, data_dir, resume, signals)
+        from steadyspike.train.display import Display
 
-        load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
-        folder.write_recipe(recipe)
-        launch(folder, recipe.train.devices, data_dir, resume)
-        result: dict[str, Any] = folder.read_json("result.json")
-        return result
-    from steadyspike.train.display import Display
-    from steadyspike.train.run import train
-
-    return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display)
+        return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display, signals=signals)
+    except Stopped as stop:
+        return interrupted(recipe, folder, stop.number, signals.where)
 
 
-def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path, stem: str) -> int:
+def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
+    from steadyspike.train.data import load_data
+    from steadyspike.train.launch import launch
+    from steadyspike.train.run import interrupted
+
+    load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
+    folder.write_recipe(recipe)
+    (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
+    launch(folder, recipe.train.devices, data_dir, resume, signals)
+    if signals.number is not None and not (folder.root / "result.json").exists():
+        return interrupted(recipe, folder, signals.number, "before the first step")
+    result: dict[str, Any] = folder.read_json("result.json")
+    if signals.number is not None and result["status"] == "interrupted":
+        result["signal"] = signals.number  # the processes are always told by SIGTERM
+    return result
+
+
+def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path, stem: str, signals: Signals) -> int:
     from steadyspike.train.display import Display
     from steadyspike.train.folder import RunFolder, new_folder, resumable
     from steadyspike.train.run import Processes, leave_group, train
@@ -85,22 +117,35 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path,
     processes = Processes(local, world // local)
     with folder.locked() if rank == 0 else nullcontext():
         result = train(
-            recipe, folder, data_dir=data_dir, resume=resume, processes=processes, rank=rank, display=Display
+            recipe,
+            folder,
+            data_dir=data_dir,
+            resume=resume,
+            processes=processes,
+            rank=rank,
+            display=Display,
+            signals=signals,
         )
     leave_group()
     return report(result, out) if rank == 0 else _code(result)
 
 
 def _code(result: dict[str, Any]) -> int:
-    return INTERRUPTED if result["status"] == "interrupted" else ENDED
+    return exit_code(result["signal"]) if result["status"] == "interrupted" else ENDED
 
 
 def report(result: dict[str, Any], root: Path) -> int:
     """Says how a run ended."""
     status = result["status"]
     if status == "interrupted":
-        console.print(f"\nstopped; everything is in {root}, continue with --resume", style="yellow", soft_wrap=True)
-        return INTERRUPTED
+        name = signal.Signals(result["signal"]).name
+        console.print(
+            f"stopped by {name} {result['where']}; the same command with --resume continues in {root}",
+            style="yellow",
+            markup=False,
+            soft_wrap=True,
+        )
+        return _code(result)
     if status != "finished":
         console.print(f"\n{status}: {result['message']}", style="bold red", markup=False, soft_wrap=True)
     accuracy = ", ".join(f"{a:.2f}" for a in result["test"]["accuracy"])

@@ -54,8 +54,8 @@ def memory_line(session: Session, batch: Any, accelerator: str) -> str:
 class Display(Callback):
     """For a terminal: a bar that moves; for a file: the lines only."""
 
-    def __init__(self, session: Session, refused: list[str], console: Console | None = None) -> None:
-        self.session, self.refused = session, refused
+    def __init__(self, session: Session, notes: list[str], console: Console | None = None) -> None:
+        self.session, self.notes = session, notes
         self.console = console or Console(highlight=False)
         self.bar: Progress | None = None
         self.line: TaskID | None = None
@@ -70,8 +70,8 @@ class Display(Callback):
     # ---- the start
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        for reason in self.refused:
-            self.say(f"refused a checkpoint: {reason}; continuing from the one before", "yellow")
+        for note in self.notes:
+            self.say(note, "yellow")
         self._header(trainer)
         self.bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -175,7 +175,11 @@ class Display(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._say_messages()
+        self._close()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.stop()  # the cursor comes back

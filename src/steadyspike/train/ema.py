@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ class WeightAverage(Callback):
         self.model, self.decay = model, decay
         self.average: dict[str, Tensor] = {}
         self._step = 0
+        self._swap = ExitStack()
 
     def _values(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self.model.state_dict().items()}
@@ -59,11 +60,14 @@ class WeightAverage(Callback):
             self.model.load_state_dict(present)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._swap = self.in_place()
-        self._swap.__enter__()
+        self._swap.enter_context(self.in_place())
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._swap.__exit__(None, None, None)
+        self.leave()
+
+    def leave(self) -> None:
+        """The model has its own weights again, if it was being evaluated."""
+        self._swap.close()
 
     def state(self) -> dict[str, Tensor]:
         return {name: value.cpu() for name, value in self.average.items()}

@@ -61,8 +61,8 @@ class HealthWatch(Callback):
     It also computes the gradient norms that the epoch's table shows, since it needs them at every step anyway.
     """
 
-    def __init__(self, session: Session, table: Table | None, signalled: Any) -> None:
-        self.session, self.table, self.signalled = session, table, signalled
+    def __init__(self, session: Session, table: Table | None) -> None:
+        self.session, self.table = session, table
         self._batch: Any = None
 
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
@@ -76,7 +76,7 @@ class HealthWatch(Callback):
         session.task.step_losses.clear()
         total = torch.linalg.vector_norm(norms)
         loss_value, gradient = torch.stack([loss, total.to(loss.device)]).tolist()
-        loss_value, bad, asked = self._agree(loss_value, self.signalled(), loss.device)
+        loss_value, bad, asked = self._agree(loss_value, session.signals(), loss.device)
         session.stop_asked, session.gradient = asked, gradient
         session.losses.append(loss_value)
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -35,20 +36,22 @@ def _of_all_processes(value: Any) -> list[Any]:
 class Keeper(Callback):
     """Writes last.ckpt before the first step, every ``save_every`` steps, after every epoch and when a signal asks.
 
-    A checkpoint is taken between two optimizer steps of an epoch (``batch`` > 0), or between two epochs (``batch`` = 0,
-    with evaluation and tables of the old one done). Of the trainer's own loop state only the first kind is used; at an
-    epoch's beginning the counters say it all.
+    A checkpoint is taken between two optimizer steps of an epoch (``batch`` > 0), after its last step when a signal
+    stops its evaluation (``batch`` = all), or between two epochs (``batch`` = 0, with evaluation and tables of the old
+    one done). Of the trainer's own loop state only the first kind is used; for the others the counters say it all.
     """
 
     def __init__(self, session: Session, tables: dict[str, Table]) -> None:
         self.session, self.tables = session, tables
         self._saved_step = 0
+        self._rng: dict[str, Any] = {}  # before the evaluation that runs now
+        self._looks = 0  # at how many of its batches all processes ask for signals
 
     # ---- writing
 
-    def state(self, trainer: Trainer, batch: int) -> dict[str, Any]:
+    def state(self, trainer: Trainer, batch: int, rng: dict[str, Any]) -> dict[str, Any]:
         session = self.session
-        mine = {"rng": rng_state(), "sums": session.accumulators()}
+        mine = {"rng": rng, "sums": session.accumulators()}
         epoch = trainer.current_epoch + (batch == 0 and trainer.global_step > 0)
         return {
             "format": FORMAT,
@@ -61,7 +64,7 @@ class Keeper(Callback):
             "optimizer": trainer.optimizers[0].state_dict(),
             "schedule": trainer.lr_scheduler_configs[0].scheduler.state_dict(),
             "precision": trainer.precision_plugin.state_dict(),
-            "loop": trainer.fit_loop.state_dict() if batch else None,
+            "loop": trainer.fit_loop.state_dict() if 0 < batch < trainer.num_training_batches else None,
             "loader": session.data.train_dataloader().state_dict(),
             "ranks": _of_all_processes(mine),
             "files": {name: table.sync() for name, table in self.tables.items()},
@@ -69,8 +72,8 @@ class Keeper(Callback):
             "lost_epochs": session.lost_epochs,
         }
 
-    def save(self, trainer: Trainer, batch: int) -> None:
-        state = self.state(trainer, batch)
+    def save(self, trainer: Trainer, batch: int, rng: dict[str, Any] | None = None) -> None:
+        state = self.state(trainer, batch, rng or rng_state())
         self._saved_step = trainer.global_step
         if trainer.is_global_zero:
             trainer.strategy.checkpoint_io.save_checkpoint(state, self.session.folder.last)
@@ -90,16 +93,40 @@ class Keeper(Callback):
         due = every > 0 and trainer.global_step - self._saved_step >= every
         if due or self.session.stop_asked:
             self.save(trainer, batch)
-        self._stop_if_asked()
+        if self.session.stop_asked:
+            raise EndOfRun("interrupted", f"in epoch {trainer.current_epoch + 1}, after step {trainer.global_step}")
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.save(trainer, 0)
-        if trainer.current_epoch + 1 < self.session.recipe.schedule.epochs:
-            self._stop_if_asked()
+        if self._asked(trainer):
+            raise EndOfRun("interrupted", f"after epoch {trainer.current_epoch + 1}")
 
-    def _stop_if_asked(self) -> None:
-        if self.session.stop_asked:
-            raise EndOfRun("interrupted", "stopped by a signal; continue with --resume")
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._rng = rng_state()
+        self._looks = int(trainer.num_val_batches[0])
+        if world_size() > 1:  # processes may have one batch more or less than others
+            least = torch.tensor(self._looks, device=trainer.strategy.root_device)
+            dist.all_reduce(least, op=dist.ReduceOp.MIN)
+            self._looks = int(least)
+
+    def on_validation_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """An evaluation may be long; what it would lose is only itself."""
+        if batch_idx < self._looks and self._asked(trainer):
+            if self.session.average is not None:
+                self.session.average.leave()
+            self.save(trainer, int(trainer.num_training_batches), self._rng)
+            raise EndOfRun("interrupted", f"in the evaluation after epoch {trainer.current_epoch + 1}")
+
+    def _asked(self, trainer: Trainer) -> bool:
+        """Whether a signal has come to any process."""
+        asked = self.session.signals()
+        if world_size() == 1:
+            return asked
+        flag = torch.tensor(int(asked), device=trainer.strategy.root_device)
+        dist.all_reduce(flag, op=dist.ReduceOp.MAX)
+        return bool(flag)
 
     # ---- reading
 
@@ -121,11 +148,13 @@ class Keeper(Callback):
             self._link_best(state["epoch"])
 
     def _set_counters(self, trainer: Trainer, state: dict[str, Any]) -> None:
-        loop = trainer.fit_loop
-        if state["batch"]:
-            loop.load_state_dict(state["loop"])
-            return
-        epoch, step, batches = state["epoch"], state["step"], len(self.session.data.train_dataloader())
+        if state["loop"] is not None:
+            trainer.fit_loop.load_state_dict(state["loop"])
+        else:
+            self._at_start_of(trainer, state["epoch"], state["step"])
+
+    def _at_start_of(self, trainer: Trainer, epoch: int, step: int) -> None:
+        loop, batches = trainer.fit_loop, len(self.session.data.train_dataloader())
         for counts, value in (
             (loop.epoch_progress, epoch),
             (loop.epoch_loop.batch_progress, epoch * batches),
@@ -150,3 +179,15 @@ class Keeper(Callback):
             self.session.restore_accumulators(mine["sums"])
         set_rng_state(mine["rng"])
         self.session.resumed = None
+        if state["batch"] == trainer.num_training_batches:
+            self._finish_epoch(trainer, pl_module)
+
+    def _finish_epoch(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Evaluation and tables of an epoch that a signal stopped after its last step."""
+        epoch = trainer.current_epoch
+        trainer.validating = True
+        trainer.fit_loop.epoch_loop.val_loop.run()
+        trainer.training = True
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            callback.on_train_epoch_end(trainer, pl_module)
+        self._at_start_of(trainer, epoch + 1, trainer.global_step)

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import IO
 
 from steadyspike.train.folder import RunError, RunFolder
-from steadyspike.train.signals import Signals
+from steadyspike.train.signals import WATCHED, Signals, exit_code
+
+_STOPPED = {0, *(exit_code(number) for number in WATCHED)}  # how processes end that a signal stopped
 
 
 def under_torchrun() -> bool:
@@ -47,7 +49,7 @@ def _environment(rank: int, devices: int, port: int) -> dict[str, str]:
     }
 
 
-def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool) -> None:
+def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool, signals: Signals) -> None:
     """Runs ``devices`` processes of the run in ``folder`` to their end; RunError with the message of the one that died.
 
     The first process speaks for all; the others write to logs/process-N.log in the run folder.
@@ -56,18 +58,34 @@ def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool)
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
     command += ["--resume"] if resume else []
     port = free_port()
-    supervise(command, [_environment(rank, devices, port) for rank in range(devices)], folder.root / "logs")
+    environments = [_environment(rank, devices, port) for rank in range(devices)]
+    supervise(command, environments, folder.root / "logs", signals=signals)
 
 
-def supervise(command: list[str], environments: list[dict[str, str]], logs: Path, grace: float = 15.0) -> None:
+def supervise(
+    command: list[str],
+    environments: list[dict[str, str]],
+    logs: Path,
+    grace: float = 15.0,
+    signals: Signals | None = None,
+) -> None:
     """One process per environment, all with the same command; the first keeps its standard output.
 
-    SIGTERM and SIGINT are passed on as SIGTERM. When one dies the others get ``grace`` seconds to end by themselves.
+    SIGTERM and SIGINT are passed on as SIGTERM, once. When one dies the others get ``grace`` seconds to end by
+    themselves; that is an error unless a signal was the reason.
     """
     logs.mkdir(parents=True, exist_ok=True)
     children: list[subprocess.Popen[bytes]] = []
     files: list[IO[bytes]] = []
-    with Signals() as signalled:
+
+    def kill() -> None:
+        for child in children:
+            if child.poll() is None:
+                child.kill()
+
+    with signals or Signals() as signals:
+        signals.wait("in training")
+        signals.at_once.append(kill)
         try:
             for rank, environment in enumerate(environments):
                 files.append(open(logs / f"process-{rank}.log", "wb"))  # noqa: SIM115
@@ -81,20 +99,19 @@ def supervise(command: list[str], environments: list[dict[str, str]], logs: Path
                         preexec_fn=_die_with_parent,
                     )
                 )
-            _wait(children, signalled, logs, grace)
+            _wait(children, signals, logs, grace)
         finally:
+            kill()
             for child in children:
-                if child.poll() is None:
-                    child.kill()
                 child.wait()
             for file in files:
                 file.close()
 
 
-def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Path, grace: float) -> None:
+def _wait(children: list[subprocess.Popen[bytes]], signals: Signals, logs: Path, grace: float) -> None:
     passed_on = False
     while any(child.poll() is None for child in children):
-        if signalled() and not passed_on:
+        if signals() and not passed_on:
             passed_on = True
             for child in children:
                 if child.poll() is None:
@@ -109,6 +126,8 @@ def _wait(children: list[subprocess.Popen[bytes]], signalled: Signals, logs: Pat
     deadline = time.monotonic() + grace
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
+    if signals() or all(child.poll() in _STOPPED for child in children):
+        return
     first = dead[0]
     raise RunError(_obituary(first, len(children), children[first].returncode, logs / f"process-{first}.log"))
 

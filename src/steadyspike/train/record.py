@@ -102,5 +102,12 @@ class Recorder(Callback):
                     self._writer.add_scalar(f"{prefix}/{name}", value, step)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._close()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._close()
+
+    def _close(self) -> None:
         if self._writer is not None:
             self._writer.close()
+            self._writer = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -31,7 +32,7 @@ from steadyspike.train.recipe import Recipe, RecipeError
 from steadyspike.train.record import Recorder, open_tables
 from steadyspike.train.rng import seed_all
 from steadyspike.train.session import EndOfRun, Session
-from steadyspike.train.signals import Signals
+from steadyspike.train.signals import Signals, Stopped
 
 _PRECISION: dict[str, Any] = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 _CHATTY = ("lightning.pytorch", "lightning.fabric", "pytorch_lightning", "lightning")
@@ -65,14 +66,14 @@ def accelerator_of(recipe: Recipe) -> str:
     return found
 
 
-class _Handlers(Callback):
-    """Puts the run's signal handlers back after the trainer has set its own."""
+class _Waiting(Callback):
+    """From the start of training on, signals wait for the end of a step."""
 
     def __init__(self, signals: Signals) -> None:
         self.signals = signals
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.signals.install()
+        self.signals.wait("in training")
 
 
 def _ddp() -> DDPStrategy:
@@ -90,7 +91,7 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
     many = processes.count > 1
     # Said outright, or Lightning would take a Slurm job's task count for this run's.
     torchrun = TorchElasticEnvironment.detect()
-    return Trainer(
+    trainer = Trainer(
         accelerator=accelerator_of(recipe),
         devices=processes.devices,
         num_nodes=processes.nodes,
@@ -110,6 +111,9 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO(), TorchElasticEnvironment() if torchrun else LightningEnvironment()],
     )
+    # Its own handler would talk to other processes from inside a signal; `Signals` does what is to be done.
+    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+    return trainer
 
 
 def train(
@@ -121,28 +125,58 @@ def train(
     processes: Processes = Processes(),  # noqa: B008
     rank: int = 0,
     display: Any = None,
+    signals: Signals | None = None,
 ) -> dict[str, Any]:
     """Trains, or continues, the recipe in ``folder`` and returns what result.json says (rank 0; others: the status).
 
-    display: a factory ``display(session, refused) -> Callback`` for what people see.
+    display: a factory ``display(session, notes) -> Callback`` for what people see. SIGTERM and SIGINT end the run with
+    status "interrupted", wherever it is.
     """
     started = time.monotonic()
-    data = SpikingData(recipe, data_dir)
-    data.batch_per_process(processes.count)
-    session = new_session(recipe, folder, data)
-    refused: list[str] = []
-    if resume:
-        session.resumed, refused = latest(folder.last, identity(session, processes.count))
+    with signals or Signals() as signals:
+        try:
+            data = SpikingData(recipe, data_dir)
+            data.batch_per_process(processes.count)
+            session = new_session(recipe, folder, data)
+            session.signals = signals
+            notes = _continue(session, processes.count) if resume else []
+            if rank == 0:
+                folder.write_recipe(recipe)
+                if session.resumed is None:
+                    folder.write_json("run.json", _about(session))
+            seed_all(recipe.train.seed, rank)
+            with quietly():
+                ended = _fit(session, processes, rank, display, notes)
+            if ended is not None and ended.status == "interrupted":
+                return interrupted(recipe, folder, signals.number or signal.SIGTERM, ended.message, rank)
+            signals.now("in the test evaluation")
+            if rank != 0:
+                return {"status": ended.status if ended else "finished"}
+            return conclude(session, ended, time.monotonic() - started)
+        except Stopped as stop:
+            return interrupted(recipe, folder, stop.number, signals.where, rank)
+        except Exception as error:
+            if signals.number is None:
+                raise
+            # What breaks after a signal broke because of it: helpers and other processes got it too.
+            text = f"{signals.where} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+            return interrupted(recipe, folder, signals.number, text, rank)
+
+
+def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank: int = 0) -> dict[str, Any]:
+    """The result of a run that a signal stopped; its folder can be resumed however far it came."""
+    result = {"status": "interrupted", "signal": int(number), "where": where}
     if rank == 0:
-        folder.write_recipe(recipe)
-        if session.resumed is None:
-            folder.write_json("run.json", _about(session))
-    seed_all(recipe.train.seed, rank)
-    with quietly():
-        ended = _fit(session, processes, rank, display, refused)
-    if rank != 0:
-        return {"status": ended.status if ended else "finished"}
-    return conclude(session, ended, time.monotonic() - started)
+        if not (folder.root / "recipe.toml").exists():
+            folder.write_recipe(recipe)
+        folder.write_json("result.json", result)
+    return result
+
+
+def _continue(session: Session, processes: int) -> list[str]:
+    """Finds the checkpoint to continue from; what there is to say about it."""
+    session.resumed, refused = latest(session.folder.last, identity(session, processes))
+    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in refused]
 
 
 def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
@@ -153,7 +187,7 @@ def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session
     return Session(recipe, folder, task, data, watch, GradientWatch(task.model), average)
 
 
-def _fit(session: Session, processes: Processes, rank: int, display: Any, refused: list[str]) -> EndOfRun | None:
+def _fit(session: Session, processes: Processes, rank: int, display: Any, notes: list[str]) -> EndOfRun | None:
     """The training itself; returns how it ended where that was not after its last epoch."""
     recipe, state = session.recipe, session.resumed
     lengths = state["files"] if state is not None else None
@@ -161,37 +195,33 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, refuse
     part = session.bundle.selection_part
     tables = open_tables(session.folder.root, recipe.data.timesteps, part, lengths) if first else {}
     board = session.folder.root / "tensorboard" if first else None
-    with Signals() as signals:
-        callbacks: list[Callback] = [
-            _Handlers(signals),
-            *([session.average] if session.average is not None else []),
-            Recorder(session, tables, board),
-            HealthWatch(session, tables.get("health"), signals),
-            *([display(session, refused)] if display is not None and first else []),
-            Keeper(session, tables),
-        ]
-        try:
-            trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
-            trainer.fit(session.task, datamodule=session.data)
-        except EndOfRun as ended:
-            return ended
-        finally:
-            session.watch.close()
-            for table in tables.values():
-                table.sync()
-                table.close()
+    callbacks: list[Callback] = [
+        _Waiting(session.signals),
+        *([session.average] if session.average is not None else []),
+        Recorder(session, tables, board),
+        HealthWatch(session, tables.get("health")),
+        *([display(session, notes)] if display is not None and first else []),
+        Keeper(session, tables),
+    ]
+    try:
+        trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
+        trainer.fit(session.task, datamodule=session.data)
+    except EndOfRun as ended:
+        return ended
+    finally:
+        session.watch.close()
+        for table in tables.values():
+            table.sync()
+            table.close()
     return None
 
 
 def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:
-    """Weights, their test accuracy and result.json; an interrupted run only says so."""
+    """Weights, their test accuracy and result.json."""
     folder, recipe = session.folder, session.recipe
     result: dict[str, Any] = {"status": ended.status if ended else "finished", "seconds": round(seconds, 1)}
     if ended is not None:
         result |= {"message": ended.message, "layer": ended.layer}
-    if ended is not None and ended.status == "interrupted":
-        folder.write_json("result.json", result)
-        return result
     source = _final_weights(session, ended, result)
     load_weights(folder.weights, session.task.model)
     scores = evaluate_part(session.task, session.bundle, "test")

@@ -12,6 +12,7 @@ from steadyspike.train.folder import RunFolder
 from steadyspike.train.measure import GradientWatch, LayerRow, LayerWatch, Scores
 from steadyspike.train.module import SpikingTask
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.signals import Signals
 
 
 class EndOfRun(Exception):
@@ -48,12 +49,13 @@ class Session:
     resumed: dict[str, Any] | None = None  # the checkpoint to continue from
     losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
     lost_epochs: int = 0  # in a row, worse than a constant guess
-    stop_asked: bool = False  # by a signal, agreed between all processes
+    stop_asked: bool = False  # by a signal at the last optimizer step, agreed between all processes
     gradient: float = float("nan")  # norm at the last optimizer step
     rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
     train_scores: Scores | None = None
     warned: set[str] = field(default_factory=set)  # kinds of findings reported in this epoch
     messages: list[str] = field(default_factory=list)  # of health, for the display
+    signals: Signals = field(default_factory=Signals)
 
     @property
     def bundle(self) -> DataBundle:

@@ -1,41 +1,94 @@
-"""SIGTERM and SIGINT ask a run to save and stop; a second SIGINT stops it at once."""
+"""SIGTERM and SIGINT end a run cleanly: at once where nothing new would be lost, after the step while it trains."""
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
+
+WATCHED = (signal.SIGTERM, signal.SIGINT)
+_SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
+
+
+class Stopped(BaseException):
+    """A signal that ends the run here and now. Like KeyboardInterrupt, it is none of the errors that code expects."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def exit_code(number: int) -> int:
+    """What a shell calls a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + number
 
 
 class Signals:
-    """``with Signals() as asked:`` then ``asked()`` is True once one has come; idle outside the main thread."""
+    """``with Signals() as signals:`` a signal raises `Stopped` where the program is; after ``wait()`` it is only
+    remembered, for the training to ask: ``signals()``. Idle outside the main thread.
 
-    WATCHED = (signal.SIGTERM, signal.SIGINT)
+    where: what is going on, for the message. commands: a second SIGINT ends the process (a library raises
+    KeyboardInterrupt instead), after what is in ``at_once`` was called.
+    """
 
-    def __init__(self) -> None:
-        self._asked = False
+    def __init__(self, *, commands: bool = False) -> None:
+        self.commands, self.where = commands, "before the first step"
+        self.number: int | None = None
+        self.at_once: list[Callable[[], None]] = []
+        self._waits = False
+        self._depth, self._process = 0, os.getpid()
         self._before: dict[signal.Signals, Any] = {}
 
     def __call__(self) -> bool:
-        return self._asked
+        return self.number is not None
+
+    def wait(self, where: str) -> None:
+        """From here on, signals wait until they are asked for."""
+        self.where, self._waits = where, True
+
+    def now(self, where: str) -> None:
+        """From here on, a signal stops at once; one that nobody asked for does so now."""
+        self.where, self._waits = where, False
+        if self.number is not None:
+            raise Stopped(self.number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._asked and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self._asked = True
+        if os.getpid() != self._process:  # a forked helper, such as one that decodes images: its parent decides
+            if number == signal.SIGTERM:
+                os._exit(exit_code(number))
+            return
+        if self.number is not None:
+            if number == signal.SIGINT:
+                self._end_at_once()
+            return
+        self.number = number
+        if not self._waits:
+            raise Stopped(number)
 
-    def install(self) -> None:
-        """Also called when training starts, since the trainer sets handlers of its own."""
-        if threading.current_thread() is threading.main_thread():
-            for number in self.WATCHED:
-                before = signal.signal(number, self._handle)
-                self._before.setdefault(number, before)
+    def _end_at_once(self) -> NoReturn:
+        if not self.commands:
+            raise KeyboardInterrupt
+        for do in self.at_once:
+            do()
+        if sys.stdout.isatty():
+            os.write(1, _SHOW_CURSOR)
+        os.write(2, b"\nended at once by a second ctrl-C; --resume continues from the last checkpoint\n")
+        os._exit(exit_code(signal.SIGINT))
 
     def __enter__(self) -> Signals:
-        self.install()
+        self._depth += 1
+        if self._depth == 1 and threading.current_thread() is threading.main_thread():
+            self._process = os.getpid()
+            self._before = {number: signal.signal(number, self._handle) for number in WATCHED}
         return self
 
     def __exit__(self, *_: Any) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        self._depth -= 1
+        if self._depth == 0:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before = {}

@@ -9,6 +9,7 @@ from pathlib import Path
 from steadyspike.train.display import Display
 from steadyspike.train.folder import RunFolder
 from steadyspike.train.run import Processes, leave_group, train
+from steadyspike.train.signals import exit_code
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     folder = RunFolder(options.folder)
-    train(
+    result = train(
         folder.read_recipe(),
         folder,
         data_dir=options.data_dir,
@@ -28,6 +29,8 @@ def main() -> None:
         display=Display,
     )
     leave_group()
+    if result["status"] == "interrupted":
+        raise SystemExit(exit_code(result["signal"]))
 
 
 if __name__ == "__main__":
