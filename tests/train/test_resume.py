@@ -11,6 +11,7 @@ import pytest
 from lightning.pytorch import Callback
 
 from steadyspike.train.checkpoint import CheckpointError, read_checkpoint
+from steadyspike.train.folder import RunError
 from steadyspike.train.recipe import load_recipe
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
@@ -146,3 +147,26 @@ def test_where_it_runs_is_not_part_of_what_it_is():
     a, b = load_recipe("tiny"), load_recipe("tiny", ["train.save_every=7", "data.workers=2"])
     assert fingerprint(a) == fingerprint(b) and difference(a, b) is None
     assert difference(load_recipe("tiny", ["data.timesteps=3"]), a) == "data.timesteps is 3, was 2"
+
+
+@pytest.mark.parametrize("lost", ["last.ckpt", "checkpoints"])
+def test_a_run_whose_checkpoints_were_deleted_is_not_started_over(tmp_path, straight, lost):
+    shutil.copytree(straight.root, tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    for path in (tmp_path / "run" / "checkpoints").glob("last*" if lost == "last.ckpt" else "*"):
+        path.unlink()
+    before = (tmp_path / "run" / "metrics.csv").read_bytes()
+    with pytest.raises(RunError, match=r"holds results but no checkpoint: last\.ckpt is gone.* delete the folder"):
+        trained(tmp_path / "run", [*RANDOM, "train.save_every=2"], resume=True)
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
+
+
+def test_a_run_that_never_came_to_a_checkpoint_starts_from_the_beginning_and_says_so(tmp_path, straight):
+    settings = [*RANDOM, "train.save_every=2"]
+    with pytest.raises(Crash):
+        trained(tmp_path, settings, display=crashing("on_fit_start", 0))
+    assert (tmp_path / "metrics.csv").exists() and not (tmp_path / "checkpoints").exists()
+    said = []
+    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: said.extend(notes) or Callback())
+    assert said == [f"there is no checkpoint in {tmp_path} yet: starting from the beginning"]
+    assert differing(folder, straight) == []

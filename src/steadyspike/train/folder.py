@@ -55,6 +55,11 @@ class RunFolder:
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
 
+    def has_results(self) -> bool:
+        """Whether a table has rows, or weights were written: something that a start from the beginning would delete."""
+        tables = (self.root / f"{name}.csv" for name in ("metrics", "layers", "steps", "health"))
+        return self.weights.exists() or any(t.exists() and t.read_bytes().count(b"\n") > 1 for t in tables)
+
     def read_recipe(self) -> Recipe:
         path = self.root / "recipe.toml"
         if not path.is_file():

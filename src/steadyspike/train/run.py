@@ -23,7 +23,7 @@ from steadyspike.train.checkpoint import AtomicCheckpointIO, latest, read_checkp
 from steadyspike.train.data import SpikingData
 from steadyspike.train.ema import WeightAverage
 from steadyspike.train.evaluate import evaluate_part, load_weights, save_weights
-from steadyspike.train.folder import RunFolder, environment
+from steadyspike.train.folder import RunError, RunFolder, environment
 from steadyspike.train.health import HealthWatch
 from steadyspike.train.keep import Keeper, identity
 from steadyspike.train.measure import GradientWatch, LayerWatch
@@ -175,7 +175,15 @@ def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank
 
 def _continue(session: Session, processes: int) -> list[str]:
     """Finds the checkpoint to continue from; what there is to say about it."""
-    session.resumed, refused = latest(session.folder.last, identity(session, processes))
+    folder = session.folder
+    session.resumed, refused = latest(folder.last, identity(session, processes))
+    if session.resumed is None:
+        if folder.has_results():
+            raise RunError(
+                f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
+                "continue from; delete the folder, or choose another with --out, to start again"
+            )
+        return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
     return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in refused]
 
 
