@@ -11,6 +11,12 @@ enum DType : int64_t { F64 = 0, F32 = 1, BF16 = 2, F16 = 3 };                  /
 enum Kind : int64_t { SCALAR = 0, CHANNEL = 1, ELEMENT = 2 };                  // shape of u0, v, a
 enum Status : int64_t { OK = 0, BAD_ARGUMENT = 1, OUT_OF_MEMORY = 2 };
 
+// ScanSpec.codes of core/spec.py.
+enum FamilyCode : int64_t { AS = 0, RS = 1, TRSG = 2 };
+enum SurrogateCode : int64_t { RECT = 0, TRIANGLE = 1, ARCTAN = 2, SIGMOID = 3, DSPIKE = 4 };
+enum ResetCode : int64_t { SOFT = 0, HARD = 1, NONE = 2 };
+enum DetachCode : int64_t { KEEP = 0, DETACH_SPIKE = 1, DETACH_PRODUCT = 2 };
+
 // The input is scale x + shift, or with `extra` scale x + shift + extra_scale extra: a batch norm and a residual sum that
 // are never written to memory. Constants [channels] in the compute type; null extra_scale: 1. extra: in dtype, like x.
 struct Affine {

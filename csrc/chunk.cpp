@@ -1,332 +1,425 @@
 // Forward and backward of one chunk of elements. Compiled once per instruction set, as STEADYSPIKE_CHUNKS names it;
 // everything but that one table has internal linkage, so no code for a newer CPU can leak into the common path.
-#include "rows.h"
+#include "geometry.h"
+#include "step.h"
 #include "stream.h"
 #include "task.h"
 
 namespace {
 
-template <class R>
-struct Geometry {
-    int64_t channels, inner;
+constexpr int64_t AHEAD = 1024;  // bytes from a line that is read to the line that is loaded early
 
-    int64_t channel(int64_t i) const { return (i / inner) % channels; }
-
-    // Calls f(c, offset, length) for each run of elements i0+offset.. of one channel c within [i0, i0 + n).
-    template <class F>
-    void runs(int64_t i0, int64_t n, F f) const {
-        for (int64_t done = 0; done < n;) {
-            const int64_t left = inner - (i0 + done) % inner;
-            const int64_t length = left < n - done ? left : n - done;
-            f(channel(i0 + done), done, length);
-            done += length;
-        }
-    }
-
-    // Calls f(c, offset, length) for each run of consecutive channels c, c+1, ...; for inner == 1.
-    template <class F>
-    void channel_runs(int64_t i0, int64_t n, F f) const {
-        for (int64_t done = 0; done < n;) {
-            const int64_t c = (i0 + done) % channels;
-            const int64_t length = channels - c < n - done ? channels - c : n - done;
-            f(c, done, length);
-            done += length;
-        }
-    }
-
-    // A value per channel to a value per element.
-    void expand(const R* per_channel, int64_t i0, int64_t n, R* to) const {
-        if (inner == 1) {
-            channel_runs(i0, n, [=](int64_t c, int64_t at, int64_t length) {
-                for (int64_t i = 0; i < length; ++i) to[at + i] = per_channel[c + i];
-            });
-        } else {
-            runs(i0, n, [=](int64_t c, int64_t at, int64_t length) {
-                const R value = per_channel[c];
-                for (int64_t i = 0; i < length; ++i) to[at + i] = value;
-            });
-        }
-    }
-
-    // Adds a value per element to its channel's sum, always in the same order.
-    template <class S>
-    void add_to(double* sums, const S* values, int64_t i0, int64_t n) const {
-        if (inner == 1) {
-            channel_runs(i0, n, [=](int64_t c, int64_t at, int64_t length) {
-                for (int64_t i = 0; i < length; ++i) sums[c + i] += double(values[at + i]);
-            });
-        } else {
-            runs(i0, n, [=](int64_t c, int64_t at, int64_t length) { sums[c] += total(values + at, length); });
-        }
-    }
-
-    template <class S>
-    static double total(const S* values, int64_t n) {
-        constexpr int64_t LANES = 16;
-        double lane[LANES] = {};
-        int64_t i = 0;
-        for (; i + LANES <= n; i += LANES)
-            for (int64_t j = 0; j < LANES; ++j) lane[j] += double(values[i + j]);
-        for (int64_t j = 0; i + j < n; ++j) lane[j] += double(values[i + j]);
-        for (int64_t width = LANES / 2; width > 0; width /= 2)
-            for (int64_t j = 0; j < width; ++j) lane[j] += lane[j + width];
-        return lane[0];
-    }
-};
-
-// Hands out rows of a thread's scratch.
+// Hands out rows of a thread's scratch, each of a whole number of cache lines.
 template <class R>
 struct Rows {
     R* next;
     int64_t block;
+
     R* take(int64_t rows = 1) {
         R* row = next;
         next += rows * block;
         return row;
     }
+    double* take_doubles() { return reinterpret_cast<double*>(take(int64_t(sizeof(double) / sizeof(R)))); }
 };
 
+// The constants of a block's elements, and which of the channels they are for.
 template <class R>
-void fill(int64_t n, R* to, R value) {
-    for (int64_t i = 0; i < n; ++i) to[i] = value;
-}
+struct ConstantRows {
+    R *v, *fire, *keep, *gain, *inverse, *low, *high;
+    int64_t channel = -1;
 
-template <class R>
-void copy(int64_t n, const R* from, R* to) {
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i];
-}
+    explicit ConstantRows(Rows<R>& rows)
+        : v(rows.take()), fire(rows.take()), keep(rows.take()), gain(rows.take()), inverse(rows.take()),
+          low(rows.take()), high(rows.take()) {}
 
-// Rows of a tensor in IO, read and written as R: in place if that is the same type, else through a spare row. Written
-// rows go through the spare rows too if they are to bypass the cache.
-template <class R, class IO>
-struct Row {
-    static const R* read(int64_t n, const IO* from, R* spare) {
-        widen_row(n, from, spare);
-        return spare;
-    }
-    static R* place(IO*, R* spare, bool) { return spare; }
-    static void write(int64_t n, const R* row, IO* to, R* spare, bool stream) {
-        if (!stream) return narrow_row(n, row, to);
-        IO* packed = reinterpret_cast<IO*>(spare);
-        narrow_row(n, row, packed);
-        stream_bytes(to, packed, n * int64_t(sizeof(IO)));
-    }
-};
-
-template <class R>
-struct Row<R, R> {
-    static const R* read(int64_t, const R* from, R*) { return from; }
-    static R* place(R* to, R* spare, bool stream) { return stream ? spare : to; }
-    static void write(int64_t n, const R* row, R* to, R*, bool stream) {
-        if (stream) stream_bytes(to, row, n * int64_t(sizeof(R)));
-    }
-};
-
-// Calls f(i0, n, params) for each block of the chunk, with parameters shared (one channel) or per element.
-template <class R, class Task, class OneChannel, class Mixed>
-void for_blocks(const Task& task, int64_t chunk, Rows<R>& rows, OneChannel one_channel, Mixed mixed) {
-    const Plan& plan = task.plan;
-    const Geometry<R> geometry{task.scan.channels, task.scan.inner};
-    const R *v = static_cast<const R*>(task.params.v), *fire = static_cast<const R*>(task.params.fire);
-    const R *keep = static_cast<const R*>(task.params.keep), *gain = static_cast<const R*>(task.params.gain);
-    const R* inverse = static_cast<const R*>(task.params.inverse);
-    R *v_row = rows.take(), *fire_row = rows.take(), *keep_row = rows.take(), *gain_row = rows.take();
-    R* inverse_row = rows.take();
-    const int64_t last = (chunk + 1) * plan.chunk, end = last < task.scan.n ? last : task.scan.n;
-    for (int64_t i = chunk * plan.chunk; i < end;) {
-        int64_t n = end - i < plan.block ? end - i : plan.block;
-        if (plan.vector) {
-            geometry.expand(v, i, n, v_row);
-            geometry.expand(fire, i, n, fire_row);
-            geometry.expand(keep, i, n, keep_row);
-            geometry.expand(gain, i, n, gain_row);
-            geometry.expand(inverse, i, n, inverse_row);
-            mixed(i, n, Params<const R*>{v_row, fire_row, keep_row, gain_row, inverse_row});
-        } else {
-            const int64_t left = geometry.inner - i % geometry.inner, c = geometry.channel(i);
-            n = n < left ? n : left;
-            one_channel(i, n, Params<Shared<R>>{{v[c]}, {fire[c]}, {keep[c]}, {gain[c]}, {inverse[c]}});
+    void set(const ChannelParams& params, const Geometry<R>& geometry, int64_t i0, int64_t n, int64_t block) {
+        const bool one = geometry.one_channel(i0, n);
+        const int64_t c = geometry.channel(i0);
+        if (one && c == channel) return;
+        channel = one ? c : -1;
+        const void* const from[] = {params.v, params.fire, params.keep, params.gain, params.inverse, params.low, params.high};
+        R* const to[] = {v, fire, keep, gain, inverse, low, high};
+        for (int k = 0; k < 7; ++k) {
+            const R* values = static_cast<const R*>(from[k]);
+            if (!one)
+                geometry.expand(values, i0, n, to[k]);
+            else
+                for (int64_t i = 0; i < block; ++i) to[k][i] = values[c];
         }
-        i += n;
     }
-}
 
-template <class R, class Task>
-void start_potential(const Task& task, int64_t i0, int64_t n, R* u) {
-    if (task.scan.u0_kind == ELEMENT)
-        copy(n, static_cast<const R*>(task.scan.u0) + i0, u);
-    else
-        Geometry<R>{task.scan.channels, task.scan.inner}.expand(static_cast<const R*>(task.params.u0), i0, n, u);
-}
+    Constants<R> at(int64_t i) const {
+        return {load<true>(v + i, 0), load<true>(fire + i, 0), load<true>(keep + i, 0), load<true>(gain + i, 0)};
+    }
+};
 
-// The rows of a block's input current: those of x, or an affine map of them with per-channel constants.
+// A block's input current: x, or an affine map of it with per-channel constants.
 template <class R, class IO>
 struct Input {
-    const Scan& scan;
-    int64_t i0, n;
-    R *x_spare, *scale = nullptr, *shift = nullptr, *extra_scale = nullptr, *extra_spare = nullptr;
+    const IO *x, *extra = nullptr;
+    int64_t stride, extra_stride = 0;
+    R *scale = nullptr, *shift = nullptr, *extra_scale = nullptr;
+    bool early;
 
-    Input(const Scan& scan, int64_t i0, int64_t n, R* x_spare, Rows<R>& rows) : scan(scan), i0(i0), n(n), x_spare(x_spare) {
-        if (!scan.affine) return;
-        const Geometry<R> geometry{scan.affine->channels, scan.affine->inner};
-        scale = rows.take(), shift = rows.take(), extra_scale = rows.take(), extra_spare = rows.take();
-        geometry.expand(static_cast<const R*>(scan.affine->scale), i0, n, scale);
-        geometry.expand(static_cast<const R*>(scan.affine->shift), i0, n, shift);
-        if (scan.affine->extra_scale)
-            geometry.expand(static_cast<const R*>(scan.affine->extra_scale), i0, n, extra_scale);
+    Input(const Scan& scan, const Plan& plan, int64_t i0, int64_t n, Rows<R>& rows)
+        : x(static_cast<const IO*>(scan.x) + i0), stride(scan.x_stride), early(plan.stream) {
+        const Affine* affine = scan.affine;
+        if (!affine) return;
+        const Geometry<R> geometry{affine->channels, affine->inner};
+        scale = rows.take(), shift = rows.take(), extra_scale = rows.take();
+        geometry.expand(static_cast<const R*>(affine->scale), i0, n, scale);
+        geometry.expand(static_cast<const R*>(affine->shift), i0, n, shift);
+        if (!affine->extra) return;
+        extra = static_cast<const IO*>(affine->extra) + i0;
+        extra_stride = affine->extra_stride;
+        if (affine->extra_scale)
+            geometry.expand(static_cast<const R*>(affine->extra_scale), i0, n, extra_scale);
         else
-            fill(n, extra_scale, R(1));
+            for (int64_t i = 0; i < n; ++i) extra_scale[i] = R(1);
     }
 
-    const R* row(int64_t t, bool prefetch) const {
-        const IO* from = static_cast<const IO*>(scan.x) + t * scan.x_stride + i0;
-        if (prefetch) prefetch_row(n, from + n);
-        const R* x = Row<R, IO>::read(n, from, x_spare);
-        if (!scan.affine) return x;
-        if (!scan.affine->extra) {
-            affine_row(n, x, scale, shift, x_spare);
-        } else {
-            const IO* extra = static_cast<const IO*>(scan.affine->extra) + t * scan.affine->extra_stride + i0;
-            if (prefetch) prefetch_row(n, extra + n);
-            affine_row(n, x, scale, shift, Row<R, IO>::read(n, extra, extra_spare), extra_scale, x_spare);
-        }
-        return x_spare;
+    template <bool FULL, bool SIMPLE>
+    Vec<R> at(int64_t t, int64_t i, int64_t count) const {
+        const IO* from = x + t * stride + i;
+        if constexpr (SIMPLE) return load<FULL>(from, count);
+        if (early) __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
+        Vec<R> value = load<FULL>(from, count);
+        if (!scale) return value;
+        value = load<true>(scale + i, 0) * value + load<true>(shift + i, 0);
+        if (!extra) return value;
+        from = extra + t * extra_stride + i;
+        if (early) __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
+        return value + load<true>(extra_scale + i, 0) * load<FULL>(from, count);
     }
 };
 
-template <class R, class IO, class P>
-void forward_block(const ForwardTask& task, int64_t i0, int64_t n, const Params<P>& params, Rows<R> rows, double* sums) {
+// Where a block's T rows of results go: to the tensor, past the cache if it is large. A row of it that does not start at
+// a register's boundary, or is of half the width, is collected in scratch first and streamed as a whole.
+template <class R, class IO>
+struct Output {
+    IO *tensor, *to;
+    int64_t tensor_stride, stride;
+    bool direct = false, collect = false;
+
+    Output(void* base, const Scan& scan, const Plan& plan, int64_t i0, Rows<R>& rows)
+        : tensor(static_cast<IO*>(base) + i0), to(tensor), tensor_stride(scan.n), stride(scan.n) {
+        if (!plan.stream) return;
+        const uintptr_t first = reinterpret_cast<uintptr_t>(base), step = uintptr_t(scan.n) * sizeof(IO);
+        direct = sizeof(IO) == sizeof(R) && (first | step) % STEADYSPIKE_REGISTER == 0;
+        collect = !direct && scan.steps <= COLLECTED_STEPS;
+        if (!collect) return;
+        to = reinterpret_cast<IO*>(rows.take(scan.steps));
+        stride = plan.block;
+    }
+
+    template <bool FULL, bool SIMPLE>
+    void put(Vec<R> value, int64_t t, int64_t i, int64_t count) const {
+        if constexpr (FULL && !SIMPLE && sizeof(IO) == sizeof(R))
+            if (direct) return stream_register(to + t * stride + i, value);
+        store<FULL>(value, to + t * stride + i, count);
+    }
+
+    void finish(int64_t steps, int64_t n) const {
+        if (!collect) return;
+        for (int64_t t = 0; t < steps; ++t)
+            stream_bytes(tensor + t * tensor_stride, to + t * stride, n * int64_t(sizeof(IO)));
+    }
+};
+
+// Steps of one neuron depend on each other; registers of other neurons fill the waiting time. So many go together.
+#if STEADYSPIKE_REGISTER == 64
+constexpr int FORWARD_TOGETHER = 4, BACKWARD_TOGETHER = 4;
+#else
+constexpr int FORWARD_TOGETHER = 2, BACKWARD_TOGETHER = 2;
+#endif
+#define EACH(k, TOGETHER) _Pragma("GCC unroll 4") for (int k = 0; k < TOGETHER; ++k)
+
+// Runs a block over a row of n elements: whole registers together, and what is left by one, which may be partial.
+template <class R, int TOGETHER, class Block>
+inline void for_registers(const Block& block, int64_t n) {
+    constexpr int64_t stride = TOGETHER * WIDTH<R>;
+    int64_t i = 0;
+    for (; i + stride <= n; i += stride) block.template run<true, TOGETHER>(i, WIDTH<R>);
+    for (; i < n; i += WIDTH<R>) block.template run<false, 1>(i, n - i < WIDTH<R> ? n - i : WIDTH<R>);
+}
+
+template <class R>
+const R* start_potential(const Scan& scan, const ChannelParams& params, int64_t i0, int64_t n, R* row) {
+    const R* from = static_cast<const R*>(scan.u0);
+    if (scan.u0_kind == ELEMENT)
+        for (int64_t i = 0; i < n; ++i) row[i] = from[i0 + i];
+    else
+        Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);
+    return row;
+}
+
+// Most calls are simple: a soft reset that gradients pass, results that stay in the cache, nothing but the spikes asked
+// for. The compiler then needs no branch inside the loop over time, which in cache is half of the time.
+inline bool simple(const Scan& scan, const Plan& plan) {
+    return scan.reset == SOFT && scan.detach == KEEP && scan.decay_input && !scan.affine && !plan.stream;
+}
+
+template <class R, class IO, bool SCALED, bool SIMPLE>
+struct ForwardBlock {
+    const Scan& scan;
+    const ConstantRows<R>& constants;
+    const Input<R, IO>& input;
+    const Output<R, IO>& output;
+    const R* start;
+    R *u_row, *m_row;          // U[T], and M[0] of n elements or null
+    R *kept, *fired;           // U[T] of neurons that fired, and 1 for each of them
+
+    template <bool FULL, int TOGETHER>
+    void run(int64_t i, int64_t count) const {
+        // Copies: what a pointer leads to would be read again after every store.
+        const Input<R, IO> in = input;
+        const Output<R, IO> out = output;
+        const int64_t steps = scan.steps, reset = SIMPLE ? int64_t(SOFT) : scan.reset, size = scan.n;
+        R* const m_at = SIMPLE ? nullptr : m_row;
+        Constants<R> c[TOGETHER];
+        Vec<R> u[TOGETHER], any[TOGETHER];
+        EACH(k, TOGETHER) {
+            c[k] = constants.at(i + k * WIDTH<R>);
+            u[k] = load<true>(start + i + k * WIDTH<R>, 0);
+            any[k] = Vec<R>{};
+        }
+        for (int64_t t = 0; t < steps; ++t) {
+            EACH(k, TOGETHER) {
+                const int64_t at = i + k * WIDTH<R>;
+                const Vec<R> m = charge<R>(u[k], in.template at<FULL, SIMPLE>(t, at, count), c[k]);
+                const Vec<R> s = spike<R>(m, c[k].fire), scaled = c[k].v * s;
+                u[k] = reset == SOFT ? m - scaled : after_reset<R>(m, s, c[k].v, reset);
+                any[k] = s > any[k] ? s : any[k];
+                out.template put<FULL, SIMPLE>(SCALED ? scaled : s, t, at, count);
+                if (m_at) store<FULL>(m, m_at + t * size + at, count);
+            }
+        }
+        EACH(k, TOGETHER) {
+            const int64_t at = i + k * WIDTH<R>;
+            store<FULL>(u[k], u_row + at, count);
+            store<true>(any[k] > Vec<R>{} ? u[k] : Vec<R>{}, kept + at, 0);
+            store<true>(any[k], fired + at, 0);
+        }
+    }
+};
+
+template <class R, class IO, bool SCALED, bool SIMPLE>
+void forward_blocks(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
     const Plan& plan = task.plan;
-    const auto step = pick_forward<R, P>(scan.reset, scan.family == TRSG, task.io.m != nullptr);
-    R *fired = rows.take(), *x_spare = rows.take(), *out_spare = rows.take(), *packed = rows.take();
-    R* u = static_cast<R*>(task.io.u) + i0;
-    const Input<R, IO> input(scan, i0, n, x_spare, rows);
-    const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;  // the same row of the next block
-    start_potential<R>(task, i0, n, u);
-    fill(n, fired, R(0));
-    for (int64_t t = 0; t < scan.steps; ++t) {
-        const R* x = input.row(t, prefetch);
-        IO* out = static_cast<IO*>(task.io.out) + t * scan.n + i0;
-        R* m = task.io.m ? static_cast<R*>(task.io.m) + t * scan.n + i0 : nullptr;
-        R* row = Row<R, IO>::place(out, out_spare, plan.stream);
-        step(n, x, u, fired, row, m, params);
-        Row<R, IO>::write(n, row, out, packed, plan.stream);
-    }
-    R* kept = x_spare;
-    for (int64_t i = 0; i < n; ++i) kept[i] = fired[i] > 0 ? u[i] : R(0);
     const Geometry<R> geometry{scan.channels, scan.inner};
-    geometry.add_to(sums, kept, i0, n);
-    geometry.add_to(sums + scan.channels, fired, i0, n);
-}
-
-template <class R, class IO>
-void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
-    Rows<R> rows{static_cast<R*>(scratch), task.plan.block};
-    for_blocks<R>(
-        task, chunk, rows,
-        [&](int64_t i, int64_t n, const Params<Shared<R>>& p) { forward_block<R, IO>(task, i, n, p, rows, sums); },
-        [&](int64_t i, int64_t n, const Params<const R*>& p) { forward_block<R, IO>(task, i, n, p, rows, sums); });
-    if (task.plan.stream) stream_end();
-}
-
-// Per-element sums over time, kept in the compute type for at most `SHORT` steps and then added up in double.
-template <class R>
-struct TimeSums {
-    static constexpr int64_t SHORT = 16;
-    R *dv, *da;
-    int64_t steps;
-
-    void clear(int64_t n) {
-        fill(n, dv, R(0));
-        fill(n, da, R(0));
-        steps = 0;
+    Rows<R> rows{static_cast<R*>(scratch), plan.block};
+    ConstantRows<R> constants(rows);
+    R* start = rows.take();
+    R *kept = rows.take(), *fired = rows.take();
+    const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
+    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
+        const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
+        Rows<R> spare = rows;
+        constants.set(task.params, geometry, i0, n, plan.block);
+        const Input<R, IO> input(scan, plan, i0, n, spare);
+        const Output<R, IO> output(task.io.out, scan, plan, i0, spare);
+        R* m = task.io.m ? static_cast<R*>(task.io.m) + i0 : nullptr;
+        start_potential(scan, task.params, i0, n, start);
+        const ForwardBlock<R, IO, SCALED, SIMPLE> block{scan, constants, input, output, start,
+                                                        static_cast<R*>(task.io.u) + i0, m, kept, fired};
+        for_registers<R, FORWARD_TOGETHER>(block, n);
+        output.finish(scan.steps, n);
+        geometry.add_to(sums, kept, i0, n);
+        geometry.add_to(sums + scan.channels, fired, i0, n);
     }
-    void flush(const Geometry<R>& geometry, int64_t channels, int64_t i0, int64_t n, double* sums) {
-        geometry.add_to(sums, dv, i0, n);
-        geometry.add_to(sums + channels, da, i0, n);
-        clear(n);
+    if (plan.stream) stream_end();
+}
+
+template <class R, class IO, bool SCALED>
+void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
+    const bool plain = simple(task.scan, task.plan) && !task.io.m;
+    (plain ? forward_blocks<R, IO, SCALED, true> : forward_blocks<R, IO, SCALED, false>)(task, chunk, scratch, sums);
+}
+
+// What a register's backward keeps of its recomputed steps.
+template <class R>
+struct Step {
+    Vec<R> m, s, by_a;  // dM/da = I[t] - U[t-1] (raw input: -U[t-1])
+};
+
+constexpr int64_t SHORT = 16;  // steps whose sums over time are kept in the compute type before they go to double
+
+template <class R, class IO, int FAMILY, int SURROGATE, bool SIMPLE>
+struct BackwardBlock {
+    const BackwardTask& task;
+    const ConstantRows<R>& constants;
+    const Input<R, IO>& input;
+    const Output<R, IO>& output;
+    const R *start, *g_u, *g_m;
+    const IO* g_out;
+    Step<R>* steps;            // [window][TOGETHER]
+    Vec<R>* starts;            // [windows][TOGETHER]
+    R *du_row, *dv_row, *da_row;
+    double *dv_long, *da_long;  // sums of more than SHORT steps
+
+    // From U[first-1] to U[end-1]; with the steps in between if they are wanted.
+    template <bool FULL, int TOGETHER, bool KEPT>
+    void recompute(Vec<R>* u, int64_t first, int64_t end, int64_t i, int64_t count, const Constants<R>* c) const {
+        const Input<R, IO> in = input;
+        const int64_t reset = SIMPLE ? int64_t(SOFT) : task.scan.reset;
+        const bool decay_input = SIMPLE || task.scan.decay_input;
+        Step<R>* step = steps;
+        for (int64_t t = first; t < end; ++t, step += TOGETHER) {
+            EACH(k, TOGETHER) {
+                const Vec<R> x = in.template at<FULL, SIMPLE>(t, i + k * WIDTH<R>, count);
+                const Vec<R> m = charge<R>(u[k], x, c[k]), s = spike<R>(m, c[k].fire);
+                if constexpr (KEPT) step[k] = {m, s, decay_input ? x - u[k] : -u[k]};
+                u[k] = after_reset<R>(m, s, c[k].v, reset);
+            }
+        }
+    }
+
+    template <bool FULL, int TOGETHER>
+    void run(int64_t i, int64_t count) const {
+        const int64_t window = task.plan.window, windows = task.plan.windows, all_steps = task.scan.steps;
+        Constants<R> c[TOGETHER];
+        Vec<R> u[TOGETHER];
+        Gradients<R> gradients[TOGETHER];
+        EACH(k, TOGETHER) {
+            const int64_t at = i + k * WIDTH<R>;
+            c[k] = constants.at(at);
+            u[k] = load<true>(start + at, 0);
+            gradients[k] = {g_u ? load<FULL>(g_u + at, count) : Vec<R>{}, Vec<R>{}, Vec<R>{}};
+        }
+        for (int64_t w = 0; w + 1 < windows; ++w) {
+            EACH(k, TOGETHER) starts[w * TOGETHER + k] = u[k];
+            recompute<FULL, TOGETHER, false>(u, w * window, (w + 1) * window, i, count, c);
+        }
+        for (int64_t w = windows - 1; w >= 0; --w) {
+            if (w + 1 < windows) EACH(k, TOGETHER) u[k] = starts[w * TOGETHER + k];
+            const int64_t first = w * window, end = first + window < all_steps ? first + window : all_steps;
+            recompute<FULL, TOGETHER, true>(u, first, end, i, count, c);
+            back<FULL, TOGETHER>(gradients, first, end, i, count, c);
+        }
+        EACH(k, TOGETHER) {
+            const int64_t at = i + k * WIDTH<R>;
+            store<true>(gradients[k].du, du_row + at, 0);
+            store<true>(gradients[k].dv, dv_row + at, 0);
+            store<true>(gradients[k].da, da_row + at, 0);
+        }
+    }
+
+    // Steps end - 1 to first, which `recompute` kept.
+    template <bool FULL, int TOGETHER>
+    void back(Gradients<R>* gradients, int64_t first, int64_t end, int64_t i, int64_t count,
+              const Constants<R>* c) const {
+        const Shape<R> shape{R(task.shape.width), R(task.shape.height), R(task.shape.steep)};
+        const Output<R, IO> out = output;
+        const int64_t reset = SIMPLE ? int64_t(SOFT) : task.scan.reset;
+        const int64_t detach = SIMPLE ? int64_t(KEEP) : task.scan.detach;
+        const int64_t g_stride = task.io.g_out_stride, g_m_stride = task.io.g_m_stride;
+        const IO* const g_at = g_out;
+        const R* const g_m_at = SIMPLE ? nullptr : g_m;
+        const bool early = !SIMPLE && input.early;
+        const Step<R>* step = steps + (end - first) * TOGETHER;
+        Vec<R> inverse[TOGETHER], low[TOGETHER], high[TOGETHER];
+        EACH(k, TOGETHER) {
+            inverse[k] = load<true>(constants.inverse + i + k * WIDTH<R>, 0);
+            low[k] = load<true>(constants.low + i + k * WIDTH<R>, 0);
+            high[k] = load<true>(constants.high + i + k * WIDTH<R>, 0);
+        }
+        for (int64_t t = end - 1; t >= first; --t) {
+            step -= TOGETHER;
+            EACH(k, TOGETHER) {
+                const int64_t at = i + k * WIDTH<R>;
+                Vec<R> g{}, into_m{};
+                if (SIMPLE || g_at) {
+                    const IO* from = g_at + t * g_stride + at;
+                    if (early) __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD);
+                    g = load<FULL>(from, count);
+                }
+                if (g_m_at) into_m = load<FULL>(g_m_at + t * g_m_stride + at, count);
+                const Vec<R> m = step[k].m, z = argument<R, FAMILY == AS, SURROGATE>(m, c[k].v, inverse[k]);
+                const Vec<R> f = slope<R, SURROGATE>(z, m, low[k], high[k], shape);
+                const Vec<R> dx = gradients[k].template back<FAMILY>(m, step[k].s, step[k].by_a, f, g, into_m, c[k],
+                                                                     inverse[k], reset, detach);
+                out.template put<FULL, SIMPLE>(dx, t, at, count);
+            }
+            if (t % SHORT == 0 && t > 0) EACH(k, TOGETHER) flush(gradients[k], i + k * WIDTH<R>);
+        }
+    }
+
+    // Sums over some steps to their rows in double, which start at 0.
+    void flush(Gradients<R>& gradients, int64_t i) const {
+        for (int64_t j = 0; j < WIDTH<R>; ++j) {
+            dv_long[i + j] += double(gradients.dv[j]);
+            da_long[i + j] += double(gradients.da[j]);
+        }
+        gradients.dv = gradients.da = Vec<R>{};
     }
 };
 
-template <class R, class IO, class P>
-void backward_block(const BackwardTask& task, int64_t i0, int64_t n, const Params<P>& params, Rows<R> rows,
-                    double* sums) {
+template <class R, class IO, int FAMILY, int SURROGATE, bool SIMPLE>
+void backward_blocks(const BackwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
     const Backward& io = task.io;
     const Plan& plan = task.plan;
     const Geometry<R> geometry{scan.channels, scan.inner};
-    const Shape<R> shape{R(task.shape.width), R(task.shape.half), R(task.shape.height), R(task.shape.steep)};
-    const auto recompute = pick_recompute<R, P>(scan.reset, scan.decay_input != 0);
-    const auto slopes = pick_slope<R, P>(scan.family == AS, scan.surrogate);
-    const auto back = pick_backward<R, P>(scan.family, scan.reset, scan.detach);
-    R *u = rows.take(), *du = rows.take(), *f = rows.take(), *zero = rows.take();
-    R *x_spare = rows.take(), *g_spare = rows.take(), *dx_spare = rows.take(), *packed = rows.take();
-    TimeSums<R> over_time{rows.take(), rows.take(), 0};
-    R *m = rows.take(plan.window), *by_a = rows.take(plan.window), *starts = rows.take(plan.windows);
-
-    const Input<R, IO> input(scan, i0, n, x_spare, rows);
-    const bool prefetch = plan.stream && i0 + 2 * n <= scan.n;
-
-    const auto recompute_window = [&](int64_t w) {
-        const int64_t first = w * plan.window;
-        const int64_t end = first + plan.window < scan.steps ? first + plan.window : scan.steps;
-        for (int64_t t = first; t < end; ++t) {
-            const R* x = input.row(t, prefetch && w == plan.windows - 1);
-            recompute(n, x, u, m + (t - first) * plan.block, by_a + (t - first) * plan.block, params);
+    Rows<R> rows{static_cast<R*>(scratch), plan.block};
+    ConstantRows<R> constants(rows);
+    R *start = rows.take(), *du = rows.take(), *dv = rows.take(), *da = rows.take();
+    double *dv_long = rows.take_doubles(), *da_long = rows.take_doubles();
+    const bool is_long = scan.steps > SHORT;
+    const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
+    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
+        const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
+        Rows<R> spare = rows;
+        constants.set(task.params, geometry, i0, n, plan.block);
+        const Input<R, IO> input(scan, plan, i0, n, spare);
+        const Output<R, IO> output(io.dx, scan, plan, i0, spare);
+        start_potential(scan, task.params, i0, n, start);
+        if (is_long)
+            for (int64_t i = 0; i < plan.block; ++i) dv_long[i] = da_long[i] = 0;
+        Step<R>* steps = reinterpret_cast<Step<R>*>(spare.next);
+        const BackwardBlock<R, IO, FAMILY, SURROGATE, SIMPLE> block{
+            task, constants, input, output, start,
+            io.g_u ? static_cast<const R*>(io.g_u) + i0 : nullptr,
+            io.g_m ? static_cast<const R*>(io.g_m) + i0 : nullptr,
+            io.g_out ? static_cast<const IO*>(io.g_out) + i0 : nullptr,
+            steps, reinterpret_cast<Vec<R>*>(steps + plan.window * BACKWARD_TOGETHER), du, dv, da, dv_long, da_long};
+        for_registers<R, BACKWARD_TOGETHER>(block, n);
+        output.finish(scan.steps, n);
+        geometry.add_to(sums, dv, i0, n);
+        geometry.add_to(sums + scan.channels, da, i0, n);
+        if (is_long) {
+            geometry.add_to(sums, dv_long, i0, n);
+            geometry.add_to(sums + scan.channels, da_long, i0, n);
         }
-        return end;
-    };
-    start_potential<R>(task, i0, n, u);
-    for (int64_t w = 0; w + 1 < plan.windows; ++w) {
-        copy(n, u, starts + w * plan.block);
-        recompute_window(w);
+        if (scan.u0_kind == ELEMENT)
+            for (int64_t i = 0; i < n; ++i) static_cast<R*>(io.du0)[i0 + i] = du[i];
+        else
+            geometry.add_to(sums + 2 * scan.channels, du, i0, n);
     }
-
-    fill(n, zero, R(0));
-    over_time.clear(n);
-    if (io.g_u)
-        copy(n, static_cast<const R*>(io.g_u) + i0, du);
-    else
-        fill(n, du, R(0));
-    for (int64_t w = plan.windows - 1; w >= 0; --w) {
-        if (w + 1 < plan.windows) copy(n, starts + w * plan.block, u);
-        const int64_t end = recompute_window(w), first = w * plan.window;
-        for (int64_t t = end - 1; t >= first; --t) {
-            const int64_t at = (t - first) * plan.block;
-            const IO* g_out = static_cast<const IO*>(io.g_out) + t * io.g_out_stride + i0;
-            if (prefetch && io.g_out) prefetch_row(n, g_out + n);
-            const R* g = io.g_out ? Row<R, IO>::read(n, g_out, g_spare) : zero;
-            const R* g_m = io.g_m ? static_cast<const R*>(io.g_m) + t * io.g_m_stride + i0 : zero;
-            IO* dx = static_cast<IO*>(io.dx) + t * scan.n + i0;
-            R* row = Row<R, IO>::place(dx, dx_spare, plan.stream);
-            slopes(n, m + at, f, params, shape);
-            back(n, m + at, by_a + at, f, g, g_m, du, row, over_time.dv, over_time.da, params);
-            Row<R, IO>::write(n, row, dx, packed, plan.stream);
-            if (++over_time.steps == TimeSums<R>::SHORT) over_time.flush(geometry, scan.channels, i0, n, sums);
-        }
-    }
-    over_time.flush(geometry, scan.channels, i0, n, sums);
-    if (scan.u0_kind == ELEMENT)
-        copy(n, du, static_cast<R*>(io.du0) + i0);
-    else
-        geometry.add_to(sums + 2 * scan.channels, du, i0, n);
+    if (plan.stream) stream_end();
 }
 
-template <class R, class IO>
+template <class R, class IO, int FAMILY, int SURROGATE>
 void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, double* sums) {
-    Rows<R> rows{static_cast<R*>(scratch), task.plan.block};
-    for_blocks<R>(
-        task, chunk, rows,
-        [&](int64_t i, int64_t n, const Params<Shared<R>>& p) { backward_block<R, IO>(task, i, n, p, rows, sums); },
-        [&](int64_t i, int64_t n, const Params<const R*>& p) { backward_block<R, IO>(task, i, n, p, rows, sums); });
-    if (task.plan.stream) stream_end();
+    constexpr auto general = backward_blocks<R, IO, FAMILY, SURROGATE, false>;
+    if constexpr (sizeof(IO) == sizeof(float)) {  // the others are rare and would take as long to compile
+        const bool plain = simple(task.scan, task.plan) && task.io.g_out && !task.io.g_m;
+        (plain ? backward_blocks<R, IO, FAMILY, SURROGATE, true> : general)(task, chunk, scratch, sums);
+    } else {
+        general(task, chunk, scratch, sums);
+    }
 }
+
+#define FORWARD(R, IO) {forward_chunk<R, IO, false>, forward_chunk<R, IO, true>}
+#define SURROGATES(R, IO, FAMILY)                                                                                   \
+    {backward_chunk<R, IO, FAMILY, RECT>, backward_chunk<R, IO, FAMILY, TRIANGLE>, backward_chunk<R, IO, FAMILY, ARCTAN>, \
+     backward_chunk<R, IO, FAMILY, SIGMOID>, backward_chunk<R, IO, FAMILY, DSPIKE>}
+#define BACKWARD(R, IO) {SURROGATES(R, IO, AS), SURROGATES(R, IO, RS), SURROGATES(R, IO, TRSG)}
 
 }  // namespace
 
 extern const ChunkFunctions STEADYSPIKE_CHUNKS;
 const ChunkFunctions STEADYSPIKE_CHUNKS = {
-    {forward_chunk<double, double>, forward_chunk<float, float>, forward_chunk<float, Bf16>, forward_chunk<float, Fp16>},
-    {backward_chunk<double, double>, backward_chunk<float, float>, backward_chunk<float, Bf16>,
-     backward_chunk<float, Fp16>}};
+    {FORWARD(double, double), FORWARD(float, float), FORWARD(float, Bf16), FORWARD(float, Fp16)},
+    {BACKWARD(double, double), BACKWARD(float, float), BACKWARD(float, Bf16), BACKWARD(float, Fp16)}};

@@ -12,6 +12,7 @@
 #endif
 
 #include "task.h"
+#include "window.h"
 
 #if defined(STEADYSPIKE_X86)
 extern const ChunkFunctions steadyspike_chunks_avx2, steadyspike_chunks_avx512;
@@ -21,9 +22,8 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t MIN_BLOCK = 64, MAX_BLOCK = 256, SCRATCH = 48 * 1024;  // what a block needs fits the first cache
+constexpr int64_t BLOCK = 256;  // what a block needs fits the first cache
 constexpr int64_t SHORT_WINDOW = 32;
-constexpr int64_t UNIFORM_RUN = 256;           // channels with longer runs in memory get blocks of their own
 constexpr int64_t STREAM_BYTES = 16 << 20;     // from here on the reader would not find the output in its cache
 constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
@@ -89,26 +89,25 @@ Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
         while (plan.window * plan.window < scan.steps) plan.window *= 2;
     }
     plan.windows = (scan.steps + plan.window - 1) / plan.window;
-    const int64_t rows = fixed_rows + (scan.affine ? AFFINE_ROWS : 0) + (backward ? 2 * plan.window + plan.windows : 0);
-    plan.block = SCRATCH / (rows * size) / MIN_BLOCK * MIN_BLOCK;
-    plan.block = plan.block < MIN_BLOCK ? MIN_BLOCK : plan.block > MAX_BLOCK ? MAX_BLOCK : plan.block;
+    plan.block = BLOCK;
     plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
     if (plan.chunk * scan.steps < CHUNK_WORK) plan.chunk = CHUNK_WORK / scan.steps;
     if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
     plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
-    plan.vector = scan.channels > 1 && scan.inner < UNIFORM_RUN;
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= STREAM_BYTES;
-    plan.scratch = rows * plan.block * size;
+    const bool collect = plan.stream && scan.steps <= COLLECTED_STEPS;
+    const int64_t rows = fixed_rows + (scan.affine ? AFFINE_ROWS : 0) + (collect ? scan.steps : 0);
+    plan.scratch = rows * plan.block * size + (backward ? (3 * plan.window + plan.windows) * STATE_BYTES : 0);
     return plan;
 }
 
 // Parameters per channel in the compute type, with what the rows need derived from them once.
 template <class R>
 struct ParamTable {
-    std::vector<R> v, fire, keep, gain, inverse, u0;
+    std::vector<R> v, fire, keep, gain, inverse, low, high, u0;
 
-    explicit ParamTable(const Scan& scan) {
+    explicit ParamTable(const Scan& scan, bool backward) {
         const R *v_in = static_cast<const R*>(scan.v), *a_in = static_cast<const R*>(scan.a);
         const R* u0_in = static_cast<const R*>(scan.u0);
         for (int64_t c = 0; c < scan.channels; ++c) {
@@ -118,6 +117,10 @@ struct ParamTable {
             keep.push_back(1 - a);
             gain.push_back(scan.decay_input ? a : R(1));
             inverse.push_back(1 / value);
+            const Window<R> window{value, R(scan.width / 2), scan.family == AS, scan.surrogate == DSPIKE};
+            const bool windowed = backward && (scan.surrogate == RECT || scan.surrogate == DSPIKE);
+            low.push_back(windowed ? window.edge(false) : R(0));
+            high.push_back(windowed ? window.edge(true) : R(0));
             u0.push_back(scan.u0_kind == ELEMENT ? R(0) : u0_in[scan.u0_kind == CHANNEL ? c : 0]);
         }
     }
@@ -129,7 +132,7 @@ struct ParamTable {
     }
 
     ChannelParams pointers() const {
-        return {v.data(), fire.data(), keep.data(), gain.data(), inverse.data(), u0.data()};
+        return {v.data(), fire.data(), keep.data(), gain.data(), inverse.data(), low.data(), high.data(), u0.data()};
     }
 };
 
@@ -138,7 +141,7 @@ SurrogateShape make_shape(const Scan& s) {
     const double peak = s.scale * b / (2 * std::tanh(b / 2)) / w;
     const double height[] = {s.scale / w, s.scale / (w * w), s.scale * w / 2, s.scale / w, 4 * peak};
     const double steep[] = {0, 0, half_pi * w, 1 / w, 2 * b / w};
-    return {w, w / 2, height[s.surrogate], steep[s.surrogate]};
+    return {w, height[s.surrogate], steep[s.surrogate]};
 }
 
 // Runs all chunks; returns their partial sums added up in the order of the chunks, [kinds][channels].
@@ -193,13 +196,13 @@ void store(const double* per_channel, int64_t channels, int64_t kind, void* to) 
 
 template <class R>
 int64_t forward(const Scan& scan, const Forward& io) {
-    const ParamTable<R> table(scan);
+    const ParamTable<R> table(scan, false);
     const int64_t elements = scan.steps * scan.n;
     want_huge_pages(io.out, elements * io_size(scan.dtype));
     want_huge_pages(io.m, elements * int64_t(sizeof(R)));
     const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false), table.pointers()};
     std::vector<double> sums;
-    const int64_t status = run(task, chunks_for(scan).forward[scan.dtype], 2, sums);
+    const int64_t status = run(task, chunks_for(scan).forward[scan.dtype][scan.family == TRSG], 2, sums);
     if (status != OK) return status;
     const int64_t kind = io.channelwise ? CHANNEL : SCALAR, width = io.channelwise ? scan.channels : 1;
     store<double>(sums.data(), scan.channels, kind, io.active);
@@ -209,11 +212,11 @@ int64_t forward(const Scan& scan, const Forward& io) {
 
 template <class R>
 int64_t backward(const Scan& scan, const Backward& io) {
-    const ParamTable<R> table(scan);
+    const ParamTable<R> table(scan, true);
     want_huge_pages(io.dx, scan.steps * scan.n * io_size(scan.dtype));
     const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true), table.pointers(), make_shape(scan)};
     std::vector<double> sums;
-    const int64_t status = run(task, chunks_for(scan).backward[scan.dtype], 3, sums);
+    const int64_t status = run(task, chunks_for(scan).backward[scan.dtype][scan.family][scan.surrogate], 3, sums);
     if (status != OK) return status;
     store<R>(sums.data(), scan.channels, scan.v_kind, io.dv);
     store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da);

@@ -9,20 +9,20 @@ struct Plan {
     int64_t block;      // elements that go through all time steps together, in cache
     int64_t window;     // time steps that the backward recomputes and keeps at once
     int64_t windows;
-    int64_t vector;     // 1: a block spans channels, parameters are expanded per element; 0: one channel per block
     int64_t stream;     // 1: the written T-sized tensor bypasses the cache
     int64_t scratch;    // bytes per thread
 };
 
 // Parameters per channel, in the compute type: threshold V, the value from which on S is 1, 1 - a, factor of the input,
-// 1 / V, and the initial potential (unless it is per element).
+// 1 / V, the least and the greatest potential in the surrogate's window (window.h; backward only), and the initial
+// potential (unless it is per element).
 struct ChannelParams {
-    const void *v, *fire, *keep, *gain, *inverse, *u0;
+    const void *v, *fire, *keep, *gain, *inverse, *low, *high, *u0;
 };
 
 // A surrogate's constants, derived from width, scale and temperature; see slope() in surrogate.h.
 struct SurrogateShape {
-    double width, half, height, steep;
+    double width, height, steep;
 };
 
 struct ForwardTask {
@@ -46,11 +46,13 @@ using ForwardChunk = void (*)(const ForwardTask&, int64_t chunk, void* scratch, 
 using BackwardChunk = void (*)(const BackwardTask&, int64_t chunk, void* scratch, double* sums);
 
 struct ChunkFunctions {
-    ForwardChunk forward[4];    // by DType
-    BackwardChunk backward[4];
+    ForwardChunk forward[4][2];       // by DType, and whether the output is V S
+    BackwardChunk backward[4][3][5];  // by DType, family, surrogate
 };
 
-// Rows of `block` elements in a thread's scratch, in this order; the driver sizes it, chunk.cpp cuts it.
-constexpr int64_t FORWARD_ROWS = 9;
-constexpr int64_t AFFINE_ROWS = 4;  // more, if the input is an affine map of x
-constexpr int64_t BACKWARD_ROWS = 15;  // plus 2 * window of recomputed potentials and `windows` checkpoints
+// Rows of `block` elements (of the compute type) in a thread's scratch; the driver sizes it, chunk.cpp cuts it.
+constexpr int64_t FORWARD_ROWS = 10;
+constexpr int64_t BACKWARD_ROWS = 15;
+constexpr int64_t AFFINE_ROWS = 3;       // more, if the input is an affine map of x
+constexpr int64_t COLLECTED_STEPS = 32;  // results of so many steps at most are collected before they are streamed
+constexpr int64_t STATE_BYTES = 4 * 64;  // a state of the registers a backward takes together; one per window, three per step
