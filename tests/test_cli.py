@@ -143,6 +143,32 @@ def test_a_signal_saves_and_exits_with_its_code(tmp_path):
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["step"] >= 10
 
 
+@pytest.mark.parametrize("limit", [500, 40_000])
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path, limit):
+    """The recipe cannot be written; the first checkpoint cannot be."""
+    import resource
+
+    process = subprocess.run(
+        [sys.executable, "-m", "steadyspike.cli", "train", "tiny", "--out", str(tmp_path / "run")],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        capture_output=True,
+        text=True,
+    )
+    file = "recipe.toml" if limit == 500 else "checkpoints/last.ckpt"
+    assert process.returncode == 1
+    assert process.stderr == (
+        f"error: {tmp_path / 'run' / file} could not be written: it would be larger than a file of this process may be "
+        "(ulimit -f)\n"
+    )
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    result = call("train", "tiny", "--out", tmp_path / "file" / "run")
+    assert result.exit_code == 1 and result.output == f"error: {tmp_path / 'file' / 'run'}: Not a directory\n"
+
+
 @pytest.mark.slow
 def test_two_processes_by_the_command_line(tmp_path):
     """Killed, resumed, stopped by ctrl-C; and one of the two dying takes the other along."""

@@ -6,6 +6,7 @@ import resource
 import pytest
 import torch
 
+from steadyspike.train.board import Board
 from steadyspike.train.checkpoint import (
     FORMAT,
     AtomicCheckpointIO,
@@ -16,6 +17,8 @@ from steadyspike.train.checkpoint import (
     read_checkpoint,
 )
 from steadyspike.train.tables import Table, read_table
+
+TOO_LARGE = "it would be larger than a file of this process may be (ulimit -f)"
 
 
 def state(value, **identity):
@@ -75,12 +78,51 @@ def test_a_full_disk_is_said_and_the_old_checkpoint_is_intact(kept):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written .*the old one is intact"):
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the one before it is intact"):
             AtomicCheckpointIO().save_checkpoint(state(3, run="a"), kept)
+        with pytest.raises(CheckpointError) as first:
+            AtomicCheckpointIO().save_checkpoint(state(3, run="a"), kept.with_name("first.ckpt"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(first.value).endswith("first.ckpt could not be written: " + TOO_LARGE)
     assert read_checkpoint(kept)["w"][0] == 2
     assert sorted(os.listdir(kept.parent)) == ["last.ckpt", "last.previous.ckpt"]
+
+
+def often(do):
+    for step in range(1000):
+        do(step)
+
+
+@pytest.mark.parametrize("limit", [64, 1000, 4096])
+def test_tables_and_scalars_that_cannot_be_written_are_named(tmp_path, limit):
+    """The buffer is flushed at every row, so it is that row that fails, wherever the limit is."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    table, board = Table(tmp_path / "t.csv", ("a",)), Board(tmp_path, 0)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+    try:
+        with pytest.raises(CheckpointError) as row:
+            often(lambda step: table.add(a="x" * 50))
+        with pytest.raises(CheckpointError) as scalar:
+            often(lambda step: board.add("a", {"b": 1.0}, step))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        board.close()
+        table.close()
+    assert str(row.value) == f"{tmp_path / 't.csv'} could not be written: {TOO_LARGE}"
+    assert str(scalar.value) == f"{board.path} could not be written: {TOO_LARGE}"
+
+
+def test_tensorboard_reads_the_scalars(tmp_path):
+    from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+    board = Board(tmp_path, 3)
+    board.add("epoch", {"loss": 0.5, "nothing": None, "lr": 0.25}, 7)
+    board.close()
+    events = list(EventFileLoader(str(board.path)).Load())
+    assert events[0].file_version == "brain.Event:2" and events[1].step == 3
+    scalars = {v.tag: v.tensor.float_val[0] for v in events[2].summary.value}
+    assert scalars == {"epoch/loss": 0.5, "epoch/lr": 0.25} and events[2].step == 7
 
 
 def test_a_link_stays_when_its_source_is_replaced(kept):

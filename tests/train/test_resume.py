@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, straight):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written .* the old one is intact"):
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the one before it is intact"):
             trained(tmp_path, settings, resume=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -25,7 +25,7 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
         except Exception as error:
             if not isinstance(error, _known()):
                 raise
-            errors.print(f"error: {error}", style="red", markup=False, soft_wrap=True)
+            errors.print(f"error: {_text(error)}", style="red", markup=False, soft_wrap=True)
             return FAILED
 
     return wrapped
@@ -38,4 +38,11 @@ def _known() -> tuple[type[Exception], ...]:
     from steadyspike.train.folder import RunError
     from steadyspike.train.recipe import RecipeError
 
-    return RecipeError, RunError, CheckpointError, DataError
+    return RecipeError, RunError, CheckpointError, DataError, OSError
+
+
+def _text(error: Exception) -> str:
+    """What the system refuses (a folder that may not be written, a full disk) is about a file."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

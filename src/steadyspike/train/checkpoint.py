@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import zipfile
@@ -40,14 +41,28 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
             os.fsync(file.fileno())
     except (OSError, RuntimeError) as error:
         partial.unlink(missing_ok=True)
-        free = shutil.disk_usage(path.parent).free / 2**20
-        raise CheckpointError(
-            f"{path} could not be written ({error}); {free:.0f} MB are free on its disk; the old one is intact"
-        ) from error
+        old = "; the one before it is intact" if path.exists() else ""
+        raise CheckpointError(f"{path} could not be written: {why_not_written(path, error)}{old}") from error
     if keep is not None and path.exists():
         os.replace(path, keep)
     os.replace(partial, path)
     _sync_folder(path.parent)
+
+
+def why_not_written(path: Path, error: BaseException) -> str:
+    """The reason in words."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = (
+            cause.__cause__ or cause.__context__
+        )  # torch's writer complains about positions; the reason is behind it
+    if not isinstance(cause, OSError):
+        return str(error).splitlines()[0]
+    if cause.errno == errno.ENOSPC:
+        return f"its disk is full ({shutil.disk_usage(path.parent).free / 2**20:.1f} MB are free)"
+    if cause.errno == errno.EFBIG:
+        return "it would be larger than a file of this process may be (ulimit -f)"
+    return cause.strerror or str(cause)
 
 
 class AtomicCheckpointIO(CheckpointIO):

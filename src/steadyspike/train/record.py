@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from steadyspike.train.board import Board
 from steadyspike.train.health import COLUMNS as HEALTH_COLUMNS
 from steadyspike.train.measure import layer_rows
 from steadyspike.train.session import Best, Session
@@ -37,16 +38,14 @@ class Recorder(Callback):
     """
 
     def __init__(self, session: Session, tables: dict[str, Table], board: Path | None) -> None:
-        self.session, self.tables, self._board = session, tables, board
-        self._writer: Any = None
+        self.session, self.tables, self._folder = session, tables, board
+        self._board: Board | None = None
         self._step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
-        if self._board is not None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writer = SummaryWriter(str(self._board), purge_step=trainer.global_step + 1)
+        if self._folder is not None:
+            self._board = Board(self._folder, trainer.global_step + 1)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.session.start_epoch()
@@ -96,10 +95,8 @@ class Recorder(Callback):
         session.losses = []
 
     def _scalars(self, prefix: str, row: dict[str, Any], step: int) -> None:
-        if self._writer is not None:
-            for name, value in row.items():
-                if value is not None:
-                    self._writer.add_scalar(f"{prefix}/{name}", value, step)
+        if self._board is not None:
+            self._board.add(prefix, row, step)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._close()
@@ -108,6 +105,6 @@ class Recorder(Callback):
         self._close()
 
     def _close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._board is not None:
+            self._board.close()
+            self._board = None

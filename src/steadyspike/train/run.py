@@ -8,7 +8,7 @@ import signal
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment, TorchEl
 from lightning.pytorch.strategies import DDPStrategy
 
 from steadyspike.train.bf16 import bf16_problem
-from steadyspike.train.checkpoint import AtomicCheckpointIO, latest, read_checkpoint
+from steadyspike.train.checkpoint import AtomicCheckpointIO, CheckpointError, latest, read_checkpoint
 from steadyspike.train.data import SpikingData
 from steadyspike.train.ema import WeightAverage
 from steadyspike.train.evaluate import evaluate_part, load_weights, save_weights
@@ -214,14 +214,20 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
     try:
         trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
         trainer.fit(session.task, datamodule=session.data)
-    except EndOfRun as ended:
-        return ended
+        ended = None
+    except EndOfRun as early:
+        ended = early
+    except BaseException:
+        for table in tables.values():
+            with suppress(CheckpointError):  # the first error is the one to tell
+                table.close()
+        raise
     finally:
         session.watch.close()
-        for table in tables.values():
-            table.sync()
-            table.close()
-    return None
+    for table in tables.values():
+        table.sync()
+        table.close()
+    return ended
 
 
 def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:

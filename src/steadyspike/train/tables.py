@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from steadyspike.train.checkpoint import CheckpointError
+from steadyspike.train.checkpoint import CheckpointError, why_not_written
 
 Cell = float | int | str | bool | None
 
@@ -31,11 +32,16 @@ class Table:
         self._file.seek(length)
 
     def _write(self, cells: Sequence[Cell]) -> None:
-        try:
+        with self._naming():
             self._file.write((",".join(_text(c) for c in cells) + "\n").encode())
             self._file.flush()
+
+    @contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
-            raise CheckpointError(f"{self.path} could not be written ({error})") from error
+            raise CheckpointError(f"{self.path} could not be written: {why_not_written(self.path, error)}") from error
 
     def add(self, **row: Cell) -> None:
         """One row; a column that is not given stays empty."""
@@ -46,12 +52,14 @@ class Table:
 
     def sync(self) -> int:
         """Everything on disk; returns the length in bytes."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._naming():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        with self._naming():
+            self._file.close()
 
 
 def _text(cell: Cell) -> str:

@@ -1,0 +1,52 @@
+"""Scalars for TensorBoard, written by this thread, so that a full disk is an error here and not in a helper."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from steadyspike.train.checkpoint import CheckpointError, why_not_written
+
+
+class Board:
+    """One event file in ``folder``; what older files say from ``step`` on is not shown."""
+
+    def __init__(self, folder: Path, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = Event, Summary
+        folder.mkdir(parents=True, exist_ok=True)
+        self.path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._records = RecordWriter(open(self.path, "wb"))  # noqa: SIM115
+        self._write(
+            Event(wall_time=time.time(), file_version="brain.Event:2"),
+            Event(wall_time=time.time(), step=step, session_log=SessionLog(status=SessionLog.START)),
+        )
+
+    def add(self, prefix: str, row: Mapping[str, float | None], step: int) -> None:
+        """The numbers of ``row`` as prefix/name, on disk at once; None is left out."""
+        values = [
+            self._summary.Value(tag=f"{prefix}/{name}", simple_value=value)
+            for name, value in row.items()
+            if value is not None
+        ]
+        self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+
+    def _write(self, *events: object) -> None:
+        try:
+            for event in events:
+                self._records.write(event.SerializeToString())  # type: ignore[attr-defined]
+            self._records.flush()
+        except OSError as error:
+            raise CheckpointError(f"{self.path} could not be written: {why_not_written(self.path, error)}") from error
+
+    def close(self) -> None:
+        """What was added is on disk already."""
+        with suppress(OSError):  # a rest that could not be written was reported when it came
+            self._records.close()
