@@ -104,6 +104,20 @@ def test_doctor_says_what_there_is_and_fails_for_what_cannot_run():
     assert bad.exit_code == 1 and "unknown backend 'nonsense'" in bad.output and "4096 devices" in bad.output
 
 
+def test_doctor_fails_for_a_data_folder_that_is_not_there(tmp_path):
+    bad = call("doctor", "--data-dir", tmp_path / "nowhere")
+    assert bad.exit_code == 1 and f"cannot run: {tmp_path / 'nowhere'}: is not a folder" in bad.output
+    good = call("doctor", "--data-dir", tmp_path)
+    assert good.exit_code == 0 and "everything asked for can run here" in good.output
+
+
+def test_a_batch_that_the_processes_cannot_share_is_refused_before_there_is_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bad = call("train", "tiny", "--devices", "2", "--set", "data.batch_size=33")
+    assert bad.exit_code == 1 and not list(tmp_path.iterdir())
+    assert "data.batch_size = 33 must be a multiple of 2 processes x train.accumulate = 1" in bad.output
+
+
 def test_the_data_commands_are_mounted():
     result = call("data", "list")
     assert result.exit_code == 0 and "digits-events" in result.output

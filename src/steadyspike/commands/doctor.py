@@ -28,7 +28,7 @@ def run(
     _kernels()
     _data(data_dir)
     problems = _asked(recipe, settings, devices, backend, data_dir)
-    if recipe is None and devices is None and backend is None:
+    if all(wish is None for wish in (recipe, devices, backend, data_dir)):
         return ENDED
     console.print("\n[bold]asked for[/]")
     for problem in problems:
@@ -108,6 +108,7 @@ def _asked(
     """What was asked for and cannot run, one line each."""
     import torch
 
+    from steadyspike.data.place import Place
     from steadyspike.kernels.registry import choose_backend
 
     gpus = torch.cuda.device_count()
@@ -116,16 +117,18 @@ def _asked(
         checks.append(lambda: choose_backend(backend, torch.empty(0, device="cuda" if gpus else "cpu")))
     if devices is not None:
         checks.append(lambda: _enough(devices, gpus))
+    if data_dir is not None:
+        checks.append(lambda: Place.of(data_dir, None, download=False))
     if recipe is not None:
         checks += _recipe_checks(recipe, settings, devices, data_dir)
-    return [text for check in checks if (text := _problem(check)) is not None]
+    return list(dict.fromkeys(text for check in checks if (text := _problem(check)) is not None))
 
 
 def _problem(check: Callable[[], object]) -> str | None:
     """Its one-line error; DataError and RecipeError are ValueErrors."""
     try:
         check()
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, OSError) as error:
         return str(error).splitlines()[0]
     return None
 
@@ -141,7 +144,7 @@ def _enough(devices: int, gpus: int) -> None:
 def _recipe_checks(
     name: str, settings: list[str], devices: int | None, data_dir: Path | None
 ) -> list[Callable[[], object]]:
-    from steadyspike.train.data import SpikingData, load_data
+    from steadyspike.train.data import batch_per_process, load_data
     from steadyspike.train.dry import dry_run
     from steadyspike.train.recipe import RecipeError, load_recipe
     from steadyspike.train.run import accelerator_of
@@ -154,7 +157,7 @@ def _recipe_checks(
     return [
         lambda: dry_run(recipe),
         lambda: accelerator_of(recipe),
-        lambda: SpikingData(recipe).batch_per_process(devices or recipe.train.devices),
+        lambda: batch_per_process(recipe, devices or recipe.train.devices),
         lambda: load_data(recipe.data, data_dir, download=False),
     ]
 

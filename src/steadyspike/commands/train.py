@@ -35,6 +35,7 @@ def _run(
     out: Path | None,
     signals: Signals,
 ) -> int:
+    from steadyspike.train.data import batch_per_process
     from steadyspike.train.dry import check_recipe
     from steadyspike.train.folder import RunError, new_folder, open_folder, resumable
     from steadyspike.train.launch import under_torchrun
@@ -44,6 +45,8 @@ def _run(
     recipe = load_recipe(name, [*settings, *extra])
     check_recipe(recipe)
     stem = recipe_path(name).stem
+    processes = int(os.environ["WORLD_SIZE"]) if under_torchrun() else recipe.train.devices
+    batch_per_process(recipe, processes)
     if under_torchrun():
         if out is None:
             raise RunError("under torchrun every process must know the run folder: give it with --out")

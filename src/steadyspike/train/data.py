@@ -64,6 +64,16 @@ def load_data(
     return bundle
 
 
+def batch_per_process(recipe: Recipe, processes: int) -> int:
+    """Samples of one forward in one process of so many; an error where the recipe's batch cannot be shared out."""
+    size, accumulate = recipe.data.batch_size, recipe.train.accumulate
+    if size % (processes * accumulate):
+        raise RecipeError(
+            f"data.batch_size = {size} must be a multiple of {processes} processes x train.accumulate = {accumulate}"
+        )
+    return size // (processes * accumulate)
+
+
 class SpikingData(LightningDataModule):
     """Loaders of a recipe's data for this process of a Trainer.
 
@@ -88,13 +98,7 @@ class SpikingData(LightningDataModule):
 
     def batch_per_process(self, world_size: int) -> int:
         """Samples of one forward in one process."""
-        parts = world_size * self.recipe.train.accumulate
-        if self.recipe.data.batch_size % parts:
-            raise RecipeError(
-                f"data.batch_size = {self.recipe.data.batch_size} must be a multiple of {world_size} processes x "
-                f"train.accumulate = {self.recipe.train.accumulate}"
-            )
-        return self.recipe.data.batch_size // parts
+        return batch_per_process(self.recipe, world_size)
 
     def train_dataloader(self) -> TrainLoader:
         if self._train is None:
