@@ -11,8 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
-from steadyspike.kernels.current import Current
-from steadyspike.nn.memory.norm import DeferredTDBN
+from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.memory.transform import restore_memory, save_memory
 from steadyspike.nn.neurons.integrate import IF
@@ -65,7 +64,7 @@ def assert_same_training(plain, lean, x, tolerance):
 def test_every_network_trains_the_same(name, frames):
     plain, lean = pair(name)
     x = (clip(name, 2, 4) if frames else images(name, 4)).double()
-    assert any(isinstance(m, DeferredTDBN) for m in lean.modules())
+    assert any(isinstance(m, NotedTDBN) for m in lean.modules())
     assert_same_training(plain, lean, x, TOLERANCE[torch.float64])
 
 
@@ -105,7 +104,7 @@ def test_neurons(neuron):
 @pytest.mark.parametrize("norm", ["tdbn-scaled", "tdbn-gamma", "bn", "bntt", "tebn", "tab", "none"])
 def test_norms_that_defer_and_norms_that_do_not(norm):
     plain, lean = pair("cnn7_tiny", norm=norm)
-    assert any(type(m) is DeferredTDBN for m in lean.modules()) == norm.startswith("tdbn")
+    assert any(type(m) is NotedTDBN for m in lean.modules()) == norm.startswith("tdbn")
     assert_same_training(plain, lean, images("cnn7_tiny", 8).double(), TOLERANCE[torch.float64])
 
 
@@ -295,24 +294,6 @@ def test_health_checks_and_taps_work_on_currents():
     x[2, 0] = float("nan")
     with pytest.raises(ss.HealthError, match="input current is not finite at time step"), ss.health(net):
         net(x)
-
-
-def test_a_current_is_a_tensor_to_everybody_else():
-    norm = save_memory(nn.Sequential(TDBN(4)))
-    plain = TDBN(4)
-    x = torch.randn(3, 5, 4, 6)
-    current, tensor = norm(x), plain(x)
-    assert isinstance(current, Current)
-    assert current.shape == tensor.shape and current.ndim == 4 and current.dtype == tensor.dtype and len(current) == 3
-    assert "1 normalised" in repr(current)
-    for f in (
-        torch.relu, torch.sigmoid, lambda y: y.flatten(0, 1), lambda y: y[1], lambda y: 2 * y - y / 3, lambda y: 1 - y,
-        lambda y: -y, lambda y: torch.cat([y, y]), lambda y: y.mean((0, 1)), lambda y: y + 1, lambda y: x + y,
-        lambda y: torch.add(y, x), lambda y: nn.Identity()(y), lambda y: y + y + y, lambda y: y + x[:, :1],
-    ):  # fmt: skip
-        got = f(current)
-        got = got.tensor() if isinstance(got, Current) else got
-        torch.testing.assert_close(got, f(tensor), rtol=1e-5, atol=1e-5)
 
 
 def test_too_few_values_is_an_error():

@@ -1,128 +1,146 @@
-"""`Current`: the input of a neuron that need not be in memory, because the neuron can work it out from its terms.
+"""Input currents that need not be kept: a norm notes at its output how it came about, and the scan looks there.
 
-Norms that keep nothing but their input return one; it adds to other currents and tensors, and a neuron layer takes it
-in place of a tensor. Anything else that touches it gets a tensor, with the same gradients.
+Every tensor is an ordinary one, and gradients flow through the graph as ever. The notes lie on nodes of the graph, so
+that a current which was changed on its way (another operator, in place, an autograd function) has none, or one that no
+longer fits, and is kept like any other scan's input.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.current_scan import Call, scan_terms, sum_terms
+from steadyspike.kernels.current_check import is_sum
+from steadyspike.kernels.current_scan import Call, scan_terms
 from steadyspike.kernels.registry import choose_backend
+from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.terms import Term
 
-MAX_TERMS = 2  # a longer sum would be worked out term by term at every use
+_NOTE = "steadyspike: the terms of this output"  # key in a node's metadata
 
 
-class Current:
-    """A sum of terms, [T, B, C, ...]; ``steps`` is T, also where all terms are the same at every step."""
+class _Watch:
+    """Tells if a tensor was changed in place, without keeping its memory: shares its version counter."""
 
-    def __init__(self, terms: tuple[Term, ...], steps: int) -> None:
-        self.terms, self.steps = terms, steps
-        self._tensor: Tensor | None = None
-
-    @property
-    def shape(self) -> torch.Size:
-        return torch.Size((self.steps, *self.terms[0].y.shape[1:]))
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
+    def __init__(self, tensor: Tensor) -> None:
+        self.version = tensor._version
+        self.counter: Tensor | None = None
+        if not isinstance(tensor, FakeTensor):
+            self.counter = tensor.detach()
+            self.counter.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
 
     @property
-    def dtype(self) -> torch.dtype:
-        return self.terms[0].y.dtype
+    def unchanged(self) -> bool:
+        return self.counter is None or self.counter._version == self.version
 
-    @property
-    def device(self) -> torch.device:
-        return self.terms[0].y.device
 
-    def is_floating_point(self) -> bool:
-        return True
+class _Note(NamedTuple):
+    """On the node of a tensor that is output ``number`` of it: the term, if it can still be told, and a watch."""
 
-    def tensor(self) -> Tensor:
-        """The current in memory, differentiable."""
-        if self._tensor is None:
-            self._tensor = sum_terms(self.terms, self.steps)
-        return self._tensor
+    number: int
+    term: Callable[[], Term | None]
+    watch: _Watch
 
-    def sample(self) -> Tensor:
-        """A tensor that tells this current from others, [T or 1, B, ...]: its first term before the norm."""
-        return self.terms[0].y
 
-    def expand(self, *shape: int) -> Current | Tensor:
-        """The same at ``shape[0]`` steps, if this is one step."""
-        if self.steps == 1 and tuple(shape[1:]) == tuple(self.shape[1:]):
-            return Current(self.terms, shape[0])
-        return self.tensor().expand(*shape)
+def plain_only() -> bool:
+    """True where a forward takes no notes: no gradient wanted, or somebody else's view of the graph."""
+    return (
+        torch.compiler.is_compiling()
+        or not torch.is_grad_enabled()
+        or torch.jit.is_tracing()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+    )
 
-    def scan(
-        self, u0: Tensor, v: Tensor, a: Tensor, spec: ScanSpec, *, membrane: bool, channelwise: bool, backend: str
-    ) -> ScanResult:
-        """`lif_scan` of this current, whose terms are all that is saved for the backward."""
-        chosen = choose_backend(backend, self.terms[0].y)
-        of_batch = tuple(term.of_batch for term in self.terms)
-        return scan_terms(self.terms, u0, v, a, Call(spec, self.steps, membrane, channelwise, chosen, of_batch))
 
-    def __add__(self, other: Any) -> Current | Tensor:
-        if isinstance(other, Tensor) and other.shape == self.shape and other.dtype == self.dtype:
-            other = Current((Term(other),), self.steps)
-        if not isinstance(other, Current) or other.shape != self.shape or other.dtype != self.dtype:
-            return self.tensor() + other
-        parts = [self, other]
-        while sum(len(part.terms) for part in parts) > MAX_TERMS:
-            longest = max(parts, key=lambda part: len(part.terms))
-            if len(longest.terms) == 1:
-                break
-            parts[parts.index(longest)] = Current((Term(longest.tensor()),), self.steps)
-        return Current(tuple(term for part in parts for term in part.terms), self.steps)
+def foreign_hooks() -> bool:
+    """True if saved-tensor hooks are at work that may run a forward again, as activation checkpointing's do."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return hooks is not None and getattr(hooks[0], "recomputes", True)
 
-    __radd__ = __add__
 
-    @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from torch.utils._pytree import tree_map_only
+class _Held:
+    """A norm's term until its node's backward has run, which is when autograd lets go of y as well."""
 
-        if func in (torch.add, Tensor.add, Tensor.__add__) and len(args) == 2 and not kwargs:
-            tensor, current = args
-            return current + tensor if isinstance(current, cls) else tensor.tensor() + current
-        args, kwargs = tree_map_only(cls, cls.tensor, (args, kwargs or {}))
-        return func(*args, **kwargs)
+    def __init__(self, term: Term) -> None:
+        self.held: Term | None = term
+        self.version = term.y._version
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.tensor(), name)
+    def term(self) -> Term | None:
+        return self.held if self.held is not None and self.held.y._version == self.version else None
 
-    def __getitem__(self, index: Any) -> Tensor:
-        return self.tensor()[index]
+    def let_go(self, *_: Any) -> None:
+        self.held = None
 
-    def __len__(self) -> int:
-        return self.steps
 
-    def __neg__(self) -> Tensor:
-        return -self.tensor()
+def note_norm(out: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> None:
+    """``out`` [T, B, C, ...] is scale y + shift, and ``y`` is kept for its backward."""
+    node: Any = out.grad_fn
+    if node is not None:
+        held = _Held(Term(y, scale, shift))
+        node.metadata[_NOTE] = _Note(out.output_nr, held.term, _Watch(out))
+        node.register_hook(held.let_go)
 
-    def __mul__(self, other: Any) -> Tensor:
-        return self.tensor() * other
 
-    __rmul__ = __mul__
+def note_spikes(out: Tensor) -> None:
+    """``out`` is likely kept by whoever reads it, so that it may be a term as it is."""
+    node: Any = out.grad_fn
+    if node is not None:
+        find = weakref.ref(out)  # a strong one would be a cycle that nobody collects
 
-    def __sub__(self, other: Any) -> Tensor:
-        return self.tensor() - other
+        def term() -> Term | None:
+            spikes = find()
+            # What checkpointing runs again may get these spikes as another tensor, and must save as many as before.
+            return None if spikes is None or foreign_hooks() else Term(spikes)
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return other - self.tensor()
+        node.metadata[_NOTE] = _Note(out.output_nr, term, _Watch(out))
 
-    def __truediv__(self, other: Any) -> Tensor:
-        return self.tensor() / other
 
-    def __repr__(self) -> str:
-        norms = sum(term.normed for term in self.terms)
-        return f"Current(shape={list(self.shape)}, {norms} normalised + {len(self.terms) - norms} plain terms)"
+def _term(node: Any, number: int) -> Term | None:
+    """The term of output ``number`` of ``node``, if there is a note on it."""
+    if node is not None and node.name() == "ExpandBackward0":
+        node, number = node.next_functions[0]
+    note = None if node is None else node.metadata.get(_NOTE)
+    return note.term() if note is not None and note.number == number and note.watch.unchanged else None
+
+
+def terms_of(x: Tensor) -> tuple[Term, ...] | None:
+    """Terms whose sum ``x`` is, if it is a norm's output, or such a one plus another or plus spikes."""
+    node: Any = x.grad_fn
+    if node is None or x.ndim < 3 or x.numel() == 0:
+        return None
+    sources = ((node, x.output_nr),)
+    # Version 0: not changed in place since it was added up.
+    if node.name() == "AddBackward0" and node._saved_alpha == 1 and x._version == 0:
+        sources = node.next_functions
+    terms = tuple(term for source in sources if (term := _term(*source)) is not None)
+    if len(terms) < len(sources) or not any(term.normed for term in terms):
+        return None
+    for y in (term.y for term in terms):
+        if y.dtype != x.dtype or y.shape[1:] != x.shape[1:] or y.shape[0] not in (1, x.shape[0]):
+            return None
+    return terms if isinstance(x, FakeTensor) or is_sum(x, terms) else None
+
+
+def scan_current(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    spec: ScanSpec,
+    *,
+    membrane: bool = False,
+    channelwise: bool = False,
+    backend: str = "auto",
+) -> ScanResult:
+    """`lif_scan`, which keeps the terms of ``x`` for the backward in place of ``x`` where they are noted."""
+    terms = None if plain_only() else terms_of(x)
+    if terms is None:
+        return lif_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise, backend=backend)
+    return scan_terms(x, terms, u0, v, a, Call(spec, membrane, channelwise, choose_backend(backend, x)))

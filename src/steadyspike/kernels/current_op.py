@@ -1,4 +1,5 @@
-"""The LIF scan of an affine map of x as an operator, for the C++ kernel: the current itself is never in memory."""
+"""The backward of the LIF scan of an affine map of x as an operator, for the C++ kernel: it works the current out as it
+reads x, so that the current is not in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import Affine, compute_dtype, empty_steps
-from steadyspike.kernels.check import channel_count, check_contract, is_dense, same_strides
+from steadyspike.kernels.check import check_contract, is_dense, same_strides
 from steadyspike.kernels.cpu import CpuBackend
 from steadyspike.kernels.op import laid_out
 from steadyspike.kernels.registry import get_backend
@@ -19,23 +20,25 @@ def affine_of(terms: tuple[Term, ...], steps: int) -> tuple[Tensor, Affine] | No
     Half precision is not taken, because the plain layers round the current to it.
     """
     first, *others = sorted(terms, key=lambda term: not term.normed)
-    x = first.y.detach()
-    if not first.normed or x.dtype not in (torch.float32, torch.float64) or x.numel() == 0 or not is_dense(x[0]):
+    x, scale, shift = first.tensors()
+    assert x is not None
+    if scale is None or shift is None or x.dtype not in (torch.float32, torch.float64):
+        return None
+    if x.numel() == 0 or not is_dense(x[0]):
         return None
     if any(not same_strides(term.y[0], x[0]) or term.y.dtype != x.dtype for term in others):
         return None
-    scale, shift = first.affine()
     x = _repeated(x, steps)
     if not others:
         scale, shift = _cast(x, scale, shift)
         return x, Affine(scale, shift)
-    extra_scale = None
-    if others[0].normed:
-        extra_scale, extra_shift = others[0].affine()
+    extra, extra_scale, extra_shift = others[0].tensors()
+    assert extra is not None
+    if extra_scale is not None and extra_shift is not None:
         shift = shift + extra_shift
         (extra_scale,) = _cast(x, extra_scale)
     scale, shift = _cast(x, scale, shift)
-    return x, Affine(scale, shift, _repeated(others[0].y.detach(), steps), extra_scale)
+    return x, Affine(scale, shift, _repeated(extra, steps), extra_scale)
 
 
 def _repeated(y: Tensor, steps: int) -> Tensor:
@@ -67,45 +70,6 @@ def _checked(x: Tensor, affine: Affine, u0: Tensor, v: Tensor, a: Tensor) -> Aff
     ):
         raise ValueError(f"extra must be like x in shape, dtype, device and memory order, got {list(extra.shape)}")
     return affine
-
-
-@torch.library.custom_op("steadyspike::current_scan", mutates_args=())
-def current_scan_op(
-    x: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    extra: Tensor | None,
-    extra_scale: Tensor | None,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-    membrane: bool,
-    channelwise: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    affine = _checked(x, Affine(scale, shift, extra, extra_scale), u0, v, a)
-    return _backend().forward(x, u0, v, a, codes, constants, membrane, channelwise, affine)
-
-
-@current_scan_op.register_fake
-def _(
-    x: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    extra: Tensor | None,
-    extra_scale: Tensor | None,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-    membrane: bool,
-    channelwise: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    m = empty_steps(x, x.dtype) if membrane else x.new_empty(0)
-    active = x.new_empty((2, channel_count(x) if channelwise else 1), dtype=torch.float64)
-    return empty_steps(x, x.dtype), torch.empty_like(x[0]), m, active
 
 
 @torch.library.custom_op("steadyspike::current_scan_backward", mutates_args=())

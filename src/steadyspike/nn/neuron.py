@@ -7,7 +7,6 @@ about. No state survives a call: the only thing a training forward changes is th
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from numbers import Integral
 from typing import ClassVar, NamedTuple
 
@@ -17,9 +16,8 @@ from torch import Tensor, nn
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
-from steadyspike.kernels.current import Current
+from steadyspike.kernels.current import scan_current
 from steadyspike.kernels.registry import BACKENDS
-from steadyspike.kernels.scan import lif_scan
 from steadyspike.nn.init import InitialPotential, resolve_init
 
 
@@ -79,9 +77,9 @@ class Neuron(nn.Module):
         return mean
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-        """The dynamics from U[0] = u0; neurons with other dynamics override this. x may be a `Current`."""
-        scan = x.scan if isinstance(x, Current) else partial(lif_scan, x)
-        return scan(
+        """The dynamics from U[0] = u0; neurons with other dynamics override this."""
+        return scan_current(
+            x,
             u0,
             self.threshold,
             self.leak,
@@ -134,11 +132,11 @@ class Neuron(nn.Module):
     def check_input(self, x: Tensor) -> None:
         """Refuses what could only give a wrong number."""
         name = type(self).__name__
-        if not isinstance(x, (Tensor, Current)):
+        if not isinstance(x, Tensor):
             raise TypeError(f"{name} takes a tensor [T, B, ...], got {type(x).__name__}")
         if not x.is_floating_point():
             raise TypeError(f"{name} takes a floating-point current, got {x.dtype}; convert with x.float()")
-        if isinstance(x, Tensor) and x.layout != torch.strided:
+        if x.layout != torch.strided:
             raise TypeError(f"{name} takes a dense tensor, got layout {x.layout}; convert with x.to_dense()")
         if x.ndim < 2:
             raise ValueError(f"{name} takes [T, B, ...] with time first, got shape {list(x.shape)}")

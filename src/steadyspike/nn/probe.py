@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult, per_channel, reset
-from steadyspike.kernels.current import Current
 from steadyspike.nn.health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.recompute import recomputing
@@ -121,8 +120,7 @@ def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[
 def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...], graph: bool) -> LayerRecord:
     """What ``wanted`` names, from the results of one scan."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(wanted) else None
-    current = x.tensor() if isinstance(x, Current) and "current" in wanted else x
-    found: dict[str, Tensor | None] = {"current": current, "m": result.m, "spikes": spikes}
+    found: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
     if "rate" in wanted and spikes is not None:
         found["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
     if "u" in wanted and result.m is not None:

@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.current import Current
-
 # Not id(): that of a checkpoint which is gone may be given to the next one.
 _regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _numbers = count(1)
@@ -46,9 +44,9 @@ def checkpoint_region() -> int | None:
     return None if torch.is_grad_enabled() else 0
 
 
-def fingerprint(x: Tensor | Current) -> Tensor:
+def fingerprint(x: Tensor) -> Tensor:
     """Sum and norm of every time step, [2 T] float64."""
-    x = (x.sample() if isinstance(x, Current) else x).detach()
+    x = x.detach()
     x = x[:1] if x.stride(0) == 0 else x
     axes = tuple(range(1, x.ndim))
     sums = x.sum(axes, dtype=torch.float64)
@@ -78,13 +76,13 @@ class Memory:
     def __setstate__(self, state: dict[str, int]) -> None:
         self._entries = deque(maxlen=state["size"])
 
-    def store(self, x: Tensor | Current, value: Tensor) -> None:
+    def store(self, x: Tensor, value: Tensor) -> None:
         """Remembers ``value`` for ``x`` if this forward is under a checkpoint."""
         region = checkpoint_region()
         if region is not None:
             self._entries.append(Entry(fingerprint(x), value.detach().clone(), region))
 
-    def recall(self, x: Tensor | Current) -> Tensor:
+    def recall(self, x: Tensor) -> Tensor:
         """The value that the forward with input ``x`` started from.
 
         Of several forwards with the same input the newest comes first, the order in which a backward reaches them.

@@ -1,37 +1,42 @@
-"""tdBN that keeps its input only: it returns a `Current`, which the neuron behind it works out from that input."""
+"""tdBN that notes how its output came about, for the neuron behind it to keep that in place of the current."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.current import Current
-from steadyspike.kernels.terms import Term
+from steadyspike.kernels.current import note_norm, plain_only
 from steadyspike.nn.norm.tdbn import TDBN
 
 
-class DeferredTDBN(TDBN):
-    """`TDBN` with the same parameters, statistics and gradients, whose output is not written to memory.
+class NotedTDBN(TDBN):
+    """`TDBN`: the same operations on the same parameters, and a note on the output that it is scale x + shift.
 
-    Between processes that share their statistics, and inside ``torch.compile``, it is the plain layer.
+    Between processes that share their statistics, and where no gradient is wanted, it takes no notes.
     """
 
-    def forward(self, x: Tensor) -> Tensor | Current:  # type: ignore[override]
-        """[T, B, C, ...] -> a current of the same shape."""
-        if self.synchronises or torch.compiler.is_compiling() or not isinstance(x, Tensor):
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, B, C, ...] -> the same shape."""
+        if self.synchronises or plain_only() or x.numel() < 2 * self.channels or x.ndim < 3:
             return super().forward(x)
         self.check_input(x)
         self.count_batch()
-        mean, var = self._statistics(x)
         weight = self.weight if self.factor == 1.0 else self.weight * self.factor
-        return Current((Term(x, weight, self.bias, mean, torch.rsqrt(var + self.eps), self.training),), x.shape[0])
+        # What torch's batch_norm does, which does not tell the statistics.
+        out, mean, invstd, *_ = torch._batch_norm_impl_index(
+            x.flatten(0, 1), weight, self.bias, *self.running(), self.training, self.momentum, self.eps,
+            torch.backends.cudnn.enabled,
+        )  # fmt: skip
+        out = out.unflatten(0, x.shape[:2])
+        note_norm(out, x, *self._affine(weight, mean, invstd))
+        return out
 
     @torch.no_grad()
-    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and biased variance of the batch (moving the running ones), or the running ones in evaluation mode."""
+    def _affine(self, weight: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
+        """(scale, shift), [C] each in float32 or better, of a norm with these batch statistics."""
+        dtype = torch.promote_types(weight.dtype, torch.float32)
         if not self.training:
-            # Copies, since a later training forward may move the buffers before this one's backward.
-            return self.running_mean.clone(), self.running_var.clone()
-        if x.numel() // self.channels < 2:
-            raise ValueError(f"batch statistics need more than 1 value per channel, got shape {list(x.shape)}")
-        return torch.batch_norm_update_stats(x.flatten(0, 1), *self.running(), self.momentum)
+            mean, invstd = self.running_mean, torch.rsqrt(self.running_var.to(dtype) + self.eps)
+        scale = weight.to(dtype) * invstd
+        shift = -mean * scale
+        return scale, shift if self.bias is None else shift + self.bias

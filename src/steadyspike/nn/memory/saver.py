@@ -2,6 +2,7 @@
 
 While the model runs, every neuron's output is remembered by its storage; what a convolution (or anything else) then
 saves of that storage for its backward becomes `Bits`, made once for all that save it, and checked value by value.
+Everything else is kept as it is, with autograd's own check that nobody changed it in place.
 """
 
 from __future__ import annotations
@@ -34,6 +35,22 @@ class _View(NamedTuple):
         return self.bits.block().as_strided(self.shape, self.stride, self.offset)
 
 
+class _Kept(NamedTuple):
+    """A saved tensor as it is; autograd checks versions only of what it saves without hooks."""
+
+    saved: Tensor
+    version: int
+
+    def tensor(self) -> Tensor:
+        if self.saved._version != self.version:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace operation: "
+                f"[{self.saved.dtype} {list(self.saved.shape)}] is at version {self.saved._version}; expected version "
+                f"{self.version} instead"
+            )
+        return self.saved
+
+
 class _Spikes:
     """A neuron's output while the model runs: its place in memory, its level, and its bits once somebody saves it."""
 
@@ -44,15 +61,18 @@ class _Spikes:
         self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
         self.version = out._version
         self.bits: Bits | None = None
-        self.tried = False
 
     def pack(self, saved: Tensor) -> Bits | None:
+        """The bits, the same object for all who save what did not change in between, even past autograd (``.data``)."""
         if saved._version != self.version or self.storage.expired():
             return None
-        if not self.tried:
-            self.tried = True
-            out = saved.detach().as_strided(self.shape, self.stride, self.offset)
-            self.bits = _fake_bits(out, self.level) if isinstance(saved, FakeTensor) else pack(out, self.level)
+        out = saved.detach().as_strided(self.shape, self.stride, self.offset)
+        if isinstance(saved, FakeTensor):
+            self.bits = self.bits or _fake_bits(out, self.level)
+            return self.bits
+        bits = pack(out, self.level)
+        if bits is None or self.bits is None or not torch.equal(bits.packed, self.bits.packed):
+            self.bits = bits
         return self.bits
 
 
@@ -82,12 +102,13 @@ class SpikeSaver:
     def enter(self, model: nn.Module, args: Any) -> None:
         stack, known = ExitStack(), dict[int, _Spikes]()
         if not torch.compiler.is_compiling():
-            if torch.is_grad_enabled() and not _hooked():
+            if torch.is_grad_enabled() and not torch.jit.is_tracing() and _hooks_are_free():
                 stack.enter_context(saved_tensors_hooks(_Pack(known), _unpack))
             self._running.append((stack, known))
 
     def leave(self, model: nn.Module, args: Any, out: Any) -> None:
-        if not torch.compiler.is_compiling():
+        # Also called if a hook before `enter` raised, hence nothing to leave.
+        if not torch.compiler.is_compiling() and self._running:
             stack, known = self._running.pop()
             stack.close()
             # Autograd holds on to the hooks as long as to what they packed; they need not hold on to all of it.
@@ -95,15 +116,20 @@ class SpikeSaver:
 
     @torch.no_grad()
     def remember(self, neuron: Neuron, args: Any, out: Tensor) -> None:
-        if torch.compiler.is_compiling() or not self._running or out.numel() < SMALLEST or out.is_inference():
+        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._running:
+            return
+        if out.numel() < SMALLEST or out.is_inference():
             return
         level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
         self._running[-1][1][out.untyped_storage()._cdata] = _Spikes(out, level)
 
 
-def _hooked() -> bool:
-    """True if somebody's hooks are at work already: activation checkpointing around the model saves nothing at all."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+def _hooks_are_free() -> bool:
+    """False if nobody may hook (torch.func), or somebody does: checkpointing around the model saves nothing at all."""
+    return (
+        torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
+        and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    )
 
 
 class _Pack:
@@ -114,13 +140,14 @@ class _Pack:
     def __init__(self, known: dict[int, _Spikes]) -> None:
         self.known = known
 
-    def __call__(self, tensor: Tensor) -> Tensor | _View:
+    def __call__(self, tensor: Tensor) -> _Kept | _View:
         spikes = self.known.get(tensor.untyped_storage()._cdata) if self.known else None
         bits = spikes.pack(tensor) if spikes is not None else None
         if spikes is None or bits is None:
-            return tensor
+            # An operator's output would hold on to the operator that holds on to it.
+            return _Kept(tensor if tensor.grad_fn is None else tensor.detach(), tensor._version)
         return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
 
 
-def _unpack(saved: Tensor | _View) -> Tensor:
-    return saved.tensor() if isinstance(saved, _View) else saved
+def _unpack(saved: _Kept | _View) -> Tensor:
+    return saved.tensor()

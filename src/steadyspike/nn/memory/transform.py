@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
-from steadyspike.nn.memory.norm import DeferredTDBN
+from steadyspike.kernels.current import note_spikes, plain_only
+from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.saver import SpikeSaver
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.norm.tdbn import TDBN
@@ -23,28 +24,35 @@ def save_memory(model: Model, *, currents: bool = True, spikes: bool = True) -> 
     `restore_memory` undoes it.
     """
     restore_memory(model)
+    spiking = [neuron for neuron in neurons(model).values() if neuron.spiking]
     if currents:
         for module in model.modules():
             if type(module) is TDBN:
-                module.__class__ = DeferredTDBN
+                module.__class__ = NotedTDBN
+        for neuron in spiking:
+            neuron.register_forward_hook(_note)
     if spikes:
         saver = SpikeSaver()
-        model.register_forward_pre_hook(saver.enter)
+        model.register_forward_pre_hook(saver.enter, prepend=True)
         model.register_forward_hook(saver.leave, always_call=True)
-        for neuron in neurons(model).values():
-            if neuron.spiking:
-                neuron.register_forward_hook(saver.remember)  # type: ignore[arg-type]
+        for neuron in spiking:
+            neuron.register_forward_hook(saver.remember)  # type: ignore[arg-type]
     return model
+
+
+def _note(neuron: nn.Module, args: Any, out: Tensor) -> None:
+    if not plain_only():
+        note_spikes(out)
 
 
 def restore_memory(model: Model) -> Model:
     """``model`` itself, as it was before `save_memory`."""
     for module in model.modules():
-        if type(module) is DeferredTDBN:
+        if type(module) is NotedTDBN:
             module.__class__ = TDBN  # type: ignore[assignment]
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key, hook in list(hooks.items()):
-                if isinstance(getattr(hook, "__self__", None), SpikeSaver):
+                if hook is _note or isinstance(getattr(hook, "__self__", None), SpikeSaver):
                     del hooks[key]
                     module._forward_hooks_always_called.pop(key, None)
     return model

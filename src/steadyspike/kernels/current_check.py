@@ -1,0 +1,40 @@
+"""Does a current still have the values its terms give?
+
+Autograd counts changes in place, but not those past it (``x.data.mul_(2)``, a numpy array on the same memory). These
+are looked for in a sample that has every channel and time step several times, so that a change of a whole tensor, a
+channel, a step, a sample or a row does not pass.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steadyspike.kernels.terms import Term
+
+SAMPLES = 2048  # at least; several per channel where there are many
+PLACES = 16  # by which the sum may differ in the last place: norms round differently on different devices
+
+
+def _coordinates(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
+    """Coordinates of sampled elements of [T, B, C, ...]: steps and channels in turn, the rest at random."""
+    steps, _, channels, *_ = shape
+    count = max(SAMPLES, 4 * channels, 4 * steps)
+    generator = torch.Generator().manual_seed(0)
+    where = [torch.randint(size, (count,), generator=generator) for size in shape]
+    where[2] = torch.arange(count) % channels
+    where[0] = torch.arange(count) // channels % steps if count >= channels * steps else torch.arange(count) % steps
+    return tuple(axis.to(device) for axis in where)
+
+
+@torch.no_grad()
+def is_sum(x: Tensor, terms: tuple[Term, ...]) -> bool:
+    """True if ``x`` [T, B, C, ...] is the sum of ``terms``, as far as a sample and rounding tell."""
+    where = _coordinates(x.shape, x.device)
+    value, bound = terms[0].at(where)
+    for term in terms[1:]:
+        more, size = term.at(where)
+        value, bound = value + more, bound + size
+    seen = x[where]
+    near = (seen - value).abs() <= PLACES * torch.finfo(x.dtype).eps * bound
+    return bool((near | (seen == value) | (seen.isnan() & value.isnan())).all())
