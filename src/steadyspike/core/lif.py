@@ -49,18 +49,29 @@ class Step(NamedTuple):
 
 
 class _Spike(torch.autograd.Function):
-    """Forward: the given 0/1 (or NaN) values. Backward: the surrogate derivative at x."""
+    """Forward: the given 0/1 (or NaN) values. Derivative, in both modes: the surrogate's at x."""
+
+    generate_vmap_rule = True
 
     @staticmethod
-    def forward(ctx, x: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x)
-        ctx.surrogate = surrogate
+    def forward(x: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:
         return fired.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
+        x, _, ctx.surrogate = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
         (x,) = ctx.saved_tensors
         return grad * ctx.surrogate.derivative(x), None, None
+
+    @staticmethod
+    def jvp(ctx, x_t: Tensor, fired_t: Tensor | None, _: None) -> Tensor:  # type: ignore[no-untyped-def, override]
+        (x,) = ctx.saved_tensors
+        return x_t * ctx.surrogate.derivative(x)
 
 
 def per_channel(p: Tensor, ndim: int) -> Tensor:

@@ -1,17 +1,21 @@
 """The LIF scan as a PyTorch operator: schema, fake kernel, autograd; the work is done by a `Backend`.
 
 As an operator it is one node for ``torch.compile`` and export, and its backward recomputes the membrane from x: nothing
-of size T is saved beyond the input.
+of size T is saved beyond the input. An ordinary eager call (`eager.py`) does the same without the operator's dispatch.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
 from steadyspike.kernels.check import channel_count, check_contract, is_dense, same_strides
+from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.registry import get_backend
+
+Results = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -65,6 +69,29 @@ def _(
     return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
 
 
+def _run_backward(
+    g_out: Tensor | None,
+    g_u: Tensor | None,
+    g_m: Tensor | None,
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    backend: str,
+) -> Results:
+    """The backend's backward with the gradients laid out like x, which is dense."""
+    dtype = compute_dtype(x)
+    if g_out is not None:
+        g_out = laid_out(g_out, x, x.dtype)
+    if g_u is not None:
+        g_u = laid_out(g_u[None], x[:1], dtype)[0]
+    if g_m is not None:
+        g_m = laid_out(g_m, x, dtype)
+    return get_backend(backend).backward(g_out, g_u, g_m, x, u0, v, a, codes, constants)
+
+
 @torch.library.custom_op("steadyspike::lif_scan_backward", mutates_args=())
 def lif_scan_backward_op(
     g_out: Tensor | None,
@@ -78,15 +105,9 @@ def lif_scan_backward_op(
     constants: list[float],
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x, dtype = dense(x), compute_dtype(x)
-    check_contract(x, u0, v, a, dtype)
-    if g_out is not None:
-        g_out = laid_out(g_out, x, x.dtype)
-    if g_u is not None:
-        g_u = laid_out(g_u[None], x[:1], dtype)[0]
-    if g_m is not None:
-        g_m = laid_out(g_m, x, dtype)
-    return get_backend(backend).backward(g_out, g_u, g_m, x, u0, v, a, codes, constants)
+    x = dense(x)
+    check_contract(x, u0, v, a, compute_dtype(x))
+    return _run_backward(g_out, g_u, g_m, x, u0, v, a, codes, constants, backend)
 
 
 @lif_scan_backward_op.register_fake
@@ -123,3 +144,39 @@ def _backward(ctx, g_out, g_u, g_m, g_active):  # type: ignore[no-untyped-def]
 
 
 lif_scan_op.register_autograd(_backward, setup_context=_setup_context)
+
+
+class _Direct(torch.autograd.Function):
+    """The operator without its dispatch, for arguments that `lif_scan` has checked and laid out."""
+
+    @staticmethod
+    def forward(ctx, x, u0, v, a, codes, constants, membrane, channelwise, backend):  # type: ignore[no-untyped-def]
+        dense_x = dense(x)
+        results = get_backend(backend).forward(dense_x, u0, v, a, codes, constants, membrane, channelwise)
+        _setup_context(ctx, (dense_x, u0, v, a, codes, constants, membrane, channelwise, backend), results)
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, g_out, g_u, g_m, g_active):  # type: ignore[no-untyped-def, override]
+        if g_out is None and g_u is None and (g_m is None or not ctx.membrane):
+            return (None,) * 9
+        g_m = g_m if ctx.membrane else None
+        grads = _run_backward(g_out, g_u, g_m, *ctx.saved_tensors, ctx.codes, ctx.constants, ctx.backend)
+        return (*grads, None, None, None, None, None)
+
+
+def run_lif_scan(
+    x: Tensor,
+    u0: Tensor,
+    v: Tensor,
+    a: Tensor,
+    codes: list[int],
+    constants: list[float],
+    membrane: bool,
+    channelwise: bool,
+    backend: str,
+) -> Results:
+    """`lif_scan_op`, or the same without the operator's dispatch where nothing has to see it."""
+    run = _Direct.apply if is_ordinary(x, u0, v, a) else lif_scan_op
+    return run(x, u0, v, a, codes, constants, membrane, channelwise, backend)

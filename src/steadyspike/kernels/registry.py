@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import Backend
+from steadyspike.kernels.eager import is_transformed
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
@@ -53,9 +54,19 @@ _choose_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defi
 
 
 def choose_backend(backend: str, x: Tensor) -> str:
-    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best."""
+    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best.
+
+    The compiled ones have a backward and no other derivative: torch.func's transforms need the reference.
+    """
     if torch.compiler.is_compiling():
         return _choose_while_compiling(backend, x.device.type, x.dtype)
+    if backend != "reference" and is_transformed():
+        if backend == "auto":
+            return "reference"
+        raise RuntimeError(
+            f"torch.func and forward-mode derivatives do not see through backend {backend!r}; "
+            "use backend='auto' or 'reference' there"
+        )
     return _choose(backend, x.device.type, x.dtype)
 
 

@@ -11,10 +11,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steadyspike.kernels.eager import is_ordinary
 
-@torch.library.custom_op("steadyspike::snapshot", mutates_args=())
+
 def snapshot(x: Tensor) -> Tensor:
     """A copy of ``x`` (no gradient)."""
+    return x.detach().clone() if is_ordinary(x) else _snapshot(x)
+
+
+@torch.library.custom_op("steadyspike::snapshot", mutates_args=())
+def _snapshot(x: Tensor) -> Tensor:
     if torch._C._current_graph_task_id() != -1:
         raise RuntimeError(
             "activation checkpointing recomputes a compiled layer whose running statistics have moved on since; "
@@ -23,6 +29,6 @@ def snapshot(x: Tensor) -> Tensor:
     return x.clone()
 
 
-@snapshot.register_fake
+@_snapshot.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x)

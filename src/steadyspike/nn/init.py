@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.recompute import Memory, recomputing
 from steadyspike.nn.sync import Group, summed
@@ -72,10 +73,19 @@ class MPInit(InitialPotential):
         if recomputing():
             return
         total, count = summed(active, self.group.group) if self.sync else active
+        if total.numel() == 1 and total.is_cpu and is_ordinary(total):
+            # The same in Python's doubles: a dozen operators on one number take longer than a small layer's scan.
+            self._move(float(total), float(count))
+            return
         old = self.running_mean.double()
         mean = total / count.clamp_min(1)
         moved = old + self.momentum * (mean - old)
         self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
+
+    def _move(self, total: float, count: float) -> None:
+        old, mean = float(self.running_mean), total / max(count, 1.0)
+        if count > 0 and math.isfinite(mean):
+            self.running_mean.fill_(old + self.momentum * (mean - old))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
         """A model in half precision keeps this mean in float32: steps of a slow average would be rounded away."""

@@ -1,0 +1,31 @@
+"""Is this an ordinary call, that nobody traces, transforms or watches?
+
+An operator's dispatch through torch.library costs more than a small layer's arithmetic. Where a call is ordinary, its
+implementation may be called directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes)
+the operator must be seen.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+
+_PLAIN = (Tensor, nn.Parameter)
+
+
+def is_ordinary(*tensors: Tensor) -> bool:
+    """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or is_transformed()
+        or any(type(t) not in _PLAIN for t in tensors)
+    )
+
+
+def is_transformed() -> bool:
+    """True inside of torch.func's transforms and of forward-mode differentiation."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0

@@ -1,0 +1,138 @@
+"""An ordinary call skips the operator's dispatch and must not differ from it in anything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import steadyspike as ss
+from steadyspike.kernels.cpu import CpuBackend
+from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.snapshot import snapshot
+
+MISSING = CpuBackend().why_not(torch.empty(0))
+needs_kernel = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+class Seen(TorchDispatchMode):
+    """Names of all operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def step(layer: ss.LIF, x: Tensor, g: Tensor) -> dict[str, Tensor]:
+    x = x.clone().requires_grad_()
+    layer.zero_grad()
+    out = layer(x)
+    out.backward(g)
+    grads = {name: p.grad.clone() for name, p in layer.named_parameters() if p.grad is not None}
+    return {"out": out.detach(), "x": x.grad, **grads, "mean": layer.running_mean.clone()}  # type: ignore[dict-item]
+
+
+@needs_kernel
+@pytest.mark.parametrize("channels", [None, 3])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_same_bits_with_and_without_the_operator(channels: int | None, layout: torch.memory_format) -> None:
+    torch.manual_seed(0)
+    x, g = torch.randn(4, 2, 3, 5, 5).contiguous(memory_format=layout), torch.randn(4, 2, 3, 5, 5)
+    direct, operator = ss.LIF(channels=channels), ss.LIF(channels=channels)
+    for _ in range(3):
+        want = step(direct, x, g)
+        with Seen() as seen:
+            got = step(operator, x, g)
+        assert {"steadyspike.lif_scan.default", "steadyspike.snapshot.default"} <= set(seen.names)
+        assert got.keys() == want.keys() and len(got) == 5
+        for name in want:
+            assert torch.equal(got[name], want[name]), name
+
+
+def test_what_is_ordinary() -> None:
+    x = torch.zeros(2)
+    assert is_ordinary(x, torch.nn.Parameter(x))
+    with Seen():
+        assert not is_ordinary(x)
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(x)
+    assert not is_ordinary(fake)
+    inside: list[bool] = []
+    torch.func.vmap(lambda t: (inside.append(is_ordinary(x)), t)[1])(x)
+    assert inside == [False]
+
+
+@needs_kernel
+def test_a_second_derivative_is_refused() -> None:
+    x = torch.randn(2, 1, 4, requires_grad=True)
+    (g,) = torch.autograd.grad(ss.LIF(backend="cpu")(x).square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError):
+        g.sum().backward()
+
+
+class TestTransforms:
+    """torch.func and forward mode: right through the reference, refused by an explicit kernel, never zeros."""
+
+    def setup_method(self) -> None:
+        torch.manual_seed(0)
+        self.layer = ss.LIF(init="zero").eval()
+        self.x, self.g = torch.randn(3, 2, 4) + 0.5, torch.randn(3, 2, 4)
+        leaf = self.x.clone().requires_grad_()
+        (self.grad,) = torch.autograd.grad(self.layer(leaf), leaf, self.g)
+        assert self.grad.any()
+
+    def test_reverse(self) -> None:
+        torch.testing.assert_close(torch.func.grad(lambda x: (self.layer(x) * self.g).sum())(self.x), self.grad)
+        (grad,) = torch.func.vjp(self.layer, self.x)[1](self.g)
+        torch.testing.assert_close(grad, self.grad)
+
+    def test_forward_mode_agrees_with_reverse(self) -> None:
+        tangent = torch.randn_like(self.x)
+        want = (self.grad * tangent).sum()
+        _, out = torch.func.jvp(self.layer, (self.x,), (tangent,))
+        torch.testing.assert_close((out * self.g).sum(), want)
+        with torch.autograd.forward_ad.dual_level():
+            dual = self.layer(torch.autograd.forward_ad.make_dual(self.x, tangent))
+            out = torch.autograd.forward_ad.unpack_dual(dual).tangent
+        torch.testing.assert_close((out * self.g).sum(), want)
+
+    def test_per_sample_gradients(self) -> None:
+        def loss(x: Tensor, g: Tensor) -> Tensor:
+            return (self.layer(x[:, None]) * g[:, None]).sum()
+
+        got = torch.func.vmap(torch.func.grad(loss), in_dims=(1, 1), out_dims=1)(self.x, self.g)
+        torch.testing.assert_close(got, self.grad)
+
+    def test_an_explicit_kernel_refuses(self) -> None:
+        layer = ss.LIF(backend="cpu")
+        with pytest.raises(RuntimeError, match="use backend='auto' or 'reference'"):
+            torch.func.jvp(layer, (self.x,), (self.x,))
+
+
+@pytest.mark.parametrize("count", [0.0, 3.0])
+@pytest.mark.parametrize("total", [1.2345678901, float("inf"), float("nan")])
+def test_the_mean_moves_by_the_same_bits_as_a_number_and_as_a_tensor(total: float, count: float) -> None:
+    number, tensor = ss.MPInit(), ss.MPInit()
+    active = torch.tensor([[total], [count]], dtype=torch.float64)
+    for start in (0.0, 0.1, -3.3):
+        number.running_mean.fill_(start)
+        tensor.running_mean.fill_(start)
+        number.update(active)
+        with Seen():
+            tensor.update(active)
+        assert torch.equal(number.running_mean, tensor.running_mean)
+
+
+def test_a_snapshot_is_a_copy_without_a_graph() -> None:
+    x = torch.ones(2, requires_grad=True)
+    copied = snapshot(x)
+    assert not copied.requires_grad and copied.data_ptr() != x.data_ptr()
