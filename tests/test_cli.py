@@ -76,8 +76,9 @@ def test_evaluate_reproduces_and_warns_about_another_split(run):
     [
         (["train", "nothing-like-it"], "error: there is no recipe nothing-like-it"),
         (["train", "tiny", "--set", "neuron.treshold=1"], "error: tiny: unknown key neuron.treshold"),
-        (["train", "tiny", "--set", "neuron.name=foo"], "error: neuron.name = 'foo' is not valid"),
+        (["train", "tiny", "--set", "neuron.name=foo"], "error: tiny: neuron.name = 'foo' is not valid"),
         (["train", "cifar10-resnet19-t2", "--data-dir", "/no/such/folder"], "error: /no/such/folder: is not a folder"),
+        (["train", "tiny", "--set", "data.train_samples=5000"], "error: tiny: data.train_samples = 5000 is more than"),
         (["train", "tiny", "--resume"], "there is no run in runs/tiny to resume"),
     ],
 )
@@ -86,6 +87,7 @@ def test_errors_are_one_line(arguments, text, tmp_path, monkeypatch):
     result = call(*arguments)
     assert result.exit_code == 1
     assert text in result.output and len(result.output.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("runs/*"))
 
 
 def test_recipes_are_listed_with_the_papers_number():

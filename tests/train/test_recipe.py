@@ -2,6 +2,8 @@
 
 import pytest
 
+from steadyspike.train.data import load_data
+from steadyspike.train.dry import check_recipe
 from steadyspike.train.recipe import RecipeError, dumps, load_recipe, parse, recipe_names, recipe_path, toml
 from steadyspike.train.recipe.load import merge, overrides, recipe_root
 
@@ -110,21 +112,79 @@ def test_settings_hold_in_any_order(order):
     assert (recipe.neuron.name, recipe.neuron.threshold) == ("plif", 0.5)
 
 
+MUST = "is not valid; it must be"
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["data.size=[8]"], "data"),
-        (["model.options={layers=3}"], "model"),
-        (["optimizer.name=adam", "optimizer.betas=[2.0,3.0]"], "optimizer"),
-        (["optimizer.nesterov=true", "optimizer.momentum=0.0"], "optimizer"),
+        (["model.options={dropout='x'}"], f"model.options.dropout = 'x' {MUST} a number"),
+        (["model.options={dropout=2.0}"], "model.options.dropout = 2.0: dropout probability has to be between 0 and 1"),
+        (["model.options={timesteps=3}"], "model.options.timesteps cannot be set in a recipe: data.timesteps says it"),
+        (["model.options={norm='x'}"], "model.options.norm cannot be set in a recipe: norm.name says it"),
+        (["model.options={init='x'}"], "model.options.init = 'x': unknown init 'x'; known: default"),
+        (["model.options={spiking_fc=1}"], f"model.options.spiking_fc = 1 {MUST} true or false"),
+        (["model.name=resnet19_tiny", "model.options={layers=3}"], f"model.options.layers = 3 {MUST} a list"),
+        (["model.name=resnet19_tiny", "model.options={stem=-3}"], f"model.options.stem = -3 {MUST} above 0"),
+        (["model.name=resnet19_tiny", "model.options={block='x'}"], "model.options.block cannot be set in a recipe"),
+        (["model.width=1e9"], "model.width = 1000000000.0 is not valid"),
+        (["neuron.threshold=-1"], f"neuron.threshold = -1 {MUST} greater than 0"),
+        (["neuron.options={learn=3}"], f"neuron.options.learn = 3 {MUST} a list"),
+        (["neuron.options={imp_range='x'}", "neuron.init=imp"], f"neuron.options.imp_range = 'x' {MUST} a list"),
+        (["neuron.threshold=0.5", "neuron.options={threshold=0.3}"], "cannot be set beside neuron.threshold"),
+        (["neuron.backend=triton", "train.accelerator=cpu"], "neuron.backend = 'triton'"),
+        (["loss.name=tet", "loss.options={lamb='x'}"], f"loss.options.lamb = 'x' {MUST} a number"),
+        (["loss.options={label_smoothing=3.0}"], "loss.options.label_smoothing = 3.0: label_smoothing must be between"),
+        (["loss.terms.sparsity={weight='a'}"], f"loss.terms.sparsity.weight = 'a' {MUST} a number"),
+        (["loss.terms.sparsity={weight=-1.0}"], "loss.terms.sparsity.weight = -1.0 is not valid; it must not be below"),
+        (["loss.terms.sparsity={form='x'}"], "loss.terms.sparsity.form = 'x': unknown sparsity form 'x'; known: l1"),
+        (["data.options={validation='x'}"], "data.options.validation cannot be set in a recipe: data.validation says"),
+        (["data.options={canvas='abc'}"], f"data.options.canvas = 'abc' {MUST} a whole number"),
+        (["data.options={canvas=0}"], f"data.options.canvas = 0 {MUST} a whole number above 0"),
+        (["data.options={download=true}"], "data.options.download cannot be set in a recipe"),
+        (["data.options={foo=3}"], "unknown key data.options.foo; valid: canvas, placement_seed"),
+        (["data.validation=holdout:2"], f"data.validation = 'holdout:2' {MUST} 'holdout[:FRACTION[:SEED]]' with"),
+        (["data.validation=holdout:0.1:x"], "data.validation = 'holdout:0.1:x' is not valid"),
+        (["data.split=official"], f"data.split = 'official' {MUST} one of random:SEED"),
+        (["data.size=[8]"], f"data.size = [8] {MUST} a whole number above 0, or two: [height, width]"),
+        (["data.size=32"], "data.size = 32: the data set 'digits' has one size"),
+        (["schedule.milestones=[-3]"], f"schedule.milestones.0 = -3 {MUST} greater than or equal to 1"),
+        (
+            ["schedule.milestones=[2, 2]"],
+            "schedule.milestones = [2, 2] is not valid; each must be above the one before",
+        ),
+        (["schedule.min_lr=5.0"], "schedule.min_lr = 5.0 must not be above optimizer.lr = 0.05"),
+        (["optimizer.name=adam", "optimizer.betas=[0.9, 3.0]"], "optimizer.betas.1 = 3.0 is not valid"),
+        (["optimizer.name=adam", "optimizer.betas=[0.9]"], f"optimizer.betas = [0.9] {MUST} a list of 2"),
+        (["optimizer.name=adam", "optimizer.momentum=0.5"], "optimizer.momentum = 0.5 belongs to sgd, but"),
+        (["optimizer.nesterov=true", "optimizer.momentum=0.0"], "optimizer.nesterov = true needs optimizer.momentum"),
         (["optimizer.lr=inf"], "optimizer.lr"),
         (["train.seed=99999999999999999999999"], "train.seed"),
-        (["neuron.backend=triton", "train.accelerator=cpu"], "neuron.backend"),
     ],
 )
-def test_values_that_only_a_constructor_refuses_are_one_line(settings, message):
-    from steadyspike.train.dry import check_recipe
-
-    with pytest.raises(RecipeError, match=message) as caught:
+def test_wrong_values_are_one_line_that_names_the_key_and_what_is_valid(settings, message):
+    with pytest.raises(RecipeError) as caught:
         check_recipe(load_recipe("tiny", settings))
-    assert "\n" not in str(caught.value)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_what_only_the_data_refuses_names_the_key_too():
+    with pytest.raises(RecipeError, match=r"data\.options\.placement_seed = -1: placement_seed must be a whole number"):
+        load_data(load_recipe("tiny", ["data.options={placement_seed=-1}"]).data)
+
+
+def test_whole_numbers_do_where_a_number_is_asked_for():
+    check_recipe(load_recipe("tiny", ["model.options={dropout=0}", "loss.terms.sparsity={weight=1}"]))
+
+
+def test_a_missing_base_is_named_with_the_recipe_that_asked_for_it(tmp_path):
+    with pytest.raises(RecipeError, match=r"a\.toml: base = 'missing\.toml': there is no recipe file missing\.toml"):
+        load_recipe(write(tmp_path, "a", "base = 'missing.toml'"))
+    write(tmp_path, "b", "base = 'demoo'")
+    with pytest.raises(RecipeError, match=r"b\.toml: base = 'demoo': there is no recipe demoo; did you mean demo"):
+        load_recipe(write(tmp_path, "c", "base = 'b.toml'"))
+
+
+@pytest.mark.parametrize("name", recipe_names(bases=True))
+def test_every_recipe_passes_the_check(name):
+    check_recipe(load_recipe(name))

@@ -145,7 +145,7 @@ def _recipe_checks(
     name: str, settings: list[str], devices: int | None, data_dir: Path | None
 ) -> list[Callable[[], object]]:
     from steadyspike.train.data import batch_per_process, load_data
-    from steadyspike.train.dry import dry_run
+    from steadyspike.train.dry import check_recipe, dry_run
     from steadyspike.train.recipe import RecipeError, load_recipe
     from steadyspike.train.run import accelerator_of
 
@@ -155,6 +155,7 @@ def _recipe_checks(
         text = str(error)
         return [lambda: _fail(text)]
     return [
+        lambda: check_recipe(recipe),
         lambda: dry_run(recipe),
         lambda: accelerator_of(recipe),
         lambda: batch_per_process(recipe, devices or recipe.train.devices),

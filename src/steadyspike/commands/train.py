@@ -35,16 +35,28 @@ def _run(
     out: Path | None,
     signals: Signals,
 ) -> int:
+    from steadyspike.train.recipe import RecipeError, load_recipe, recipe_path
+
+    extra = [f"train.devices={devices}"] if devices is not None else []
+    recipe = load_recipe(name, [*settings, *extra])
+    stem = recipe_path(name).stem
+    try:
+        return _checked_run(recipe, stem, data_dir, resume, out, signals)
+    except RecipeError as error:
+        raise RecipeError(f"{stem}: {error}") from None
+
+
+def _checked_run(
+    recipe: Any, stem: str, data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
+) -> int:
     from steadyspike.train.data import batch_per_process
     from steadyspike.train.dry import check_recipe
     from steadyspike.train.folder import RunError, new_folder, open_folder, resumable
     from steadyspike.train.launch import under_torchrun
-    from steadyspike.train.recipe import load_recipe, recipe_path
+    from steadyspike.train.run import accelerator_of
 
-    extra = [f"train.devices={devices}"] if devices is not None else []
-    recipe = load_recipe(name, [*settings, *extra])
     check_recipe(recipe)
-    stem = recipe_path(name).stem
+    accelerator_of(recipe)
     processes = int(os.environ["WORLD_SIZE"]) if under_torchrun() else recipe.train.devices
     batch_per_process(recipe, processes)
     if under_torchrun():
@@ -52,13 +64,18 @@ def _run(
             raise RunError("under torchrun every process must know the run folder: give it with --out")
         return _under_torchrun(recipe, data_dir, resume, out, stem, signals)
     folder = open_folder(out, stem) if resume else new_folder(out, stem)
-    with folder.locked():
-        if resume and (folder.root / "recipe.toml").exists():
-            resumable(folder, recipe)
-            ended = _ended_before(folder)
-            if ended is not None:
-                return ended
-        result = _start(recipe, folder, data_dir, resume, signals)
+    try:
+        with folder.locked():
+            if resume and (folder.root / "recipe.toml").exists():
+                resumable(folder, recipe)
+                ended = _ended_before(folder)
+                if ended is not None:
+                    return ended
+            result = _start(recipe, folder, data_dir, resume, signals)
+    except Exception:
+        if not resume and out is None:
+            folder.remove_if_unused()
+        raise
     return report(result, folder.root)
 
 
@@ -74,10 +91,9 @@ def _ended_before(folder: Any) -> int | None:
 
 
 def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
-    from steadyspike.train.run import accelerator_of, interrupted, train
+    from steadyspike.train.run import interrupted, train
 
     try:
-        accelerator_of(recipe)
         if recipe.train.devices > 1:
             return _start_several(recipe, folder, data_dir, resume, signals)
         from steadyspike.train.display import Display

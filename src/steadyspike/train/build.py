@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import nn
@@ -19,22 +19,20 @@ from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
 from steadyspike.nn.neurons.options import ScanOptions
 from steadyspike.nn.norm import NORMS
+from steadyspike.train.options import below, check_options, kinds_of, naming
 from steadyspike.train.recipe import Recipe, RecipeError, schema
-from steadyspike.train.recipe.errors import unknown_key
 
 _WARMUP_FROM = 0.01
+_MODEL_ELSEWHERE = {
+    "name": "model.name", "width": "model.width", "neuron": "neuron.name", "norm": "norm.name",
+    "timesteps": "data.timesteps", "image_size": "data.size", "num_classes": "data.name", "in_channels": "data.name",
+    "norm_threshold": "norm.threshold", "residual_alpha": "norm.alpha",
+}  # fmt: skip
 
 
 def _known(value: str, known: Any, key: str) -> None:
     if value not in known:
         raise RecipeError(f"{key} = {value!r} is not valid; it must be one of {', '.join(known)}")
-
-
-def _takes(build: Any, options: dict[str, Any], key: str) -> None:
-    valid = list(inspect.signature(build).parameters)
-    for name in options:
-        if name not in valid:
-            raise RecipeError(unknown_key(f"{key}.{name}", valid))
 
 
 def _surrogate(table: schema.Neuron) -> Surrogate:
@@ -49,21 +47,22 @@ def _surrogate(table: schema.Neuron) -> Surrogate:
     return kind(**{name: value for name, value in given.items() if value is not None})
 
 
-def _options_of(name: str) -> list[str]:
-    """The keyword options that a neuron of the catalogue takes."""
-    parameters = inspect.signature(NEURONS[name].build).parameters
-    takes = [p.name for p in parameters.values() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        takes += list(ScanOptions.__annotations__)
+def _neuron_kinds(name: str) -> dict[str, Any]:
+    """Names and types of the options that a neuron of the catalogue takes in a recipe."""
+    build = NEURONS[name].build
+    kinds = kinds_of(build)
+    if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(build).parameters.values()):
+        kinds |= get_type_hints(ScanOptions)
     if name == "imp":
-        takes.append("tau")
-    return [t for t in takes if t not in ("channels", "features")] + ["imp_scope", "imp_range"]
+        kinds["tau"] = float
+    kinds = {key: kind for key, kind in kinds.items() if key not in ("channels", "features")}
+    return {**kinds, "imp_scope": str, "imp_range": list[float]}
 
 
 def build_neuron(table: schema.Neuron) -> NeuronSpec:
     """[neuron] as a spec that a network places at each of its sites."""
     _known(table.name, NEURONS, "neuron.name")
-    takes = _options_of(table.name)
+    kinds = _neuron_kinds(table.name)
     plain = ("threshold", "tau", "gradient", "init", "strict", "decay_input", "backend")
     options: dict[str, Any] = {key: value for key in plain if (value := getattr(table, key)) is not None}
     if table.surrogate is not None:
@@ -77,13 +76,14 @@ def build_neuron(table: schema.Neuron) -> NeuronSpec:
         options["init"] = MPInit(table.init_momentum)
     if table.learn is not None:
         options["learn"] = _learn(table)
-    for key in {**options, **table.options}:
-        if key not in takes:
-            raise RecipeError(f"neuron.{key}: the neuron {table.name!r} has no such option; valid: {', '.join(takes)}")
-    try:
+    for key in options:
+        if key not in kinds:
+            raise RecipeError(f"neuron.{key}: the neuron {table.name!r} has no such option; valid: {', '.join(kinds)}")
+        if key in table.options:
+            raise RecipeError(f"neuron.options.{key} cannot be set beside neuron.{key}")
+    check_options(table.options, kinds, "neuron.options")
+    with naming("neuron", {**table.model_dump(exclude={"options", "name"}), **below("options", table.options)}):
         return NeuronSpec(table.name, {**options, **table.options}, table.channelwise)
-    except (ValueError, TypeError) as error:
-        raise RecipeError(f"neuron: {error}") from None
 
 
 def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
@@ -101,43 +101,50 @@ def build_model(
     """The recipe's network for data of this shape; ``width`` in place of the recipe's, for dry runs."""
     _known(recipe.model.name, models.names(), "model.name")
     _known(recipe.norm.name, NORMS, "norm.name")
-    options = dict(recipe.model.options)
-    for key in ("layers", "blocks"):
-        if key in options:
-            options[key] = tuple(options[key])
-    try:
+    kinds = _model_kinds(recipe.model.name)
+    check_options(recipe.model.options, kinds, "model.options", _MODEL_ELSEWHERE)
+    for key, value in recipe.model.options.items():
+        if kinds[key] is int and value < 1:
+            raise RecipeError(f"model.options.{key} = {value} is not valid; it must be above 0")
+    neuron = build_neuron(recipe.neuron)
+    options = {key: tuple(v) if isinstance(v, list) else v for key, v in recipe.model.options.items()}
+    with naming("model", {"width": recipe.model.width, **below("options", recipe.model.options)}):
         return models.create(
             recipe.model.name,
             num_classes=num_classes,
             in_channels=in_channels,
             image_size=image_size,
             timesteps=recipe.data.timesteps,
-            neuron=build_neuron(recipe.neuron),
+            neuron=neuron,
             norm=recipe.norm.name,
             width=recipe.model.width if width is None else width,
             norm_threshold=recipe.norm.threshold,
             residual_alpha=recipe.norm.alpha,
             **options,
         )
-    except RecipeError:
-        raise
-    except (ValueError, TypeError) as error:
-        raise RecipeError(f"model: {error}") from None
+
+
+def _model_kinds(name: str) -> dict[str, Any]:
+    entry = models.registry.entry(name)
+    kinds = {**kinds_of(entry.build), **kinds_of(models.Parts)}
+    return {key: kinds[key] for key in entry.option_names() if key not in _MODEL_ELSEWHERE}
 
 
 def build_objective(recipe: Recipe, *, static: bool) -> Objective:
     """[loss] with its terms; ``static``: batches are still images [B, ...]."""
     _known(recipe.loss.name, LOSSES, "loss.name")
-    _takes(LOSSES[recipe.loss.name], recipe.loss.options, "loss.options")
+    check_options(recipe.loss.options, kinds_of(LOSSES[recipe.loss.name]), "loss.options")
+    terms: dict[str, Term] = {}
     for name, options in recipe.loss.terms.items():
         _known(name, TERMS, "loss.terms")
-        _takes(TERMS[name], options, f"loss.terms.{name}")
-    try:
-        objective = make_objective(
-            recipe.loss.name, recipe.loss.terms, batch_dim=0 if static else 1, **recipe.loss.options
-        )
-    except (ValueError, TypeError) as error:
-        raise RecipeError(f"loss: {error}") from None
+        check_options(options, kinds_of(TERMS[name]), f"loss.terms.{name}")
+        for key in ("weight", "start", "ramp_epochs"):
+            if options.get(key, 0) < 0:
+                raise RecipeError(f"loss.terms.{name}.{key} = {options[key]} is not valid; it must not be below 0")
+        with naming(f"loss.terms.{name}", options):
+            terms[name] = TERMS[name](**options)
+    with naming("loss.options", recipe.loss.options):
+        objective = make_objective(recipe.loss.name, terms, batch_dim=0 if static else 1, **recipe.loss.options)
     for name, term in objective.terms.items():
         assert isinstance(term, Term)
         if term.least_steps > recipe.data.timesteps:

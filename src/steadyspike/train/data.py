@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from lightning.pytorch import LightningDataModule
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augment import Augment
 from steadyspike.data.errors import DataError
+from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
-from steadyspike.data.registry import entry
+from steadyspike.data.registry import FRAME_OPTIONS, entry
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
+from steadyspike.train.options import below, check_options, kinds_of, told
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 
 
@@ -37,24 +40,55 @@ def first_samples(split: Split, count: int) -> Split:
     return replace(split, name=f"{split.name}+train:{count}", train=chosen)
 
 
+_ELSEWHERE = {
+    "name": "data.name", "split": "data.split", "validation": "data.validation", "timesteps": "data.timesteps",
+    "size": "data.size", "data_dir": "--data-dir", "cache_dir": "", "download": "",
+}  # fmt: skip
+
+
+def check_data(table: schema.Data) -> None:
+    """Refuses options and splits that the data set has not, without looking at its files."""
+    name, found = entry(table.name)
+    kinds = {key: kind for key, kind in kinds_of(found.load).items() if key not in ("place", "frames")}
+    if found.frames is not None:
+        kinds |= {key: kinds_of(FrameSettings)[key] for key in FRAME_OPTIONS}
+    kinds |= {"augment": dict[str, Any] | str, "mean": list[float], "std": list[float]}
+    if table.size is not None and "size" not in kinds:
+        raise RecipeError(f"data.size = {table.size}: the data set '{name}' has one size")
+    kinds.pop("size", None)
+    check_options(table.options, kinds, "data.options", _ELSEWHERE)
+    valid = [s for s in found.splits if s != "random:SEED"]
+    seeded = "random:SEED" in found.splits and re.fullmatch(r"random:[0-9]+", table.split or "")
+    if table.split is not None and table.split not in valid and not seeded:
+        raise RecipeError(f"data.split = {table.split!r} is not valid; it must be one of {', '.join(found.splits)}")
+
+
 def load_data(
     table: schema.Data, data_dir: str | Path | None = None, *, split: str | None = None, download: bool = True
 ) -> DataBundle:
     """[data] as a bundle; ``split`` in place of the recipe's, for evaluation elsewhere."""
+    check_data(table)
     options: dict[str, Any] = dict(table.options)
     if table.size is not None:
         options["size"] = table.size if isinstance(table.size, int) else tuple(table.size)
     found = entry(table.name)[1]
     steps = table.timesteps if found.frames is not None else None
-    bundle = load(
-        table.name,
-        data_dir,
-        split=split or table.split,
-        validation=table.validation,
-        timesteps=steps,
-        download=download,
-        **options,
-    )
+    try:
+        bundle = load(
+            table.name,
+            data_dir,
+            split=split or table.split,
+            validation=table.validation,
+            timesteps=steps,
+            download=download,
+            **options,
+        )
+    except DataError as error:
+        # Where it is not about a file, it may be about what the recipe says.
+        key = None if error.path is not None else told("data", below("options", options), str(error))
+        if key is None:
+            raise
+        raise RecipeError(f"{key}: {error}") from None
     if not table.augment:
         if isinstance(bundle.dataset.source, ItemSource):
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from steadyspike.data.registry import entry
 from steadyspike.kernels.registry import choose_backend
 from steadyspike.models import SpikingNet
+from steadyspike.nn.lif import LIF
 from steadyspike.train.build import build_model, build_objective, build_optimizer
+from steadyspike.train.data import check_data
+from steadyspike.train.options import below, naming
 from steadyspike.train.recipe import Recipe, RecipeError
 
 # classes, channels, (height, width): what the loaders of each data set give.
@@ -48,8 +50,10 @@ def data_shape(recipe: Recipe) -> tuple[int, int, tuple[int, int], bool]:
         size = (recipe.data.size, recipe.data.size)
     elif recipe.data.size is not None:
         size = (recipe.data.size[0], recipe.data.size[1])
-    elif "canvas" in recipe.data.options:
-        size = (int(recipe.data.options["canvas"]),) * 2
+    elif (canvas := recipe.data.options.get("canvas")) is not None:
+        if canvas < 1:
+            raise RecipeError(f"data.options.canvas = {canvas} is not valid; it must be a whole number above 0")
+        size = (canvas, canvas)
     return classes, channels, size, found.frames is None
 
 
@@ -96,32 +100,32 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
     return model, image
 
 
-@contextmanager
-def _naming(table: str) -> Iterator[None]:
-    """What a constructor says about a wrong value, as one line that names the table."""
-    try:
-        yield
-    except RecipeError:
-        raise
-    except (ValueError, TypeError, IndexError, OverflowError, RuntimeError) as error:
-        raise RecipeError(f"{table}: {str(error).splitlines()[0]}") from None
-
-
 def check_recipe(recipe: Recipe) -> None:
-    """Raises RecipeError where a name or a combination cannot be built; touches no data."""
-    if recipe.data.name.lower() not in SHAPES:
-        try:
-            entry(recipe.data.name)
-        except ValueError as error:
-            raise RecipeError(f"data.name: {error}") from None
-    with _naming("data"):
-        classes, channels, size, static = data_shape(recipe)
-    with _naming("model"), torch.device("meta"):
+    """Raises RecipeError where a name, a value or a combination cannot be built; touches no data."""
+    try:
+        entry(recipe.data.name)
+    except ValueError as error:
+        raise RecipeError(f"data.name: {error}") from None
+    check_data(recipe.data)
+    classes, channels, size, static = data_shape(recipe)
+    with torch.device("meta"):
         model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
-    with _naming("loss"):
-        build_objective(recipe, static=static)
-    with _naming("optimizer"):
+    build_objective(recipe, static=static)
+    _check_loss(recipe)
+    with naming("optimizer", recipe.optimizer.model_dump(exclude={"name"})):
         build_optimizer(recipe.optimizer, model)
-    with _naming("neuron.backend"):
+    with naming("neuron", {"backend": recipe.neuron.backend}):
         device = "cuda" if torch.cuda.is_available() and recipe.train.accelerator != "cpu" else "cpu"
         choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))
+
+
+def _check_loss(recipe: Recipe) -> None:
+    """Some values are looked at only when a loss is computed, so one is: of a single layer that sees noise."""
+    values = below("options", recipe.loss.options)
+    for name, options in recipe.loss.terms.items():
+        values |= below(f"terms.{name}", options)
+    steps = recipe.data.timesteps
+    if values:
+        with torch.random.fork_rng(devices=[]), naming("loss", values):
+            layer = nn.Sequential(LIF(), nn.Linear(4, 3))
+            build_objective(recipe, static=False)(layer, torch.randn(steps, 2, 4), torch.tensor([0, 1]))

@@ -19,7 +19,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -54,6 +54,14 @@ class RunFolder:
     @property
     def weights(self) -> Path:
         return self.root / "weights.safetensors"
+
+    def remove_if_unused(self) -> None:
+        """Takes away a folder in which no run began."""
+        if not (self.root / "recipe.toml").exists():
+            (self.root / ".lock").unlink(missing_ok=True)
+            with suppress(OSError):  # something is in it after all
+                self.root.rmdir()
+                self.root.parent.rmdir()
 
     def has_results(self) -> bool:
         """Whether a table has rows, or weights were written: something that a start from the beginning would delete."""

@@ -64,6 +64,8 @@ def _wanted(e: Any) -> str:
         return f"one of {e['ctx']['expected']}"
     if e["type"] in ("model_type", "dict_type"):
         return "a table"
+    if e["type"] in ("too_short", "too_long"):
+        return f"a list of {e['ctx'].get('min_length', e['ctx'].get('max_length'))}"
     return str(e["msg"]).removeprefix("Input should be ")
 
 

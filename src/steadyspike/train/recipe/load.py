@@ -84,7 +84,11 @@ def inherited(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if not isinstance(base, str):
         raise RecipeError(f"{path.name}: base = {base!r} is not valid; it must be the name or path of one recipe")
     beside = path.parent / base
-    above = inherited(beside if base.endswith(".toml") and beside.is_file() else recipe_path(base), (*seen, path))
+    try:
+        found = beside if base.endswith(".toml") and beside.is_file() else recipe_path(base)
+    except RecipeError as error:
+        raise RecipeError(f"{path.name}: base = {base!r}: {error}") from None
+    above = inherited(found, (*seen, path))
     return merge({k: v for k, v in above.items() if k not in PRIVATE}, own)
 
 

@@ -6,9 +6,12 @@ constants, a model's own width, a data set's own split).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_VALIDATION = re.compile(r"none|test|holdout(:(?P<fraction>[0-9.eE+-]+)(:[0-9]+)?)?")
 
 
 class Table(BaseModel):
@@ -21,7 +24,7 @@ class Model(Table):
     """[model]"""
 
     name: str = Field(default="resnet19", description="A network of steadyspike.models.names().")
-    width: float | None = Field(default=None, gt=0, description="Factor on every channel count.")
+    width: float | None = Field(default=None, gt=0, le=100, description="Factor on every channel count.")
     options: dict[str, Any] = Field(default={}, description="Options of the network: head, dropout, connect, init, ...")
 
 
@@ -29,7 +32,7 @@ class Neuron(Table):
     """[neuron]: a name of the catalogue; keys left out keep that neuron's published value."""
 
     name: str = Field(default="lif", description="A neuron of steadyspike.nn.neurons.NEURONS.")
-    threshold: float | None = Field(default=None, description="V at the start.")
+    threshold: float | None = Field(default=None, gt=0, description="V at the start.")
     tau: float | None = Field(default=None, description="Time constant at the start.")
     gradient: Literal["trsg", "rs", "as"] | None = Field(default=None, description="Family of the surrogate gradient.")
     surrogate: Literal["rect", "triangle", "arctan", "sigmoid", "dspike"] | None = None
@@ -83,6 +86,10 @@ class Loss(Table):
     )
 
 
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
 class Data(Table):
     """[data]"""
 
@@ -113,6 +120,32 @@ class Data(Table):
         default={}, description="Further options of the data set: by, antialias, policy, ..."
     )
 
+    @field_validator("size", mode="before")
+    @classmethod
+    def _is_a_size(cls, size: Any) -> Any:
+        sides = size if isinstance(size, list) and len(size) == 2 else [size]
+        if size is not None and not all(type(side) is int and side > 0 for side in sides):
+            raise ValueError(
+                f"data.size = {size!r} is not valid; it must be a whole number above 0, or two: [height, width]"
+            )
+        return size
+
+    @field_validator("validation")
+    @classmethod
+    def _is_a_selection(cls, text: str) -> str:
+        found = _VALIDATION.fullmatch(text)
+        fraction = found["fraction"] if found else None
+        try:
+            possible = found is not None and (fraction is None or 0 < float(fraction) < 1)
+        except ValueError:
+            possible = False
+        if not possible:
+            raise ValueError(
+                f"data.validation = {text!r} is not valid; it must be 'holdout[:FRACTION[:SEED]]' with a fraction "
+                "between 0 and 1, 'none' or 'test'"
+            )
+        return text
+
 
 class Optimizer(Table):
     """[optimizer]"""
@@ -121,12 +154,24 @@ class Optimizer(Table):
     lr: float = Field(default=0.02, gt=0)
     momentum: float = Field(default=0.9, ge=0, lt=1, description="sgd only.")
     nesterov: bool = Field(default=False, description="sgd only.")
-    betas: list[float] = Field(default=[0.9, 0.999], min_length=2, max_length=2, description="adam and adamw only.")
+    betas: list[Share] = Field(default=[0.9, 0.999], min_length=2, max_length=2, description="adam and adamw only.")
     weight_decay: float = Field(default=5e-4, ge=0)
     decay_neurons: bool = Field(
         default=False, description="Weight decay on V and tau too, as the paper's released code."
     )
     decay_norms: bool = Field(default=True, description="Weight decay on norms and biases.")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Optimizer:
+        others = ("betas",) if self.name == "sgd" else ("momentum", "nesterov")
+        for key in others:
+            value = getattr(self, key)
+            if value != type(self).model_fields[key].default:
+                owner = "sgd" if self.name != "sgd" else "adam and adamw"
+                raise ValueError(f"optimizer.{key} = {value!r} belongs to {owner}, but optimizer.name = {self.name!r}")
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("optimizer.nesterov = true needs optimizer.momentum above 0")
+        return self
 
 
 class Schedule(Table):
@@ -136,13 +181,15 @@ class Schedule(Table):
     epochs: int = Field(default=200, ge=1)
     warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up from lr/100.")
     min_lr: float = Field(default=0.0, ge=0, description="cosine: where it ends.")
-    milestones: list[int] = Field(default=[], description="step: epochs after which lr falls.")
+    milestones: list[Count] = Field(default=[], description="step: epochs after which lr falls, one after the other.")
     gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor.")
 
     @model_validator(mode="after")
     def _possible(self) -> Schedule:
         if self.name == "step" and not self.milestones:
             raise ValueError("schedule.milestones is empty: schedule.name = 'step' needs the epochs at which lr falls")
+        if sorted(set(self.milestones)) != self.milestones:
+            raise ValueError(f"schedule.milestones = {self.milestones} is not valid; each must be above the one before")
         if self.warmup >= self.epochs:
             raise ValueError(f"schedule.warmup = {self.warmup} must be below schedule.epochs = {self.epochs}")
         return self
@@ -238,5 +285,9 @@ class Recipe(Table):
             raise ValueError(
                 f"data.batch_size = {self.data.batch_size} must be a multiple of "
                 f"train.accumulate = {self.train.accumulate}"
+            )
+        if self.schedule.min_lr > self.optimizer.lr:
+            raise ValueError(
+                f"schedule.min_lr = {self.schedule.min_lr} must not be above optimizer.lr = {self.optimizer.lr}"
             )
         return self

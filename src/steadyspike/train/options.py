@@ -1,0 +1,119 @@
+"""Options that a recipe hands to a constructor: names and types, read off its signature, checked before it runs."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from steadyspike.train.recipe.errors import RecipeError, unknown_key
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a table"}
+
+
+def kinds_of(build: Any) -> dict[str, Any]:
+    """Types of what a function or a class takes by name; Any where the type is only there for type checkers."""
+    scope = vars(sys.modules[build.__module__])
+    found: dict[str, Any] = {}
+    for p in inspect.signature(build).parameters.values():
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            kind = p.annotation
+            try:
+                found[p.name] = eval(kind, scope) if isinstance(kind, str) else kind
+            except NameError:
+                found[p.name] = Any
+    return found
+
+
+def check_options(
+    options: Mapping[str, Any], kinds: Mapping[str, Any], key: str, elsewhere: Mapping[str, str] | None = None
+) -> None:
+    """Refuses options that do not exist or are of another type.
+
+    kinds: name -> type; key: the table's path; elsewhere: names that another key says -> that key, "" for none.
+    """
+    for name, value in options.items():
+        if elsewhere is not None and name in elsewhere:
+            raise RecipeError(f"{key}.{name} cannot be set in a recipe" + _say(elsewhere[name]))
+        if name not in kinds:
+            raise RecipeError(unknown_key(f"{key}.{name}", list(kinds)))
+        if kinds[name] is Any:
+            continue
+        wanted = list(dict.fromkeys(_words(kinds[name])))
+        if not wanted:
+            raise RecipeError(f"{key}.{name} cannot be set in a recipe: it is a piece of code")
+        if not _fits(value, kinds[name]):
+            raise RecipeError(f"{key}.{name} = {value!r} is not valid; it must be {' or '.join(wanted)}")
+
+
+def _say(other: str) -> str:
+    return f": {other} says it" if other else ""
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (typing.Union, types.UnionType) else (kind,)
+
+
+def _is_list(kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    return origin in (tuple, list) or (isinstance(origin, type) and origin is not str and issubclass(origin, Sequence))
+
+
+def _words(kind: Any) -> Iterator[str]:
+    """What TOML can say for a type; nothing for types it has no word for."""
+    for member in _members(kind):
+        if _is_list(member):
+            yield "a list"
+        elif typing.get_origin(member) is dict:
+            yield _WORDS[dict]
+        elif member in _WORDS:
+            yield _WORDS[member]
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    for member in _members(kind):
+        if _is_list(member):
+            inner = [a for a in typing.get_args(member) if a is not Ellipsis]
+            if isinstance(value, (list, tuple)) and (not inner or all(_fits(v, inner[0]) for v in value)):
+                return True
+        elif typing.get_origin(member) is dict:
+            if isinstance(value, dict):
+                return True
+        elif member is float:
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return True
+        elif member in (int, str, bool) and type(value) is member:
+            return True
+    return False
+
+
+@contextmanager
+def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
+    """What a constructor says about a wrong value, as one line that names the key, or the table if it does not tell.
+
+    values: key below the table (``"options.dropout"``) -> what the recipe says; None where it says nothing.
+    """
+    try:
+        yield
+    except RecipeError:
+        raise
+    except (ValueError, TypeError, IndexError, OverflowError, RuntimeError) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RecipeError(f"{told(table, values, text) or table}: {text}") from None
+
+
+def told(table: str, values: Mapping[str, Any], text: str) -> str | None:
+    """``"table.key = value"`` of the one key whose last name is in ``text``; None where there is no such one."""
+    said = [key for key, value in values.items() if value is not None]
+    found = [key for key in said if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
+    return f"{table}.{found[0]} = {values[found[0]]!r}" if len(found) == 1 else None
+
+
+def below(table: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a": 1}`` as ``{"table.a": 1}``."""
+    return {f"{table}.{key}": value for key, value in options.items()}
