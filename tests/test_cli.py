@@ -66,6 +66,10 @@ def test_evaluate_reproduces_and_warns_about_another_split(run):
     folder, _ = run
     result = call("evaluate", folder)
     assert result.exit_code == 0 and "equal to what the run logged" in result.output
+    part = call("evaluate", folder, "--part", "validation")
+    assert part.exit_code == 0 and "equal to what the run logged" in part.output
+    part = call("evaluate", folder, "--part", "train")
+    assert part.exit_code == 0 and "the run logged no train accuracy of these weights" in part.output
     other = call("evaluate", folder, "--split", "random:7")
     assert other.exit_code == 0 and "another split" in other.output and "may have been trained on" in other.output
     assert call("evaluate", folder.parent).exit_code == 1

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from steadyspike.train.evaluate import evaluate_run
 from steadyspike.train.folder import RunError
 from steadyspike.train.launch import supervise
 from steadyspike.train.tables import read_table
@@ -51,6 +52,11 @@ def test_the_first_step_of_two_processes_is_that_of_one_with_everything_at_its_d
     left, right = next(tables(both, "default", "steps"))
     for column in ("loss", "gradient"):
         assert float(right[column]) == pytest.approx(float(left[column]), rel=2e-5)
+
+
+@pytest.mark.parametrize("part", ["validation", "test"])
+def test_one_process_evaluates_what_two_have_trained_and_gets_their_number(both, part):
+    assert evaluate_run(both[1] / "plain", part=part).reproduces is True
 
 
 def processes(*scripts):

@@ -52,9 +52,20 @@ def test_evaluation_gives_the_logged_number_exactly(finished):
         found = evaluate_run(finished.root)
     assert found.reproduces is True
     assert found.scores.record() == finished.read_json("result.json")["test"]
-    assert evaluate_run(finished.root, part="validation").scores.accuracy[-1] == pytest.approx(
-        finished.read_json("result.json")["best"]["accuracy"]
-    )
+
+
+@pytest.mark.parametrize("settings", [[], ["train.ema=0.5", "loss.name=tet", "data.eval_batch_size=50"]])
+def test_evaluation_of_the_validation_part_is_compared_with_the_row_of_its_epoch(tmp_path, settings):
+    folder, result = trained(tmp_path, [*settings, "neuron.threshold=0.3", "optimizer.lr=0.1"])
+    found = evaluate_run(folder.root, part="validation")
+    assert found.reproduces is True and found.scores.accuracy[-1] == result["best"]["accuracy"]
+    rows = read_table(folder.root / "metrics.csv")
+    row = rows[result["best"]["epoch"] - 1]
+    assert found.logged["loss"] == float(row["validation_loss"]) and len({r["validation_loss"] for r in rows}) == 3
+    table = folder.root / "metrics.csv"
+    table.write_text(table.read_text().replace(row["validation_loss"], "1.5"))
+    assert evaluate_run(folder.root, part="validation").reproduces is False
+    assert evaluate_run(folder.root, part="train").reproduces is None
 
 
 def test_another_split_is_warned_about_loudly(finished):

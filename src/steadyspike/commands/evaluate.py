@@ -31,6 +31,8 @@ def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> in
         soft_wrap=True,
     )
     if found.reproduces is None:
+        if found.logged is None:
+            console.print(f"the run logged no {part} accuracy of these weights to compare with", style="dim")
         return ENDED
     if found.reproduces:
         console.print("equal to what the run logged", style="green")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,15 +18,16 @@ from steadyspike.train.folder import RunFolder
 from steadyspike.train.measure import Scores, ScoreSums
 from steadyspike.train.module import SpikingTask
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.tables import read_table
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def evaluate_model(
-    model: nn.Module, objective: Objective, loader: EvalLoader, steps: int, precision: str = "fp32"
-) -> Scores:
-    """Loss and accuracy after 1..steps time steps, by this process alone, in evaluation and inference mode."""
-    sums, mode = ScoreSums(steps), model.training
+def add_scores(
+    sums: ScoreSums, model: nn.Module, objective: Objective, loader: EvalLoader, precision: str = "fp32"
+) -> None:
+    """Adds the batches of ``loader``, in evaluation and inference mode."""
+    mode = model.training
     model.eval()
     half = _DTYPES.get(precision)
     with torch.inference_mode(), torch.autocast(loader.device.type, dtype=half, enabled=half is not None):
@@ -33,7 +35,6 @@ def evaluate_model(
             logits = model(x)
             sums.add(objective.task(logits, target), logits, target, objective.predict)
     model.train(mode)
-    return sums.scores(everyone=False)
 
 
 def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -51,11 +52,15 @@ def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) ->
     write_atomically(path, lambda file: file.write(content))
 
 
-def load_weights(path: Path, model: nn.Module) -> None:
-    """Weights of `save_weights` into ``model``; every name must match."""
-    from safetensors.torch import load_file
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Weights of `save_weights` into ``model``, where every name must match; what was saved about them."""
+    from safetensors import safe_open
 
-    model.load_state_dict(load_file(path))
+    with safe_open(path, "pt") as file:
+        about = (file.metadata() or {}).get("steadyspike", "{}")
+        model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    found: dict[str, Any] = json.loads(about)
+    return found
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
@@ -64,39 +69,72 @@ def evaluation_device(recipe: Recipe) -> torch.device:
     return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
 
 
-def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str) -> Scores:
-    """A task's present weights on one part, in this process alone."""
+def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: int = 1) -> Scores:
+    """A task's present weights on one part, in this process alone, in the batches that so many processes would make."""
     recipe, device = task.recipe, evaluation_device(task.recipe)
-    loader = bundle.eval_loader(part, recipe.data.eval_batch_size, device=device, workers=recipe.data.workers)
-    model = task.model.to(device)
-    return evaluate_model(model, task.objective, loader, recipe.data.timesteps, recipe.train.precision)
+    model, total = task.model.to(device), ScoreSums(recipe.data.timesteps)
+    for rank in range(processes):
+        batch, sums = max(1, recipe.data.eval_batch_size // processes), ScoreSums(recipe.data.timesteps)
+        loader = bundle.eval_loader(
+            part, batch, rank=rank, world_size=processes, device=device, workers=recipe.data.workers
+        )
+        add_scores(sums, model, task.objective, loader, recipe.train.precision)
+        total.values = total.values.to(device) + sums.values.to(device)
+    return total.scores(everyone=False)
 
 
 class Evaluation(NamedTuple):
-    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded."""
+    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded.
+
+    processes: how many added up the recorded loss, in an order of their own where they were more than two.
+    """
 
     scores: Scores
     logged: dict[str, Any] | None
     same_split: bool
     bundle: DataBundle
+    processes: int = 1
 
     @property
     def reproduces(self) -> bool | None:
-        """Whether the logged number came out again, exactly; None where there is nothing to compare."""
+        """Whether the logged numbers came out again, exactly; None where there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
-        return self.logged == self.scores.record()
+        now, then = self.scores.record(), self.logged
+        if now["accuracy"] != then["accuracy"] or now["samples"] != then.get("samples", now["samples"]):
+            return False
+        if self.processes < 3 or None in (now["loss"], then["loss"]):
+            return bool(now["loss"] == then["loss"])
+        return math.isclose(now["loss"], then["loss"], rel_tol=1e-12)
 
 
 def evaluate_run(
     root: Path, data_dir: Path | None = None, *, part: str = "test", split: str | None = None, download: bool = True
 ) -> Evaluation:
-    """The weights of a finished run on a part of its data; another split than the run's raises a loud warning."""
+    """The weights of a finished run on a part of its data; another split than the run's raises a loud warning.
+
+    The test part is compared with result.json, the validation part with the row that metrics.csv has for the epoch of
+    the weights.
+    """
     folder = RunFolder(root)
-    recipe = folder.read_recipe()
+    recipe, about = folder.read_recipe(), folder.read_json("run.json")
+    logged = folder.read_json("result.json").get(part)
     bundle = load_data(recipe.data, data_dir, split=split, download=download)
-    same = bundle.split.warn_if_other(folder.read_json("run.json")["data"]["split"])
+    same = bundle.split.warn_if_other(about["data"]["split"])
     task = SpikingTask.for_data(recipe, bundle)
-    load_weights(folder.weights, task.model)
-    scores = evaluate_part(task, bundle, part)
-    return Evaluation(scores, folder.read_json("result.json").get(part), same, bundle)
+    epoch = load_weights(folder.weights, task.model).get("epoch")
+    processes = 1
+    if logged is None and epoch is not None:
+        logged = logged_epoch(folder, part, int(epoch), recipe.data.timesteps)
+        processes = about.get("processes", 1)  # who together made that number
+    return Evaluation(evaluate_part(task, bundle, part, processes), logged, same, bundle, processes)
+
+
+def logged_epoch(folder: RunFolder, part: str, epoch: int, steps: int) -> dict[str, Any] | None:
+    """What metrics.csv says about a part after an epoch; None where it was not evaluated then."""
+    for row in read_table(folder.root / "metrics.csv"):
+        if int(row["epoch"]) == epoch and row.get(f"{part}_accuracy_1"):
+            accuracy = [float(row[f"{part}_accuracy_{t}"]) for t in range(1, steps + 1)]
+            loss = float(row[f"{part}_loss"])
+            return {"accuracy": accuracy, "loss": loss if math.isfinite(loss) else None}
+    return None

@@ -143,7 +143,7 @@ def train(
             if rank == 0:
                 folder.write_recipe(recipe)
                 if session.resumed is None:
-                    folder.write_json("run.json", _about(session))
+                    folder.write_json("run.json", _about(session, processes.count))
             seed_all(recipe.train.seed, rank)
             with quietly():
                 ended = _fit(session, processes, rank, display, notes)
@@ -255,27 +255,28 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
 
 def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, Any]) -> str:
     """Writes weights.safetensors and says which weights they are."""
-    folder = session.folder
+    folder, whole = session.folder, None  # the epoch whose end they are of
     if ended is not None and ended.present:
         state, source = session.task.model.state_dict(), "at the end"
-        epoch = None
     else:
         best = session.best.epoch > 0 and folder.best.exists()
         checkpoint = read_checkpoint(folder.best if best else folder.last)
         state, epoch = checkpoint["average"] or checkpoint["state_dict"], checkpoint["epoch"]
+        whole = epoch if checkpoint["batch"] == 0 else None
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
     about = {
         "recipe": session.recipe.model_dump(exclude_none=True, exclude={"paper", "measured"}),
         "split": session.bundle.split.record(),
-        "epoch": epoch,
+        "epoch": whole,
     }
     save_weights(folder.weights, state, about)
     return source
 
 
-def _about(session: Session) -> dict[str, Any]:
+def _about(session: Session, processes: int) -> dict[str, Any]:
     return {
         "environment": environment(),
+        "processes": processes,
         "seed": session.recipe.train.seed,
         "data": session.bundle.describe(),
         "parameters": sum(p.numel() for p in session.task.model.parameters()),
