@@ -174,6 +174,7 @@ def report(result: dict[str, Any], root: Path) -> int:
     )
     if (paper := result.get("paper")) is not None and paper.get("value") is not None:
         spread = f" ± {paper['spread']}" if paper.get("spread") is not None else ""
-        console.print(f"the paper: {paper['value']}{spread} {paper['unit']} ({paper['where']})", soft_wrap=True)
+        note = f"; {paper['note']}" if paper.get("note") else ""
+        console.print(f"the paper: {paper['value']}{spread} {paper['unit']} ({paper['where']}){note}", soft_wrap=True)
     console.print(f"everything is in {root}", markup=False, soft_wrap=True)
     return ENDED
