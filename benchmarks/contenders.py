@@ -75,6 +75,9 @@ class Norse(nn.Module):
         return torch.stack(out)
 
 
+COPY = "copy"  # between tensors that exist
+CLONE = "copy into a new tensor"
+COPIES = (COPY, CLONE)
 OURS = "SteadySpike"
 LEAN = "SteadySpike, save_memory"
 COMPILED = "torch.compile"

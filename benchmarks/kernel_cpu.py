@@ -28,6 +28,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
 from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.cpu import LIBRARY, CpuBackend
+from steadyspike.nn.memory.heap import keep_freed_memory
 
 SIZES = {"L2": 32 * 1024, "L3": 1024 * 1024, "memory": 32 * 1024 * 1024}  # elements per step
 
@@ -43,12 +44,6 @@ def best(function: Callable[[], object], seconds: float, least: int = 5) -> floa
         function()
         times.append(clock() - start)
     return min(times)
-
-
-def keep_freed_memory() -> None:
-    """glibc: serve large blocks from the heap and never give it back (M_MMAP_MAX = 0, M_TRIM_THRESHOLD off)."""
-    libc = ctypes.CDLL(None)
-    assert libc.mallopt(-4, 0) and libc.mallopt(-1, -1)
 
 
 def measure(x: Tensor, spec: ScanSpec, backend: CpuBackend, args: argparse.Namespace) -> dict[str, float]:

@@ -73,11 +73,18 @@ def markdown(cases: list[Case], results: Results, machine: dict[str, Any]) -> st
     return "\n\n".join([head, goal_table(cases, results), *(case_table(case, results[str(case)]) for case in cases)])
 
 
+def no_place(path: Path) -> str | None:
+    """Why the tables cannot go into ``path``, if they cannot."""
+    text = path.read_text() if path.is_file() else None
+    if text is None:
+        return f"there is no file {path}"
+    if any(mark not in text for mark in MARKS):
+        return f"{path} has no place for the tables: it needs the lines {MARKS[0]!r} and {MARKS[1]!r}"
+    return None
+
+
 def put_between_marks(path: Path, text: str) -> None:
     """Replaces what stands between the two marks in ``path``."""
     begin, end = MARKS
-    old = path.read_text()
-    if begin not in old or end not in old:
-        raise ValueError(f"{path} has no place for the tables: it needs the lines {begin!r} and {end!r}")
-    before, rest = old.split(begin, 1)
+    before, rest = path.read_text().split(begin, 1)
     path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}")

@@ -9,6 +9,7 @@ threads; they take turns, round by round, and the shortest time counts, because 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -21,7 +22,8 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import gate, machine, report  # noqa: E402
-from benchmarks.cases import Case, NeuronCase, all_cases  # noqa: E402
+from benchmarks.cases import Case, all_cases  # noqa: E402
+from benchmarks.contenders import COPIES  # noqa: E402
 
 # Peaks are measured with every tensor in pages of its own: the process then shrinks when a tensor goes.
 OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
@@ -30,9 +32,9 @@ OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 class Worker:
     """A process of worker.py."""
 
-    def __init__(self, contender: str, threads: int, memory: float, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-m", "benchmarks.worker", contender, str(threads), str(memory)]
-        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **environment}
+    def __init__(self, contender: str, threads: int, memory: float, pages: str) -> None:
+        command = [sys.executable, "-m", "benchmarks.worker", contender, str(threads), str(memory), pages]
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads), **(OWN_PAGES if pages == "own" else {})}
         pipe = subprocess.PIPE
         log = open(ROOT / "benchmarks/results/workers.log", "a")  # noqa: SIM115
         self.process = subprocess.Popen(
@@ -49,7 +51,8 @@ class Worker:
 
     def close(self) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died; what it was asked for is reported as failed
+            self.process.stdin.close()
         self.process.wait()
 
 
@@ -58,47 +61,57 @@ def failed(answer: Any) -> bool:
 
 
 class Pool:
-    """A process per contender, kept for all cases; a second one for memory."""
+    """A process per contender and way to allocate, kept for all cases."""
 
     def __init__(self, threads: int, memory: float) -> None:
         self.threads, self.memory = threads, memory
-        self._workers: dict[tuple[str, bool], Worker] = {}
+        self._workers: dict[tuple[str, str], Worker] = {}
 
-    def get(self, contender: str, own_pages: bool = False) -> Worker:
-        key = contender, own_pages
+    def get(self, contender: str, pages: str) -> Worker:
+        """pages: "default", "kept" (see `keep_freed_memory`) or "own" (one mapping per tensor, for peaks)."""
+        key = contender, pages
         if key not in self._workers or self._workers[key].process.poll() is not None:
-            self._workers[key] = Worker(contender, self.threads, self.memory, OWN_PAGES if own_pages else {})
+            self._workers[key] = Worker(contender, self.threads, self.memory, pages)
         return self._workers[key]
 
     def close(self) -> None:
         for worker in self._workers.values():
             worker.close()
+        self._workers = {}
 
 
 def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[str, Any]]:
-    """metric by contender; contenders take turns."""
-    names = (["copy"] if isinstance(case, NeuronCase) else []) + case.contenders
+    """metric by contender; contenders take turns, and only the one whose turn it is holds its tensors."""
     wanted = {"prepare": (type(case).__name__, asdict(case))}
-    rows: dict[str, dict[str, Any]] = {}
-    timed = {name: pool.get(name) for name in names}
-    for name, worker in timed.items():
-        answer = worker.ask(**wanted)
-        rows[name] = {"forward": answer, "train": answer} if failed(answer) else {}
+    rows: dict[str, dict[str, Any]] = {name: {} for name in case.contenders}
     for _ in range(max(2, args.rounds // 2) if case.slow else args.rounds):
-        for metric in ("forward", "train"):
-            for name, worker in timed.items():
-                if not failed(rows[name].get(metric)):
-                    answer = worker.ask(time=metric, budget=args.budget)
-                    rows[name][metric] = answer if failed(answer) else min(answer, rows[name].get(metric, answer))
-    for worker in timed.values():
-        worker.ask(drop=1)
-    for name in case.contenders:
-        if not failed(rows[name].get("train")):
-            worker = pool.get(name, own_pages=True)
-            answer = worker.ask(**wanted)
-            rows[name]["peak"] = answer if failed(answer) else worker.ask(peak=1)
+        for name, row in rows.items():
+            worker = pool.get(name, "kept" if case.kept else "default")
+            prepared = worker.ask(**wanted)
+            for metric in ("forward", "train"):
+                answer = prepared if failed(prepared) else worker.ask(time=metric, budget=args.budget)
+                if failed(answer) or failed(row.get(metric)):
+                    row[metric] = answer if failed(answer) else row[metric]
+                else:
+                    row[metric] = min(answer, row.get(metric, answer))
             worker.ask(drop=1)
+    for name, row in rows.items():
+        if name not in COPIES and not failed(row.get("train")):
+            worker = pool.get(name, "own")
+            answer = worker.ask(**wanted)
+            row["peak"] = answer if failed(answer) else worker.ask(peak=1)
+            worker.ask(drop=1)
+    pool.close()
     return rows
+
+
+def refusal(args: argparse.Namespace, cases: list[Case]) -> str | None:
+    """What is wrong with the command, found before half an hour is spent on it."""
+    if not cases:
+        return f"no case's name contains {args.only!r}; there are: " + "; ".join(map(str, all_cases(args.quick)))
+    if args.markdown and (args.only or args.quick):
+        return "--markdown takes the tables of a whole run; leave out --only and --quick"
+    return report.no_place(args.markdown) if args.markdown else None
 
 
 def main() -> int:
@@ -113,18 +126,21 @@ def main() -> int:
     parser.add_argument("--no-gate", action="store_true", help="for work on the benchmark itself: nothing is written")
     args = parser.parse_args()
     args.rounds = args.rounds or (2 if args.quick else 5)
+    cases = [case for case in all_cases(args.quick) if args.only is None or args.only.lower() in str(case).lower()]
+    wrong = refusal(args, cases)
+    if wrong is not None:
+        print(wrong)
+        return 2
     (ROOT / "benchmarks/results").mkdir(exist_ok=True)
     if not args.no_gate and not gate.passed():
         print("the kernels' tests fail: no speed is reported")
         return 1
-    cases = [case for case in all_cases(args.quick) if args.only is None or args.only.lower() in str(case).lower()]
     described = machine.describe(args.threads)
     results: report.Results = {}
     pool = Pool(args.threads, args.memory)
     for case in cases:
         results[str(case)] = measure(case, args, pool)
         print(f"\n{report.case_table(case, results[str(case)])}", flush=True)
-    pool.close()
     print(f"\n{report.goal_table(cases, results)}")
     if not args.no_gate:
         target = ROOT / "benchmarks/results" / f"{described['time'].replace(':', '')}.json"

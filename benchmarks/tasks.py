@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from benchmarks.cases import Case, NetworkCase, NeuronCase
-from benchmarks.contenders import LEAN, NETWORKS, NEURONS
+from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -23,24 +23,28 @@ Runs = dict[str, Callable[[], object]]
 def prepare(case: Case, contender: str) -> Runs:
     """``forward`` (evaluation, no gradients) and ``train`` (forward and backward), ready to be called."""
     torch.manual_seed(0)
-    if contender == "copy":
-        return _copies(case)
+    if contender in COPIES:
+        return _copies(case, contender)
     return _neuron(case, contender) if isinstance(case, NeuronCase) else _network(case, contender)
 
 
-def _copies(case: Case) -> Runs:
-    """A copy of as many bytes: the forward reads x and writes spikes, the backward reads x and g and writes dx."""
+def _copies(case: Case, contender: str) -> Runs:
+    """A copy of as many bytes: the forward reads x and writes spikes, the backward reads x and g and writes dx.
+
+    A layer has to allocate what it writes; `clone` does so too, `copy_` does not.
+    """
     assert isinstance(case, NeuronCase)
     x = torch.randn(case.shape)
-    target, half = torch.empty_like(x), x[: max(1, x.shape[0] // 2)]
-    half_target = target[: half.shape[0]]
+    half, target = x[: max(1, x.shape[0] // 2)], torch.empty_like(x)
+
+    def copy(source: Tensor) -> object:
+        return target[: source.shape[0]].copy_(source) if contender == COPY else source.clone()
 
     def both() -> None:
-        target.copy_(x)
-        target.copy_(x)
-        half_target.copy_(half)
+        kept = [copy(x), copy(x), copy(half)]
+        del kept
 
-    return {"forward": lambda: target.copy_(x), "train": both, "forward (new memory)": x.clone}
+    return {"forward": lambda: copy(x), "train": both}
 
 
 def _runs(module: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Runs:
@@ -103,11 +107,16 @@ def seconds(run: Callable[[], object], budget: float) -> float:
             return best
 
 
+def give_back() -> None:
+    """What is free goes back to the system: contenders share the machine's memory."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def peak(runs: Runs) -> int:
     """Bytes by which the process grows in a training step, gradients included (Linux only)."""
     runs["forward"]()  # leaves no gradients behind
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     runs["train"]()

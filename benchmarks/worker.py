@@ -15,11 +15,15 @@ import torch
 from benchmarks import tasks
 from benchmarks.cases import NetworkCase, NeuronCase
 
+from steadyspike.nn.memory.heap import keep_freed_memory
+
 KINDS = {"NeuronCase": NeuronCase, "NetworkCase": NetworkCase}
 
 
 def main() -> None:
     contender, threads, limit = sys.argv[1], int(sys.argv[2]), int(float(sys.argv[3]) * 2**30)
+    if sys.argv[4] == "kept":
+        assert keep_freed_memory(), "the C library cannot be told to keep freed memory"
     torch.set_num_threads(threads)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     answers, sys.stdout = sys.stdout, sys.stderr
@@ -39,6 +43,7 @@ def main() -> None:
                 answer = tasks.peak(runs)
             else:
                 runs = {}
+                tasks.give_back()
         except Exception as error:
             runs = {}
             traceback.print_exc()

@@ -13,6 +13,7 @@ from steadyspike.nn.init import ConstantInit, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import make_objective
 from steadyspike.nn.memory.estimate import memory_estimate
+from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
 from steadyspike.nn.probe import probe
@@ -41,6 +42,7 @@ __all__ = [
     "__version__",
     "check_model",
     "health",
+    "keep_freed_memory",
     "make_objective",
     "memory_estimate",
     "neuron",

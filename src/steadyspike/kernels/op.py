@@ -162,7 +162,8 @@ class _Direct(torch.autograd.Function):
         if g_out is None and g_u is None and (g_m is None or not ctx.membrane):
             return (None,) * 9
         g_m = g_m if ctx.membrane else None
-        grads = _run_backward(g_out, g_u, g_m, *ctx.saved_tensors, ctx.codes, ctx.constants, ctx.backend)
+        x, u0, v, a = ctx.saved_tensors
+        grads = _run_backward(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
         return (*grads, None, None, None, None, None)
 
 
