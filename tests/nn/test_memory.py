@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
+from steadyspike.kernels.registry import get_backend
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.memory.transform import restore_memory, save_memory
@@ -187,32 +188,48 @@ def layer(channels=16, **options):
     return nn.Sequential(conv, TDBN(channels), ss.LIF(**options))
 
 
+# The compiled scan keeps its input; the reference keeps many times more for its gradients.
+SCAN_KEEPS_ITS_INPUT = get_backend("cpu").why_not(torch.zeros(1)) is None
+
+
 def test_a_layer_keeps_one_tensor_and_the_spikes_as_bits():
     """Two conv-norm-spike layers: y and y' in float32, the spikes between them as bits; the input is the caller's."""
     net = nn.Sequential(*layer(), *layer())
     x = (torch.rand(4, 8, 16, 16, 16) < 0.3).float()
     size = x.nbytes
     plain = saved_bytes(net, x)
-    assert 5 * size <= plain < 5.1 * size  # y, current, spikes, y', current'; the output does not count
+    assert plain >= 5 * size  # y, current, spikes, y', current'; the output does not count
     lean = saved_bytes(save_memory(net), x)
     assert 2 * size + size / 32 <= lean < 2.1 * size
     assert saved_bytes(save_memory(net, spikes=False), x) == pytest.approx(3 * size, rel=0.02)
-    assert saved_bytes(save_memory(net, currents=False), x) == pytest.approx(4 * size + size / 32, rel=0.02)
+    spikes_only = saved_bytes(save_memory(net, currents=False), x)
+    if SCAN_KEEPS_ITS_INPUT:
+        assert plain < 5.1 * size
+        assert spikes_only == pytest.approx(4 * size + size / 32, rel=0.02)
+
+
+class Sum(nn.Module):
+    """A residual sum of a norm and a shortcut."""
+
+    def __init__(self, shortcut):
+        super().__init__()
+        self.a, self.b, self.lif = nn.Sequential(*layer()[:2]), shortcut, ss.LIF()
+
+    def forward(self, x):
+        return self.lif(self.a(x) + self.b(x))
 
 
 def test_a_residual_sum_of_two_norms_keeps_both_outputs_only():
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a, self.b, self.lif = nn.Sequential(*layer()[:2]), nn.Sequential(*layer()[:2]), ss.LIF()
-
-        def forward(self, x):
-            return self.lif(self.a(x) + self.b(x))
-
-    net, x = Sum(), torch.randn(4, 8, 16, 16, 16)
+    net, x = Sum(nn.Sequential(*layer()[:2])), torch.randn(4, 8, 16, 16, 16)
     plain = saved_bytes(net, x)
-    assert plain == pytest.approx(3 * x.nbytes, rel=0.02)
+    assert plain == pytest.approx(3 * x.nbytes, rel=0.02) if SCAN_KEEPS_ITS_INPUT else plain > 3 * x.nbytes
     assert saved_bytes(save_memory(net), x) == pytest.approx(2 * x.nbytes, rel=0.02)
+
+
+def test_a_residual_sum_of_a_norm_and_spikes_keeps_the_spikes_as_bits():
+    net, x = nn.Sequential(*layer(), Sum(nn.Identity())), torch.randn(4, 8, 16, 16, 16)
+    lean = saved_bytes(save_memory(net), x)
+    assert lean == pytest.approx((2 + 1 / 32) * x.nbytes, rel=0.02)  # both convolutions' outputs, and the spikes
 
 
 @pytest.mark.parametrize("around", [False, True])

@@ -1,5 +1,7 @@
 """The estimate of a training step's memory against the memory that a real step takes."""
 
+import contextlib
+import copy
 import json
 import os
 import resource
@@ -9,6 +11,7 @@ import sys
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.nn.memory.estimate import memory_estimate
@@ -127,3 +130,73 @@ def test_parts_and_optimizers():
     assert "peak" in str(sizes["sgd"]) and "MiB" in str(sizes["sgd"])
     with pytest.raises(ValueError, match="unknown optimizer 'lion'; known: none, sgd"):
         memory_estimate(model, x, optimizer="lion")
+
+
+class Wrapped(nn.Module):
+    """A small network, run by ``run(network, x)``."""
+
+    def __init__(self, run, lean=False):
+        super().__init__()
+        self.net, self.run = member("resnet19_tiny"), run
+        if lean:
+            save_memory(self)
+
+    def forward(self, x):
+        return self.run(self.net, x)
+
+
+def stages(net, x, **options):
+    """Activation checkpointing stage by stage."""
+    y = net.stem(net.frames(x))
+    for stage in net.body:
+        y = checkpoint(stage, y, **options)
+    return net.head(y)
+
+
+@pytest.mark.parametrize("lean", [False, True])
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_activation_checkpointing(use_reentrant, lean):
+    model, x = Wrapped(lambda net, x: stages(net, x, use_reentrant=use_reentrant), lean), images("resnet19_tiny", 32)
+    estimate = memory_estimate(model, x, optimizer="none")
+    assert estimate.saved < 0.5 * memory_estimate(model.net, x).saved
+    assert estimate.peak - estimate.parameters - x.nbytes == pytest.approx(tracked_peak(model, x), rel=0.05)
+
+
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode, contextlib.nullcontext])
+def test_it_is_the_estimate_of_training_wherever_it_is_asked_for(around):
+    model, x = member("cnn7_tiny"), images("cnn7_tiny", 4)
+    want = memory_estimate(model, x)
+    with around():
+        assert memory_estimate(model, x) == want
+        assert memory_estimate(model, images("cnn7_tiny", 4)) == want
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_a_model_without_memory(lean):
+    """On the meta device there is no kernel; the estimate is that of the CPU."""
+    model = member("resnet19_tiny")
+    if lean:
+        save_memory(model)
+    x = torch.empty(8, 3, 16, 16, device="meta")
+    want = memory_estimate(model, x)
+    assert memory_estimate(copy.deepcopy(model).to("meta"), x) == want
+    assert memory_estimate(model, images("resnet19_tiny", 8)) == want
+
+
+def test_a_model_that_is_not_trained():
+    model, x = member("cnn7_tiny"), images("cnn7_tiny", 32)
+    trained = memory_estimate(model, x)
+    frozen = memory_estimate(model.requires_grad_(False), x)
+    assert frozen.gradients == frozen.optimizer == 0
+    assert frozen.saved < 0.05 * trained.saved and frozen.peak < trained.peak
+
+
+def test_what_cannot_be_estimated_says_so():
+    x = images("resnet19_tiny", 4)
+    with pytest.raises(TypeError, match=r"example is a batch, one tensor .* got tuple"):
+        memory_estimate(member("resnet19_tiny"), (4, 3, 16, 16))
+    with pytest.raises(ValueError, match=r"lazy layers .* run it once"):
+        memory_estimate(nn.Sequential(nn.LazyLinear(4), ss.LIF()), torch.randn(4, 2, 8))
+    for decide in (lambda y: y.max().item() > 3, lambda y: y[y > 0].numel()):
+        with pytest.raises(RuntimeError, match="the model decides by the values of its tensors"):
+            memory_estimate(Wrapped(lambda net, x, decide=decide: net(x) * bool(decide(x))), x)

@@ -50,16 +50,21 @@ class _Note(NamedTuple):
 
 
 def plain_only() -> bool:
-    """True where a forward takes no notes: no gradient wanted, or somebody else's view of the graph."""
+    """True where a forward takes no notes: no gradient wanted, or somebody else's view of the graph.
+
+    Activation checkpointing keeps nothing of a forward that it will run again, and a note would; what the second run
+    saves must be what the first one would have.
+    """
     return (
         torch.compiler.is_compiling()
         or not torch.is_grad_enabled()
         or torch.jit.is_tracing()
         or torch._C._functorch.peek_interpreter_stack() is not None
+        or _may_run_again()
     )
 
 
-def foreign_hooks() -> bool:
+def _may_run_again() -> bool:
     """True if saved-tensor hooks are at work that may run a forward again, as activation checkpointing's do."""
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
     return hooks is not None and getattr(hooks[0], "recomputes", True)
@@ -96,8 +101,7 @@ def note_spikes(out: Tensor) -> None:
 
         def term() -> Term | None:
             spikes = find()
-            # What checkpointing runs again may get these spikes as another tensor, and must save as many as before.
-            return None if spikes is None or foreign_hooks() else Term(spikes)
+            return None if spikes is None else Term(spikes)
 
         node.metadata[_NOTE] = _Note(out.output_nr, term, _Watch(out))
 

@@ -10,12 +10,15 @@ import copy
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.memory.track import MemoryTracker
+
+if TYPE_CHECKING:
+    from torch._subclasses import FakeTensorMode
 
 # Tensors of a parameter's size that an optimizer keeps.
 OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2}
@@ -50,30 +53,59 @@ def memory_estimate(
 ) -> MemoryEstimate:
     """Memory of a training step of ``model`` on a batch like ``example``, on its device.
 
+    model: a model on the meta device is taken to be on the CPU. If nothing of it is trained, the step is a forward.
     example: a batch of full size; only its shape, dtype and memory format matter, so that a tensor without memory is as
         good (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
     optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"`` or ``"none"``.
     loss: from the model's output to a scalar.
     """
-    from torch._subclasses import FakeTensorMode
-
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
-    trained = _size(p for p in model.parameters() if p.requires_grad)
-    constant = _size([*model.parameters(), *model.buffers()])
+    if not isinstance(example, Tensor):
+        raise TypeError(f"example is a batch, one tensor as the model takes it; got {type(example).__name__}")
+    if any(nn.parameter.is_lazy(p) for p in (*model.parameters(), *model.buffers())):
+        raise ValueError("the model has lazy layers whose sizes are not known yet; run it once before the estimate")
+    # The estimate is that of training, wherever it is asked for.
+    with torch.inference_mode(False), torch.enable_grad():
+        return _estimate(model, example, OPTIMIZERS[optimizer], loss)
+
+
+def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Tensor], Tensor]) -> MemoryEstimate:
+    from torch._subclasses import FakeTensorMode
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    fake: dict[int, object] = {id(t): mode.from_tensor(t) for t in (*model.parameters(), *model.buffers())}
+    fake: dict[int, object] = {id(t): _without_values(t, mode) for t in (*model.parameters(), *model.buffers())}
     work = copy.deepcopy(model, fake).train()
-    x = _like(example, next(model.parameters(), example).device, mode)
+    x = _like(example, next(work.parameters(), example).device, mode)
+    trained = _size(p for p in work.parameters() if p.requires_grad)
+    constant = _size([*work.parameters(), *work.buffers()])
     with mode, MemoryTracker() as tracker:
         for tensor in (*work.parameters(), *work.buffers(), x):
             tracker.known(tensor)
         work.zero_grad(set_to_none=True)
-        value = loss(work(x))
-        saved = tracker.live
-        value.backward()
-    state = OPTIMIZERS[optimizer] * trained
+        try:
+            value = loss(work(x))
+            saved = tracker.live
+            if value.requires_grad:
+                value.backward()
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise RuntimeError(
+                f"the model decides by the values of its tensors ({error.func}, as in x.item(), if x > 0: or "
+                "x[mask]), and an estimate has none; leave such code out while torch.compiler.is_compiling() or "
+                "measure a real step"
+            ) from error
+    state = states * trained
     return MemoryEstimate(constant, trained, state, saved, constant + state + _size([x]) + tracker.peak)
+
+
+def _without_values(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
+    """A fake of ``tensor``, a parameter if it is one; on the CPU if it is on the meta device."""
+    if not tensor.is_meta:
+        return mode.from_tensor(tensor)
+    with mode:
+        fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    return nn.Parameter(fake, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else fake
 
 
 def _like(example: Tensor, device: torch.device, mode: AbstractContextManager[Any]) -> Tensor:

@@ -94,17 +94,20 @@ class SpikeSaver:
         self._local = threading.local()
 
     @property
-    def _running(self) -> list[tuple[ExitStack, dict[int, _Spikes]]]:
+    def _running(self) -> list[tuple[ExitStack, dict[int, _Spikes] | None]]:
+        """Per forward under way: the hooks, and what is known; None where there are no hooks."""
         if not hasattr(self._local, "running"):
             self._local.running = []
         return self._local.running
 
     def enter(self, model: nn.Module, args: Any) -> None:
-        stack, known = ExitStack(), dict[int, _Spikes]()
-        if not torch.compiler.is_compiling():
-            if torch.is_grad_enabled() and not torch.jit.is_tracing() and _hooks_are_free():
-                stack.enter_context(saved_tensors_hooks(_Pack(known), _unpack))
-            self._running.append((stack, known))
+        if torch.compiler.is_compiling():
+            return
+        stack, known = ExitStack(), None
+        if torch.is_grad_enabled() and not torch.jit.is_tracing() and _hooks_are_free():
+            known = dict[int, _Spikes]()
+            stack.enter_context(saved_tensors_hooks(_Pack(known), _unpack))
+        self._running.append((stack, known))
 
     def leave(self, model: nn.Module, args: Any, out: Any) -> None:
         # Also called if a hook before `enter` raised, hence nothing to leave.
@@ -112,16 +115,18 @@ class SpikeSaver:
             stack, known = self._running.pop()
             stack.close()
             # Autograd holds on to the hooks as long as to what they packed; they need not hold on to all of it.
-            known.clear()
+            if known is not None:
+                known.clear()
 
     @torch.no_grad()
     def remember(self, neuron: Neuron, args: Any, out: Tensor) -> None:
-        if torch.compiler.is_compiling() or torch.jit.is_tracing() or not self._running:
+        if torch.compiler.is_compiling() or not self._running:
             return
-        if out.numel() < SMALLEST or out.is_inference():
+        known = self._running[-1][1]
+        if known is None or out.numel() < SMALLEST or out.is_inference():
             return
         level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
-        self._running[-1][1][out.untyped_storage()._cdata] = _Spikes(out, level)
+        known[out.untyped_storage()._cdata] = _Spikes(out, level)
 
 
 def _hooks_are_free() -> bool:
