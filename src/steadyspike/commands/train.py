@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.signals import Signals, Stopped, exit_code
 
 
@@ -55,6 +56,7 @@ def _checked_run(
     from steadyspike.train.launch import under_torchrun
     from steadyspike.train.run import accelerator_of
 
+    keep_freed_memory()  # the process is ours: large activations need no new pages at every step
     check_recipe(recipe)
     accelerator_of(recipe)
     processes = int(os.environ["WORLD_SIZE"]) if under_torchrun() else recipe.train.devices

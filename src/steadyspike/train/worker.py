@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.display import Display
 from steadyspike.train.folder import RunFolder
 from steadyspike.train.run import Processes, leave_group, train
@@ -19,6 +20,7 @@ def main() -> None:
     parser.add_argument("--resume", action="store_true")
     options = parser.parse_args()
     folder = RunFolder(options.folder)
+    keep_freed_memory()  # the process is ours, as in `steadyspike train`
     result = train(
         folder.read_recipe(),
         folder,
