@@ -1,5 +1,7 @@
 """What the tables show equals what can be computed otherwise."""
 
+import math
+
 import pytest
 import torch
 
@@ -33,6 +35,7 @@ def test_sums_made_in_inference_mode_can_be_used_outside():
     sums, watch = ScoreSums(2), LayerWatch(model, 2)
     with torch.inference_mode():  # as on a GPU, where the first batch moves them there
         sums.values, watch.active, watch.rates = sums.values.clone(), watch.active.clone(), watch.rates.clone()
+        sums.add(torch.tensor(1.0), torch.zeros(2, 3, 4), torch.zeros(3, dtype=torch.long), lambda y: y.mean(0))
     sums.reset()
     watch.reset()
     sums.add(torch.tensor(1.0), torch.zeros(2, 3, 4), torch.zeros(3, dtype=torch.long), lambda y: y.mean(0))
@@ -62,16 +65,34 @@ def test_rates_are_those_of_the_check_and_silence_is_counted_neuron_by_neuron():
     assert not layer.taps
 
 
+@pytest.mark.parametrize("channelwise", ["false", "true"])
+def test_counts_are_the_same_however_many_are_put_aside(monkeypatch, channelwise):
+    found = []
+    for many in (1, 3, 512):
+        monkeypatch.setattr(LayerWatch, "_MANY", many)
+        _, model = network(f"neuron.channelwise={channelwise}")
+        watch = LayerWatch(model.train(), 2)
+        torch.manual_seed(1)
+        for _ in range(4):
+            model(torch.randn(4, 1, 16, 16))
+        found.append(watch.active)
+        watch.active = found[-1]
+        assert torch.equal(watch.active, found[-1])
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    assert (found[0][:, 0] > 0).all() and (found[0][:, 0] < found[0][:, 1]).all()
+
+
 def test_gradient_norms_add_up_to_the_total_and_belong_to_layers():
     recipe, model = network()
     gradients = GradientWatch(model)
     build_objective(recipe, static=True)(model, torch.randn(4, 1, 16, 16), torch.arange(4)).loss.backward()
-    norms = gradients.norms()
+    norms, also = gradients.norms(torch.tensor(0.25, dtype=torch.float64), torch.tensor(3.0))
+    assert also == [0.25, 3.0]
     total = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
-    assert float(norms.square().sum().sqrt()) == pytest.approx(float(total), rel=1e-5)
+    assert math.sqrt(sum(n * n for n in norms)) == pytest.approx(float(total), rel=1e-5)
     first = model.get_submodule("body.1")
     own = torch.nn.utils.get_total_norm([p.grad for p in first.parameters()])
-    assert float(norms[gradients.groups.index("body.1.lif")]) == pytest.approx(float(own), rel=1e-5)
+    assert norms[gradients.groups.index("body.1.lif")] == pytest.approx(float(own), rel=1e-5)
     assert gradients.groups[-1] == "head"
     gradients.add(norms)
     rows = layer_rows(LayerWatch(model, 2), gradients)

@@ -15,6 +15,7 @@ from steadyspike.nn.check import dead_layers
 from steadyspike.train.session import Session
 
 _WARM_UP = 2  # steps before the clock counts
+_OFTEN_ENOUGH = 0.1  # seconds between two movements of the bar
 
 
 def duration(seconds: float) -> str:
@@ -63,6 +64,7 @@ class Display(Callback):
         self._steps = 0
         self._epoch_start = time.monotonic()
         self._titled = False
+        self._moved = 0.0
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
@@ -127,7 +129,10 @@ class Display(Callback):
 
     def _move(self, trainer: Trainer, number: int) -> None:
         assert self.bar is not None
-        epochs, total = self.session.recipe.schedule.epochs, int(trainer.num_training_batches)
+        epochs, total, now = self.session.recipe.schedule.epochs, int(trainer.num_training_batches), time.monotonic()
+        if number < total and (self.bar.disable or now - self._moved < _OFTEN_ENOUGH):
+            return
+        self._moved = now
         if self.line is None:
             self.line = self.bar.add_task("", total=total, epoch="", loss="")
         loss = f"{self.session.losses[-1]:.3f}" if self.session.losses else ""

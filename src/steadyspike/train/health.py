@@ -40,15 +40,15 @@ def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
 
     model = session.task.model
     buffers = {name: b.clone() for name, b in model.named_buffers()}
-    active = session.watch.active.clone()
+    active = session.watch.active
     with torch.no_grad(), tapped(model, "trainer health", make):
         model(batch[0])
         for name, b in model.named_buffers():
             b.copy_(buffers[name])
-    session.watch.active.copy_(active)
+    session.watch.active = active
     if bad:
         return bad[0]
-    norms = session.gradients.norms().tolist()
+    norms, _ = session.gradients.norms()
     for name, norm in reversed(list(zip(session.gradients.groups, norms))):
         if not math.isfinite(norm):
             return name, "the gradient of its weights is not finite although the forward pass is"
@@ -70,15 +70,14 @@ class HealthWatch(Callback):
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
         session, table = self.session, self.session.recipe.health
-        norms = session.gradients.norms()
+        norms, losses = session.gradients.norms(*session.task.step_losses)
         session.gradients.add(norms)
-        loss = torch.stack(list(session.task.step_losses)).mean().double()
         session.task.step_losses.clear()
-        total = torch.linalg.vector_norm(norms)
-        loss_value, gradient = torch.stack([loss, total.to(loss.device)]).tolist()
-        loss_value, bad, asked = self._agree(loss_value, session.signals(), loss.device)
+        gradient = math.sqrt(sum(norm * norm for norm in norms))
+        loss = sum(losses) / len(losses)
+        loss, bad, asked = self._agree(loss, session.signals(), trainer.strategy.root_device)
         session.stop_asked, session.gradient = asked, gradient
-        session.losses.append(loss_value)
+        session.losses.append(loss)
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
         scaled = session.recipe.train.precision == "fp16"
         if bad or (not math.isfinite(gradient) and not scaled):
@@ -86,7 +85,7 @@ class HealthWatch(Callback):
             place = f"layer '{layer}': {what}" if layer else what
             self.report(trainer, "non_finite", layer, place, table.non_finite, "diverged")
         elif gradient > table.max_gradient:
-            layer = session.gradients.groups[int(norms.argmax())]
+            layer = session.gradients.groups[max(range(len(norms)), key=norms.__getitem__)]
             text = f"layer '{layer}': the gradient norm is {gradient:.3g}, above {table.max_gradient:g}"
             self.report(trainer, "exploding_gradient", layer, text, table.exploding_gradient, "diverged")
 

@@ -36,20 +36,18 @@ class ScoreSums:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.values = torch.zeros(2 + steps, dtype=torch.float64)
+        self._batch, self._count = 0, torch.zeros((), dtype=torch.float64)  # the batch, also as a tensor
 
     @torch.no_grad()
     def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
         """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time."""
-        total = logits.shape[0]
+        total, batch = logits.shape[0], len(target)
+        if batch != self._batch or self._count.device != logits.device:
+            self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
+            self.values = self.values.to(logits.device)
         prefixes = range(total - self.steps + 1, total + 1)
-        correct = [(predict(logits[:t]).argmax(-1) == target).sum() for t in prefixes]
-        batch = len(target)
-        row = torch.stack([loss.detach().double() * batch, *(c.double() for c in correct)])
-        if self.values.device != row.device:
-            self.values = self.values.to(row.device)
-        self.values[1] += batch
-        self.values[0] += row[0]
-        self.values[2:] += row[1:]
+        correct = [(predict(logits[:t]).argmax(-1) == target).sum(dtype=torch.float64) for t in prefixes]
+        self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
 
     def scores(self, everyone: bool = True) -> Scores:
         """Means over all samples of all processes, or of this one alone."""
@@ -81,13 +79,20 @@ class LayerRow(NamedTuple):
 
 
 class LayerWatch:
-    """Counts spikes of every neuron layer by taps. Training costs a few scalars per layer: the scan knows who fired."""
+    """Counts spikes of every neuron layer by taps.
+
+    The scan knows who fired: in training its counts are put aside and added up many at a time, since a few operations
+    per layer and step would be felt. They are whole numbers, so the order does not matter.
+    """
+
+    _MANY = 512  # tensors of a few numbers each
 
     def __init__(self, model: nn.Module, steps: int) -> None:
         self.layers = neurons(model)
-        self.active = torch.zeros(len(self.layers), 2, dtype=torch.float64)
+        self._fired = torch.zeros(len(self.layers), dtype=torch.float64)
+        self._seen = [0] * len(self.layers)
+        self._aside: list[tuple[int, Tensor]] = []
         self.rates = torch.zeros(len(self.layers), steps + 1, dtype=torch.float64)
-        self._new: list[Tensor] = []
         for place, layer in enumerate(self.layers.values()):
             layer.taps["watch"] = Tap(self._see(place))
 
@@ -95,22 +100,40 @@ class LayerWatch:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if not layer.spiking or recomputing():
                 return
+            if layer.training:
+                self._seen[place] += result.u.numel()
+                self._aside.append((place, result.active))
+                if len(self._aside) >= self._MANY:
+                    self._add_up()
+                return
             with torch.no_grad():
-                if layer.training:
-                    self._on(result.u.device)
-                    self.active[place, 0] += result.active[1].sum()
-                    self.active[place, 1] += result.u.numel()
-                else:
-                    self._on(result.u.device)
-                    out = result.out.flatten(1)
-                    self.rates[place, : len(out)] += out.count_nonzero(1)
-                    self.rates[place, -1] += out.shape[1]
+                if self.rates.device != result.u.device:
+                    self.rates = self.rates.to(result.u.device)
+                out = result.out.flatten(1)
+                self.rates[place, : len(out)] += out.count_nonzero(1)
+                self.rates[place, -1] += out.shape[1]
 
         return see
 
-    def _on(self, device: torch.device) -> None:
-        if self.active.device != device:
-            self.active, self.rates = self.active.to(device), self.rates.to(device)
+    @torch.no_grad()
+    def _add_up(self) -> None:
+        if not self._aside:
+            return
+        counts = torch.cat([active for _, active in self._aside], 1)[1]
+        places = torch.tensor([place for place, active in self._aside for _ in range(active.shape[1])])
+        self._fired = self._fired.to(counts.device).index_add(0, places.to(counts.device), counts)
+        self._aside = []
+
+    @property
+    def active(self) -> Tensor:
+        """[layers, 2]: neurons that fired in a training window, of how many, so far in this epoch and process."""
+        self._add_up()
+        return torch.stack([self._fired, self._fired.new_tensor(self._seen)], 1)
+
+    @active.setter
+    def active(self, counts: Tensor) -> None:
+        self._fired, self._seen = counts[:, 0].clone(), [int(n) for n in counts[:, 1].tolist()]
+        self._aside = []
 
     def silent(self) -> list[float | None]:
         """Share of silent neurons per layer over the training forwards so far, over all processes."""
@@ -123,7 +146,8 @@ class LayerWatch:
         return [[fired / row[-1] for fired in row[:-1]] if row[-1] else [] for row in rows]
 
     def reset(self) -> None:
-        self.active, self.rates = (t.new_zeros(t.shape) for t in (self.active, self.rates))
+        self.active = torch.zeros_like(self.active)
+        self.rates = self.rates.new_zeros(self.rates.shape)
 
     def close(self) -> None:
         for layer in self.layers.values():
@@ -161,35 +185,31 @@ class GradientWatch:
                     seen.add(id(p))
                     self.parameters.append(p)
                     self._place.append(place)
-        self._index: Tensor | None = None
-        self.sums = torch.zeros(len(self.groups), dtype=torch.float64)
+        self.sums = [0.0] * len(self.groups)
         self.steps = 0
 
     @torch.no_grad()
-    def norms(self) -> Tensor:
-        """Norm per group now, [groups], float64."""
-        grads = [p.grad for p in self.parameters if p.grad is not None]
-        if not grads:
-            return torch.zeros_like(self.sums)
-        squares = torch.stack(torch._foreach_norm(grads)).double().square()  # type: ignore[arg-type]
-        if self._index is None or len(self._index) != len(grads):
-            places = [place for p, place in zip(self.parameters, self._place) if p.grad is not None]
-            self._index = torch.tensor(places, device=squares.device)
-        return torch.zeros(len(self.groups), dtype=torch.float64, device=squares.device).index_add_(
-            0, self._index, squares
-        ).sqrt()  # fmt: skip
+    def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
+        """Norm per group now, and the values of scalars that are wanted too: one read from the device for all."""
+        there = [(p.grad, place) for p, place in zip(self.parameters, self._place) if p.grad is not None]
+        scalars = [*(torch._foreach_norm([grad for grad, _ in there]) if there else ()), *(a.detach() for a in also)]
+        if len({scalar.dtype for scalar in scalars}) > 1:
+            scalars = [scalar.double() for scalar in scalars]
+        values: list[float] = torch.stack(scalars).tolist() if scalars else []
+        squares = [0.0] * len(self.groups)
+        for norm, (_, place) in zip(values, there):
+            squares[place] += norm * norm
+        return [math.sqrt(square) for square in squares], values[len(there) :]
 
-    def add(self, norms: Tensor) -> None:
-        if self.sums.device != norms.device:
-            self.sums = self.sums.to(norms.device)
-        self.sums += norms
+    def add(self, norms: list[float]) -> None:
+        self.sums = [total + norm for total, norm in zip(self.sums, norms)]
         self.steps += 1
 
     def means(self) -> dict[str, float]:
-        return dict(zip(self.groups, (self.sums / max(self.steps, 1)).tolist()))
+        return {group: total / max(self.steps, 1) for group, total in zip(self.groups, self.sums)}
 
     def reset(self) -> None:
-        self.sums.zero_()
+        self.sums = [0.0] * len(self.groups)
         self.steps = 0
 
 

@@ -26,6 +26,7 @@ from steadyspike.train.evaluate import evaluate_part, load_weights, save_weights
 from steadyspike.train.folder import RunError, RunFolder, environment
 from steadyspike.train.health import HealthWatch
 from steadyspike.train.keep import Keeper, identity
+from steadyspike.train.light import Together, Untimed
 from steadyspike.train.measure import GradientWatch, LayerWatch
 from steadyspike.train.module import SpikingTask
 from steadyspike.train.recipe import Recipe, RecipeError
@@ -108,7 +109,8 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
         enable_progress_bar=False,
         enable_model_summary=False,
         use_distributed_sampler=False,
-        callbacks=callbacks,
+        callbacks=[Together(callbacks)],
+        profiler=Untimed(),
         plugins=[AtomicCheckpointIO(), TorchElasticEnvironment() if torchrun else LightningEnvironment()],
     )
     # Its own handler would talk to other processes from inside a signal; `Signals` does what is to be done.

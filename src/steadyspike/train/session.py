@@ -71,7 +71,7 @@ class Session:
         return {
             "scores": self.task.train_sums.values.cpu(),
             "active": self.watch.active.cpu(),
-            "gradients": self.gradients.sums.cpu(),
+            "gradients": list(self.gradients.sums),
             "gradient_steps": self.gradients.steps,
             "losses": list(self.losses),
             "warned": sorted(self.warned),
@@ -79,8 +79,8 @@ class Session:
 
     def restore_accumulators(self, state: dict[str, Any]) -> None:
         self.task.train_sums.values = state["scores"].clone()
-        self.watch.active = state["active"].clone()
-        self.gradients.sums = state["gradients"].clone()
+        self.watch.active = state["active"]
+        self.gradients.sums = list(state["gradients"])
         self.gradients.steps = int(state["gradient_steps"])
         self.losses, self.warned = list(state["losses"]), set(state["warned"])
 
