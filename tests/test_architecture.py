@@ -29,7 +29,8 @@ MAX_LINES = 400
 PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
-    "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe", "save_memory", "surrogate",
+    "keep_freed_memory", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe", "save_memory",
+    "surrogate",
 }  # fmt: skip
 
 

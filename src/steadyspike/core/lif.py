@@ -24,6 +24,7 @@ from torch import Tensor
 
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import Surrogate
+from steadyspike.core.transforms import is_transformed
 
 
 class ScanResult(NamedTuple):
@@ -49,9 +50,25 @@ class Step(NamedTuple):
 
 
 class _Spike(torch.autograd.Function):
-    """Forward: the given 0/1 (or NaN) values. Derivative, in both modes: the surrogate's at x."""
+    """Forward: the given 0/1 (or NaN) values. Backward: the surrogate derivative at x."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.save_for_backward(x)
+        ctx.surrogate = surrogate
+        return fired.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+        (x,) = ctx.saved_tensors
+        return grad * ctx.surrogate.derivative(x), None, None
+
+
+class _TransformedSpike(torch.autograd.Function):
+    """`_Spike` in the form that torch.func and forward mode ask for, and that torch.compile refuses."""
 
     generate_vmap_rule = True
+    backward = _Spike.backward
 
     @staticmethod
     def forward(x: Tensor, fired: Tensor, surrogate: Surrogate) -> Tensor:
@@ -62,11 +79,6 @@ class _Spike(torch.autograd.Function):
         x, _, ctx.surrogate = inputs
         ctx.save_for_backward(x)
         ctx.save_for_forward(x)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
-        (x,) = ctx.saved_tensors
-        return grad * ctx.surrogate.derivative(x), None, None
 
     @staticmethod
     def jvp(ctx, x_t: Tensor, fired_t: Tensor | None, _: None) -> Tensor:  # type: ignore[no-untyped-def, override]
@@ -84,7 +96,8 @@ def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
     x = m - v if spec.family == "as" else m / v - 1
     fired = ((m > v) if spec.strict else (m >= v)).to(m.dtype)
     fired = torch.where(torch.isnan(m), m, fired)
-    return _Spike.apply(x, fired.detach(), spec.surrogate)
+    function = _TransformedSpike if is_transformed() else _Spike
+    return function.apply(x, fired.detach(), spec.surrogate)
 
 
 def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:

@@ -13,6 +13,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.check import like_step
 from steadyspike.kernels.current_op import affine_of, current_scan_backward_op
+from steadyspike.kernels.once import once
 from steadyspike.kernels.op import lif_scan_backward_op
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.terms import Term, current
@@ -67,14 +68,7 @@ class _Scan(torch.autograd.Function):
                 # As the plain scan returns it: torch's batch norm treats some layouts of equal meaning differently.
                 dx = torch.empty_strided(dx.shape, ctx.stride, dtype=dx.dtype, device=dx.device).copy_(dx)
         grads = [dx, *others]
-        return None, None, *(_once(grads, g_out, g_u, g_m, u0, v, a, *flat) if torch.is_grad_enabled() else grads)
-
-
-def _once(grads: list[Tensor], *sources: Tensor | None) -> list[Tensor]:
-    """``grads``, which raise if they are differentiated for any of the tensors they come from."""
-    linked = [t for t in sources if t is not None and t.requires_grad]
-    refuse = torch._C._functions.DelayedError(NOT_TWICE.encode(), len(grads) + len(linked))
-    return list(refuse(*grads, *linked))[: len(grads)]
+        return None, None, *once(grads, NOT_TWICE, g_out, g_u, g_m, u0, v, a, *flat)
 
 
 def _start(u0: Tensor, x: Tensor) -> Tensor:

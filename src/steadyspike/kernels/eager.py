@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import forward_ad
+
+from steadyspike.core.transforms import is_transformed
 
 _PLAIN = (Tensor, nn.Parameter)
 
@@ -24,8 +25,3 @@ def is_ordinary(*tensors: Tensor) -> bool:
         or is_transformed()
         or any(type(t) not in _PLAIN for t in tensors)
     )
-
-
-def is_transformed() -> bool:
-    """True inside of torch.func's transforms and of forward-mode differentiation."""
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
 from steadyspike.kernels.check import channel_count, check_contract, is_dense, same_strides
 from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.once import once
 from steadyspike.kernels.registry import get_backend
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
+NOT_TWICE = "the compiled scan cannot be differentiated twice; for gradients of gradients use backend='reference'"
 
 
 def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -157,14 +158,13 @@ class _Direct(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, g_out, g_u, g_m, g_active):  # type: ignore[no-untyped-def, override]
         if g_out is None and g_u is None and (g_m is None or not ctx.membrane):
             return (None,) * 9
         g_m = g_m if ctx.membrane else None
         x, u0, v, a = ctx.saved_tensors
         grads = _run_backward(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
-        return (*grads, None, None, None, None, None)
+        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, x, u0, v, a), None, None, None, None, None)
 
 
 def run_lif_scan(

@@ -7,8 +7,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.backend import Backend
-from steadyspike.kernels.eager import is_transformed
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
