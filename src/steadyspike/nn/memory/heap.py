@@ -18,7 +18,7 @@ def keep_freed_memory() -> bool:
 
     True if it does (Linux with glibc), False where there is nothing to tell. Tensors of more than 32 MiB are then as
     cheap to allocate as small ones; the process keeps its peak size until it ends, and fragments of the heap may raise
-    that peak (a tenth in docs/memory.md's example). GPU memory is not concerned: torch keeps it anyway.
+    that peak. GPU memory is not concerned: torch keeps it anyway.
     """
     if platform.libc_ver()[0] != "glibc":
         return False
