@@ -49,12 +49,12 @@ class NetworkCase:
 
     @property
     def contenders(self) -> list[str]:
-        return list(NETWORKS) if self.width < 1 else [OURS, LEAN, PLIF]
+        return list(NETWORKS) if self.width < 1 and self.batch < 64 else [OURS, LEAN, PLIF]
 
     @property
     def slow(self) -> bool:
         """Half as many rounds are enough where a run takes many seconds."""
-        return self.width == 1
+        return self.width == 1 or self.batch >= 64
 
     def __str__(self) -> str:
         kept = ", freed memory kept" if self.kept else ""

@@ -101,7 +101,6 @@ def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[
             answer = worker.ask(**wanted)
             row["peak"] = answer if failed(answer) else worker.ask(peak=1)
             worker.ask(drop=1)
-    pool.close()
     return rows
 
 
@@ -111,7 +110,18 @@ def refusal(args: argparse.Namespace, cases: list[Case]) -> str | None:
         return f"no case's name contains {args.only!r}; there are: " + "; ".join(map(str, all_cases(args.quick)))
     if args.markdown and (args.only or args.quick):
         return "--markdown takes the tables of a whole run; leave out --only and --quick"
+    if args.resume and (problem := _not_the_same(args)) is not None:
+        return problem
     return report.no_place(args.markdown) if args.markdown else None
+
+
+def _not_the_same(args: argparse.Namespace) -> str | None:
+    """Why a stopped run cannot be continued: figures of two states must not stand in one table."""
+    if not args.resume.is_file():
+        return f"there is no file {args.resume}"
+    then, now = json.loads(args.resume.read_text())["machine"], machine.describe(args.threads)
+    changed = [key for key in ("cpu", "threads", "versions", "commit") if then[key] != now[key]]
+    return f"{args.resume} was measured with another {', '.join(changed)}" if changed else None
 
 
 def main() -> int:
@@ -123,6 +133,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--memory", type=float, default=14, help="GiB that one process may take")
     parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
+    parser.add_argument("--resume", type=Path, help="the JSON of a run that was stopped: its cases are not run again")
     parser.add_argument("--no-gate", action="store_true", help="for work on the benchmark itself: nothing is written")
     args = parser.parse_args()
     args.rounds = args.rounds or (2 if args.quick else 5)
@@ -137,15 +148,21 @@ def main() -> int:
         return 1
     described = machine.describe(args.threads)
     results: report.Results = {}
+    target = args.resume or ROOT / "benchmarks/results" / f"{described['time'].replace(':', '')}.json"
+    if args.resume:
+        before = json.loads(args.resume.read_text())
+        described, results = {**described, "time": before["machine"]["time"]}, before["results"]
     pool = Pool(args.threads, args.memory)
     for case in cases:
-        results[str(case)] = measure(case, args, pool)
+        if str(case) not in results:
+            results[str(case)] = measure(case, args, pool)
+            if not args.no_gate:
+                target.write_text(json.dumps({"machine": described, "results": results}, indent=1))
         print(f"\n{report.case_table(case, results[str(case)])}", flush=True)
+    pool.close()
     print(f"\n{report.goal_table(cases, results)}")
     if not args.no_gate:
-        target = ROOT / "benchmarks/results" / f"{described['time'].replace(':', '')}.json"
-        target.write_text(json.dumps({"machine": described, "results": results}, indent=1))
-        print(f"\nwritten to {target.relative_to(ROOT)}")
+        print(f"\nwritten to {target}")
         if args.markdown:
             report.put_between_marks(args.markdown, report.markdown(cases, results, described))
     return 0
