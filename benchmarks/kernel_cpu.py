@@ -10,6 +10,7 @@ measured; with --fresh large outputs come from the system every time, as in a pl
 `src.clone()`, which pays for the same page faults.
 
     python benchmarks/kernel_cpu.py --threads 1 --steps 4 10 --surrogate rect
+    python benchmarks/kernel_cpu.py --fixed
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
 from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.cpu import LIBRARY, CpuBackend
+from steadyspike.nn.lif import LIF
 from steadyspike.nn.memory.heap import keep_freed_memory
 
 SIZES = {"L2": 32 * 1024, "L3": 1024 * 1024, "memory": 32 * 1024 * 1024}  # elements per step
@@ -70,6 +72,16 @@ def reference_time(x: Tensor, spec: ScanSpec, seconds: float) -> float:
     return best(lambda: torch.autograd.grad(reference_scan(*leaves, spec).out, leaves, g), seconds, least=2)
 
 
+def fixed_cost(seconds: float) -> tuple[float, float]:
+    """Seconds of `LIF` on next to nothing: evaluation, and a training forward with its backward."""
+    layer, x = LIF(), torch.randn(4, 1, 16, requires_grad=True)
+    g = torch.ones_like(x)
+    train = best(lambda: layer(x).backward(g), seconds)
+    layer.eval()
+    with torch.no_grad():
+        return best(lambda: layer(x), seconds), train
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--threads", type=int, default=1)
@@ -83,6 +95,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--memcpy", action="store_true")
     parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--fixed", action="store_true", help="only what a layer costs before any arithmetic")
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--isa", type=int, default=-1)
     parser.add_argument("--library", type=Path, default=LIBRARY)
@@ -90,6 +103,10 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     if not args.fresh:
         keep_freed_memory()
+    if args.fixed:
+        evaluate, train = fixed_cost(args.seconds)
+        print(f"a layer's fixed cost: evaluation {evaluate * 1e6:.0f} us, forward and backward {train * 1e6:.0f} us")
+        return
     backend = CpuBackend(args.library, args.isa)
     spec = ScanSpec(args.family, resolve_surrogate(args.surrogate))
     print(f"{args.threads} threads, {backend.instruction_sets[args.isa]}, {args.surrogate}, {args.dtype}")
