@@ -12,6 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import steadyspike as ss
 from steadyspike.kernels.cpu import CpuBackend
 from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.snapshot import snapshot
 
 MISSING = CpuBackend().why_not(torch.empty(0))
@@ -78,6 +79,59 @@ def test_a_second_derivative_is_refused_even_if_the_first_came_from_a_constant()
         (g,) = torch.autograd.grad(loss(ss.LIF(backend="cpu")(x)), x, create_graph=True)
         with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
             g.sum().backward()
+
+
+@needs_kernel
+def test_a_second_derivative_of_a_copied_input_is_refused() -> None:
+    x = torch.randn(4, 2, 6, requires_grad=True)
+    layer = ss.LIF(surrogate="sigmoid", learn=(), init="zero", backend="cpu")
+    (g,) = torch.autograd.grad(layer(x.transpose(1, 2)[:, ::2]).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        torch.autograd.grad(g.square().sum() + x.square().sum(), x)
+
+
+@needs_kernel
+@pytest.mark.parametrize("how", ["expanded", "strided", "permuted"])
+def test_saved_tensors_that_come_back_in_another_layout(how: str) -> None:
+    """Saved-tensor hooks may return equal values in any layout; the kernel reads by address."""
+    torch.manual_seed(0)
+    start = torch.randn(4, 1, 8).expand(4, 50, 8).contiguous()
+
+    def unpack(t: Tensor) -> Tensor:
+        if t.ndim != 3:
+            return t
+        if how == "expanded":
+            return t[:, :1].clone().expand(t.shape)
+        return torch.stack([t, t], -1)[..., 0] if how == "strided" else t.mT.contiguous().mT
+
+    grads = []
+    for backend in ("reference", "cpu"):
+        x = start.clone().requires_grad_()
+        layer = ss.LIF(surrogate="sigmoid", init="zero", backend=backend)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.detach().clone(), unpack):
+            out = layer(x)
+        out.sum().backward()
+        grads.append([x.grad, layer.k.grad, layer.w.grad])
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+@needs_kernel
+def test_batched_gradients() -> None:
+    x = torch.randn(4, 2, 6, requires_grad=True)
+    layer = ss.LIF(init="zero", backend="cpu")
+    out, g = layer(x), torch.randn(3, 4, 2, 6)
+    (got,) = torch.autograd.grad(out, x, g, is_grads_batched=True, retain_graph=True)
+    want = torch.stack([torch.autograd.grad(out, x, one, retain_graph=True)[0] for one in g])
+    torch.testing.assert_close(got, want)
+
+
+@needs_kernel
+def test_a_sign_that_is_not_in_memory() -> None:
+    v = torch.complex(torch.zeros(1), -torch.ones(1)).conj().imag
+    assert v.is_neg()
+    layer, x = ss.LIF(), torch.randn(4, 3, 8)
+    want = lif_scan(x, torch.zeros(1), torch.ones(1), torch.full((1,), 0.5), layer.spec, backend="cpu").out
+    assert torch.equal(lif_scan(x, torch.zeros(1), v, torch.full((1,), 0.5), layer.spec, backend="cpu").out, want)
 
 
 class TestTransforms:

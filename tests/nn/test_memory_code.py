@@ -455,3 +455,29 @@ def test_a_hook_that_raises_before_the_forward_leaves_everything_in_order():
     model(frames(dtype=torch.float32)).sum().backward()
     assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in restore_memory(model).modules())
+
+
+@pytest.mark.parametrize("how", ["vmap", "jvp", "forward_ad", "other default device"])
+def test_transforms_see_the_plain_model(how: str) -> None:
+    """torch.func, forward mode and a default device that is not the model's work on a saved model as on a plain one."""
+    from torch.autograd import forward_ad
+
+    torch.manual_seed(0)
+    plain = nn.Sequential(ss.nn.time.Folded(nn.Conv2d(2, 4, 3)), TDBN(4), ss.LIF(init="zero")).eval()
+    saved = ss.save_memory(copy.deepcopy(plain))
+    x, t = torch.randn(3, 2, 2, 6, 6), torch.randn(3, 2, 2, 6, 6)
+
+    def result(model: nn.Module) -> torch.Tensor:
+        if how == "vmap":
+            return torch.func.vmap(model)(x[None])
+        if how == "jvp":
+            return torch.func.jvp(model, (x,), (t,))[1]
+        if how == "forward_ad":
+            with forward_ad.dual_level():
+                return forward_ad.unpack_dual(model(forward_ad.make_dual(x, t))).tangent
+        leaf = x.clone().requires_grad_()
+        with torch.device("meta"):
+            model(leaf).sum().backward()
+        return leaf.grad  # type: ignore[return-value]
+
+    torch.testing.assert_close(result(saved), result(plain))

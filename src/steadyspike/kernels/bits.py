@@ -34,14 +34,14 @@ def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
 
     level: [1] or [C] in x's dtype; the element at memory offset i belongs to channel (i // inner) % C.
     """
-    words = torch.empty(-(-x.numel() // 64), dtype=torch.int64)
+    words = torch.empty(-(-x.numel() // 64), dtype=torch.int64, device="cpu")
     refused = _call(_FUNCTIONS[0], x.data_ptr(), x, level, inner, words.data_ptr())
     return None if refused else words
 
 
 def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
     """The inverse: ``n`` elements in memory order."""
-    x = torch.empty(n, dtype=level.dtype)
+    x = torch.empty(n, dtype=level.dtype, device="cpu")
     _call(_FUNCTIONS[1], words.data_ptr(), x, level, inner, x.data_ptr())
     return x
 

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
+from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.current_check import is_sum
 from steadyspike.kernels.current_scan import Call, scan_terms
 from steadyspike.kernels.registry import choose_backend
@@ -59,7 +60,7 @@ def plain_only() -> bool:
         torch.compiler.is_compiling()
         or not torch.is_grad_enabled()
         or torch.jit.is_tracing()
-        or torch._C._functorch.peek_interpreter_stack() is not None
+        or is_transformed()
         or _may_run_again()
     )
 

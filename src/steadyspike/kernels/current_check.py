@@ -21,9 +21,13 @@ def _coordinates(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
     steps, _, channels, *_ = shape
     count = max(SAMPLES, 4 * channels, 4 * steps)
     generator = torch.Generator().manual_seed(0)
-    where = [torch.randint(size, (count,), generator=generator) for size in shape]
-    where[2] = torch.arange(count) % channels
-    where[0] = torch.arange(count) // channels % steps if count >= channels * steps else torch.arange(count) % steps
+    where = [torch.randint(size, (count,), generator=generator, device="cpu") for size in shape]
+    where[2] = torch.arange(count, device="cpu") % channels
+    where[0] = (
+        torch.arange(count, device="cpu") // channels % steps
+        if count >= channels * steps
+        else torch.arange(count, device="cpu") % steps
+    )
     return tuple(axis.to(device) for axis in where)
 
 

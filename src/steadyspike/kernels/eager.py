@@ -23,5 +23,10 @@ def is_ordinary(*tensors: Tensor) -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._len_torch_function_stack()
         or is_transformed()
-        or any(type(t) not in _PLAIN for t in tensors)
+        or not all(_is_plain(t) for t in tensors)
     )
+
+
+def _is_plain(t: Tensor) -> bool:
+    """True if the tensor's memory holds its values: no subclass, not one of a batch of gradients, no pending sign."""
+    return type(t) in _PLAIN and not (t.is_neg() or torch._C._functorch.is_legacy_batchedtensor(t))

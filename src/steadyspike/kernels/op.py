@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.backend import compute_dtype, empty_steps
-from steadyspike.kernels.check import channel_count, check_contract, is_dense, same_strides
+from steadyspike.kernels.check import channel_count, check_contract, is_dense, like_step, same_strides
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.once import once
 from steadyspike.kernels.registry import get_backend
@@ -152,19 +152,31 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, u0, v, a, codes, constants, membrane, channelwise, backend):  # type: ignore[no-untyped-def]
-        dense_x = dense(x)
-        results = get_backend(backend).forward(dense_x, u0, v, a, codes, constants, membrane, channelwise)
-        _setup_context(ctx, (dense_x, u0, v, a, codes, constants, membrane, channelwise, backend), results)
+        results = get_backend(backend).forward(dense(x), u0, v, a, codes, constants, membrane, channelwise)
+        _setup_context(ctx, (x, u0, v, a, codes, constants, membrane, channelwise, backend), results)
         return results
 
     @staticmethod
     def backward(ctx, g_out, g_u, g_m, g_active):  # type: ignore[no-untyped-def, override]
         if g_out is None and g_u is None and (g_m is None or not ctx.membrane):
             return (None,) * 9
+        saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
         g_m = g_m if ctx.membrane else None
-        x, u0, v, a = ctx.saved_tensors
-        grads = _run_backward(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
-        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, x, u0, v, a), None, None, None, None, None)
+        if is_ordinary(*(t for t in (g_out, g_u, g_m, *saved) if t is not None)):
+            x, u0, v, a = _laid_out_again(*saved)
+            grads = _run_backward(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
+        else:  # batched gradients, for instance
+            grads = lif_scan_backward_op(g_out, g_u, g_m, *saved, ctx.codes, ctx.constants, ctx.backend)
+        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None, None, None, None, None)
+
+
+def _laid_out_again(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What was saved, laid out as a backend expects it: a saved-tensor hook may have returned it in another way."""
+    x, v, a = dense(x.detach()), v.detach().contiguous(), a.detach().contiguous()
+    u0 = u0.detach()
+    u0 = like_step(u0, x) if u0.shape == x.shape[1:] and u0.numel() > 1 else u0.contiguous()
+    check_contract(x, u0, v, a, compute_dtype(x))
+    return x, u0, v, a
 
 
 def run_lif_scan(

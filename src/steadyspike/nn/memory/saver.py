@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from steadyspike.core.transforms import is_transformed
 from steadyspike.nn.memory.bits import Bits, pack
 from steadyspike.nn.neuron import Neuron
 
@@ -104,7 +105,7 @@ class SpikeSaver:
         if torch.compiler.is_compiling():
             return
         stack, known = ExitStack(), None
-        if torch.is_grad_enabled() and not torch.jit.is_tracing() and _hooks_are_free():
+        if torch.is_grad_enabled() and not (torch.jit.is_tracing() or is_transformed()) and _hooks_are_free():
             known = dict[int, _Spikes]()
             stack.enter_context(saved_tensors_hooks(_Pack(known), _unpack))
         self._running.append((stack, known))
