@@ -22,7 +22,7 @@ RUNS = {"demo-baseline": "baseline", "demo": "MP-Init + TrSG"}
 
 def main(settings: list[str]) -> None:
     console, start = Console(highlight=False), time.monotonic()
-    parent = new_folder(None, "demo")
+    parent = new_folder(None, "make-demo")
     runs, accuracies = {}, {}
     for name, label in RUNS.items():
         recipe = load_recipe(name, settings)

@@ -11,7 +11,7 @@ import pytest
 from lightning.pytorch import Callback
 
 from steadyspike.train.checkpoint import CheckpointError, read_checkpoint
-from steadyspike.train.folder import RunError
+from steadyspike.train.folder import RunError, RunFolder
 from steadyspike.train.recipe import load_recipe
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
@@ -170,3 +170,34 @@ def test_a_run_that_never_came_to_a_checkpoint_starts_from_the_beginning_and_say
     folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: said.extend(notes) or Callback())
     assert said == [f"there is no checkpoint in {tmp_path} yet: starting from the beginning"]
     assert differing(folder, straight) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_without_the_best_checkpoint_no_other_weights_pass_for_it(tmp_path, straight, damage):
+    """As after a kill in the final test evaluation, with best.ckpt lost."""
+    copy = tmp_path / "run"
+    shutil.copytree(straight.root, copy)
+    for name in ("result.json", "weights.safetensors"):
+        (copy / name).unlink()
+    best = copy / "checkpoints" / "best.ckpt"
+    if damage == "missing":
+        best.unlink()
+    else:
+        best.write_bytes(best.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"best epoch .* cannot be tested"):
+        trained(copy, [*RANDOM, "train.save_every=2"], resume=True)
+    assert not (copy / "weights.safetensors").exists()
+
+
+def test_damaged_files_of_a_run_are_named(tmp_path, straight):
+    from steadyspike.train.evaluate import evaluate_run
+
+    copy = tmp_path / "run"
+    shutil.copytree(straight.root, copy)
+    weights = copy / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"weights\.safetensors is damaged"):
+        evaluate_run(copy)
+    (copy / "result.json").write_text("{")
+    with pytest.raises(RunError, match=r"result\.json is damaged"):
+        RunFolder(copy).read_json("result.json")

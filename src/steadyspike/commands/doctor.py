@@ -6,17 +6,19 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from rich.markup import escape
+
 from steadyspike.commands.common import ENDED, FAILED, console
 
 _OPTIONAL = {
     "lightning": "train", "pydantic": "train", "tensorboard": "train", "safetensors": "train", "sklearn": "data",
-    "pooch": "data", "PIL": "data", "aedat": "aedat4", "matplotlib": "analysis", "triton": "triton",
+    "PIL": "data", "aedat": "aedat4", "matplotlib": "analysis", "triton": "triton",
 }  # fmt: skip
 
 
 def _row(name: str, text: str, ok: bool | None = True) -> None:
     mark = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}[ok]
-    console.print(f"  {mark}  {name:<15} [dim]{text}[/]", soft_wrap=True)
+    console.print(f"  {mark}  {name:<15} [dim]{escape(text)}[/]", soft_wrap=True)
 
 
 def run(

@@ -14,7 +14,7 @@ from steadyspike.data import DataBundle
 from steadyspike.data.loader import EvalLoader
 from steadyspike.nn.loss import Objective
 from steadyspike.train.data import load_data
-from steadyspike.train.folder import RunFolder
+from steadyspike.train.folder import RunError, RunFolder
 from steadyspike.train.measure import Scores, ScoreSums
 from steadyspike.train.module import SpikingTask
 from steadyspike.train.recipe import Recipe
@@ -54,11 +54,17 @@ def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) ->
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
     """Weights of `save_weights` into ``model``, where every name must match; what was saved about them."""
-    from safetensors import safe_open
+    from safetensors import SafetensorError, safe_open
 
-    with safe_open(path, "pt") as file:
-        about = (file.metadata() or {}).get("steadyspike", "{}")
-        model.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+    try:
+        with safe_open(path, "pt") as file:
+            about = (file.metadata() or {}).get("steadyspike", "{}")
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise RunError(
+            f"{path} is damaged ({error}); remove it and result.json, and --resume writes them again"
+        ) from None
+    model.load_state_dict(state)
     found: dict[str, Any] = json.loads(about)
     return found
 

@@ -78,7 +78,10 @@ class RunFolder:
         path = self.root / name
         if not path.is_file():
             raise RunError(f"{self.root} has no {name}: did the run end?")
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise RunError(f"{path} is damaged; remove it, and --resume writes it again") from None
         return found
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:

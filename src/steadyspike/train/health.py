@@ -107,7 +107,11 @@ class HealthWatch(Callback):
             self.report(trainer, "silent_layer", check.layer, check.message, table.silent_layer, "silent")
         for name, layer in self.session.watch.layers.items():
             v = float(layer.threshold.detach().abs().min())
-            if layer.spiking and not v >= table.min_threshold:
+            if layer.spiking and math.isnan(v):
+                self.report(
+                    trainer, "non_finite", name, f"layer '{name}': the threshold is nan", table.non_finite, "diverged"
+                )
+            elif layer.spiking and v < table.min_threshold:
                 text = f"layer '{name}': the threshold has collapsed to {v:.3g}, below {table.min_threshold:g}"
                 self.report(trainer, "collapsed_threshold", name, text, table.collapsed_threshold, "collapsed")
         self._compare_with_chance(trainer)

@@ -261,8 +261,8 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
     if ended is not None and ended.present:
         state, source = session.task.model.state_dict(), "at the end"
     else:
-        best = session.best.epoch > 0 and folder.best.exists()
-        checkpoint = read_checkpoint(folder.best if best else folder.last)
+        best = session.best.epoch > 0
+        checkpoint = _read_best(session) if best else read_checkpoint(folder.last)
         state, epoch = checkpoint["average"] or checkpoint["state_dict"], checkpoint["epoch"]
         whole = epoch if checkpoint["batch"] == 0 else None
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
@@ -273,6 +273,20 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
     }
     save_weights(folder.weights, state, about)
     return source
+
+
+def _read_best(session: Session) -> dict[str, Any]:
+    """The checkpoint of the best epoch; without it there is no result, since other weights would pass for it."""
+    path, epoch = session.folder.best, session.best.epoch
+    try:
+        if path.exists():
+            return read_checkpoint(path)
+        problem = f"{path} is missing"
+    except CheckpointError as error:
+        problem = str(error)
+    raise CheckpointError(
+        f"{problem}: the best epoch ({epoch}) cannot be tested; restore the file and --resume, or train again elsewhere"
+    )
 
 
 def _about(session: Session, processes: int) -> dict[str, Any]:
