@@ -61,7 +61,7 @@ def failed(answer: Any) -> bool:
 
 
 class Pool:
-    """A process per contender and way to allocate, kept for all cases."""
+    """A process per contender and way to allocate, kept for one case."""
 
     def __init__(self, threads: int, memory: float) -> None:
         self.threads, self.memory = threads, memory
@@ -101,6 +101,7 @@ def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[
             answer = worker.ask(**wanted)
             row["peak"] = answer if failed(answer) else worker.ask(peak=1)
             worker.ask(drop=1)
+    pool.close()  # some libraries keep tensors when they are told to drop them, and the next case may need the memory
     return rows
 
 
@@ -159,7 +160,6 @@ def main() -> int:
             if not args.no_gate:
                 target.write_text(json.dumps({"machine": described, "results": results}, indent=1))
         print(f"\n{report.case_table(case, results[str(case)])}", flush=True)
-    pool.close()
     print(f"\n{report.goal_table(cases, results)}")
     if not args.no_gate:
         print(f"\nwritten to {target}")
