@@ -113,9 +113,8 @@ class CpuBackend:
         constants: list[float],
         membrane: bool,
         channelwise: bool,
-        affine: Affine | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See `Backend.forward`; with ``affine`` the input is that map of x."""
+        """See `Backend.forward`."""
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
         m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
@@ -123,7 +122,7 @@ class CpuBackend:
         if x.numel() == 0:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
-        scan = self._scan(x, u0, v, a, codes, constants, channelwise, affine)
+        scan = self._scan(x, u0, v, a, codes, constants, channelwise, None)
         io = _Forward(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise)
         self._call("steadyspike_lif_forward", scan, io)
         return out, u, m, active

@@ -6,6 +6,8 @@ of size T is saved beyond the input. An ordinary eager call (`eager.py`) does th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -70,27 +72,16 @@ def _(
     return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
 
 
-def _run_backward(
-    g_out: Tensor | None,
-    g_u: Tensor | None,
-    g_m: Tensor | None,
-    x: Tensor,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-    backend: str,
-) -> Results:
-    """The backend's backward with the gradients laid out like x, which is dense."""
+def _gradients_like(
+    x: Tensor, g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """The gradients into out, U[T] and M, laid out like a dense x."""
     dtype = compute_dtype(x)
-    if g_out is not None:
-        g_out = laid_out(g_out, x, x.dtype)
-    if g_u is not None:
-        g_u = laid_out(g_u[None], x[:1], dtype)[0]
-    if g_m is not None:
-        g_m = laid_out(g_m, x, dtype)
-    return get_backend(backend).backward(g_out, g_u, g_m, x, u0, v, a, codes, constants)
+    return (
+        None if g_out is None else laid_out(g_out, x, x.dtype),
+        None if g_u is None else laid_out(g_u[None], x[:1], dtype)[0],
+        None if g_m is None else laid_out(g_m, x, dtype),
+    )
 
 
 @torch.library.custom_op("steadyspike::lif_scan_backward", mutates_args=())
@@ -108,7 +99,7 @@ def lif_scan_backward_op(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     x = dense(x)
     check_contract(x, u0, v, a, compute_dtype(x))
-    return _run_backward(g_out, g_u, g_m, x, u0, v, a, codes, constants, backend)
+    return get_backend(backend).backward(*_gradients_like(x, g_out, g_u, g_m), x, u0, v, a, codes, constants)
 
 
 @lif_scan_backward_op.register_fake
@@ -164,7 +155,8 @@ class _Direct(torch.autograd.Function):
         g_m = g_m if ctx.membrane else None
         if is_ordinary(*(t for t in (g_out, g_u, g_m, *saved) if t is not None)):
             x, u0, v, a = _laid_out_again(*saved)
-            grads = _run_backward(g_out, g_u, g_m, x, u0, v, a, ctx.codes, ctx.constants, ctx.backend)
+            gradients = _gradients_like(x, g_out, g_u, g_m)
+            grads = get_backend(ctx.backend).backward(*gradients, x, u0, v, a, ctx.codes, ctx.constants)
         else:  # batched gradients, for instance
             grads = lif_scan_backward_op(g_out, g_u, g_m, *saved, ctx.codes, ctx.constants, ctx.backend)
         return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None, None, None, None, None)
@@ -179,17 +171,6 @@ def _laid_out_again(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor
     return x, u0, v, a
 
 
-def run_lif_scan(
-    x: Tensor,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-    membrane: bool,
-    channelwise: bool,
-    backend: str,
-) -> Results:
+def scan_function(*tensors: Tensor) -> Callable[..., Results]:
     """`lif_scan_op`, or the same without the operator's dispatch where nothing has to see it."""
-    run = _Direct.apply if is_ordinary(x, u0, v, a) else lif_scan_op
-    return run(x, u0, v, a, codes, constants, membrane, channelwise, backend)
+    return _Direct.apply if is_ordinary(*tensors) else lif_scan_op

@@ -8,7 +8,7 @@ from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.backend import compute_dtype
 from steadyspike.kernels.check import check_arguments, like_step
-from steadyspike.kernels.op import run_lif_scan
+from steadyspike.kernels.op import scan_function
 from steadyspike.kernels.registry import choose_backend
 
 
@@ -36,5 +36,6 @@ def lif_scan(
     dtype = compute_dtype(x)
     u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
     u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
-    out, u, m, active = run_lif_scan(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
+    scan = scan_function(x, u0, v, a)
+    out, u, m, active = scan(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
     return ScanResult(out, u, m if membrane else None, active)
