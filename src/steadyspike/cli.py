@@ -75,7 +75,7 @@ def doctor(
 
 
 def _mount_data() -> None:
-    from steadyspike.data.commands import app as data_app
+    from steadyspike.commands.data import app as data_app
 
     app.add_typer(data_app, name="data")
 

@@ -15,7 +15,7 @@ import torch
 
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
-from steadyspike.data.formats import cifar as files
+from steadyspike.data.formats import cifar_batch as files
 from steadyspike.data.formats import plain_pickle
 from steadyspike.data.place import Place
 from steadyspike.data.sets import cifar

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from steadyspike.data import archive
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
-from steadyspike.data.formats import aedat2, aedat4, aedat31, atis, cifar, idx
+from steadyspike.data.formats import aedat2, aedat4, aedat31, atis, cifar_batch, idx
 
 from .samples import aedat4_bytes, cifar_pixels, recording
 
@@ -155,7 +155,7 @@ def test_damaged_cifar_pickles(tmp_path: Path, change: Callable[[bytes], bytes])
     pixels, labels = cifar_pixels(4)
     path = tmp_path / "data_batch_1"
     path.write_bytes(change(pickle.dumps({"labels": labels, "data": pixels, "filenames": ["a"] * 4}, protocol=2)))
-    found = attempt(lambda: cifar.read_pickle(path, "labels", 10, 4), path)
+    found = attempt(lambda: cifar_batch.read_pickle(path, "labels", 10, 4), path)
     if found is not None:
         images, classes = found
         assert images.shape == (4, 3, 32, 32) and images.dtype == np.uint8
@@ -169,7 +169,7 @@ def test_random_bytes_as_a_pickle(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "data_batch_1"
     path.write_bytes(b"\x80\x02" + raw)
     with pytest.raises(DataError, match="data_batch_1"):
-        cifar.read_pickle(path, "labels", 10, 4)
+        cifar_batch.read_pickle(path, "labels", 10, 4)
 
 
 @FUZZ

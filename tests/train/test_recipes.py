@@ -2,7 +2,7 @@
 
 import pytest
 
-from steadyspike.train.dry import SHAPES, data_shape, dry_run
+from steadyspike.train.dry import data_shape, dry_run
 from steadyspike.train.folder import difference
 from steadyspike.train.recipe import load_recipe, recipe_names
 
@@ -11,20 +11,6 @@ from steadyspike.train.recipe import load_recipe, recipe_names
 def test_it_builds_and_makes_a_step(name):
     done = dry_run(load_recipe(name))
     assert done.parameters > 1000 and 0 < done.loss < 100
-
-
-@pytest.mark.parametrize("name", ["digits", "digits-events"])
-def test_shapes_of_dry_runs_are_those_of_the_data(name):
-    from steadyspike.data import load
-
-    bundle = load(name)
-    assert SHAPES[name] == (bundle.num_classes, bundle.in_channels, bundle.shape)
-
-
-def test_every_data_set_has_a_shape():
-    from steadyspike.data import names
-
-    assert set(SHAPES) == set(names())
 
 
 def test_a_size_in_the_recipe_counts():

@@ -87,9 +87,9 @@ def _kernels() -> None:
 
 
 def _data(data_dir: Path | None) -> None:
+    from steadyspike.data.catalogue import DATA_SETS
     from steadyspike.data.errors import DataError
     from steadyspike.data.place import Place
-    from steadyspike.data.registry import REGISTRY
 
     console.print("\n[bold]data[/]")
     try:
@@ -98,7 +98,7 @@ def _data(data_dir: Path | None) -> None:
         _row("data folder", str(error), False)
         return
     console.print(f"  looked in {place.data_dir}", style="dim", markup=False)
-    for name, entry in REGISTRY.items():
+    for name, entry in DATA_SETS.items():
         if name != "folder":
             found = entry.find(place)
             _row(name, str(found) if found else "not found", True if found else None)

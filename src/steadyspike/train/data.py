@@ -12,10 +12,10 @@ from lightning.pytorch import LightningDataModule
 
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augment import Augment
+from steadyspike.data.catalogue import FRAME_OPTIONS, entry
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
-from steadyspike.data.registry import FRAME_OPTIONS, entry
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
 from steadyspike.train.options import below, check_options, kinds_of, told

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from steadyspike.data.registry import entry
+from steadyspike.data.catalogue import entry, expected_shape
 from steadyspike.kernels.registry import choose_backend
 from steadyspike.models import SpikingNet
 from steadyspike.nn.lif import LIF
@@ -16,20 +16,6 @@ from steadyspike.train.data import check_data
 from steadyspike.train.options import below, naming
 from steadyspike.train.recipe import Recipe, RecipeError
 
-# classes, channels, (height, width): what the loaders of each data set give.
-SHAPES: dict[str, tuple[int, int, tuple[int, int]]] = {
-    "digits": (10, 1, (16, 16)),
-    "digits-events": (10, 2, (20, 20)),
-    "cifar10": (10, 3, (32, 32)),
-    "cifar100": (100, 3, (32, 32)),
-    "mnist": (10, 1, (28, 28)),
-    "fashion-mnist": (10, 1, (28, 28)),
-    "imagenet": (1000, 3, (224, 224)),
-    "folder": (10, 3, (224, 224)),
-    "nmnist": (10, 2, (34, 34)),
-    "dvs-cifar10": (10, 2, (48, 48)),
-    "dvs-gesture": (11, 2, (128, 128)),
-}
 _SMALLEST_IMAGE = 16
 _NARROW = 1 / 16
 
@@ -44,17 +30,12 @@ class DryRun:
 
 def data_shape(recipe: Recipe) -> tuple[int, int, tuple[int, int], bool]:
     """(classes, channels, image size, still images) of the recipe's data set, without loading it."""
-    name, found = entry(recipe.data.name)
-    classes, channels, size = SHAPES[name]
-    if isinstance(recipe.data.size, int):
-        size = (recipe.data.size, recipe.data.size)
-    elif recipe.data.size is not None:
-        size = (recipe.data.size[0], recipe.data.size[1])
-    elif (canvas := recipe.data.options.get("canvas")) is not None:
-        if canvas < 1:
-            raise RecipeError(f"data.options.canvas = {canvas} is not valid; it must be a whole number above 0")
-        size = (canvas, canvas)
-    return classes, channels, size, found.frames is None
+    table = recipe.data
+    canvas = table.options.get("canvas")
+    if canvas is not None and canvas < 1:
+        raise RecipeError(f"data.options.canvas = {canvas} is not valid; it must be a whole number above 0")
+    classes, channels, size = expected_shape(table.name, table.size, canvas)
+    return classes, channels, size, entry(table.name)[1].frames is None
 
 
 def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:

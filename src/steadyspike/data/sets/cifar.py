@@ -14,7 +14,7 @@ from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import read_bytes
-from steadyspike.data.formats import cifar, plain_pickle
+from steadyspike.data.formats import cifar_batch, plain_pickle
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
@@ -66,9 +66,9 @@ def load(place: Place, spec: Spec) -> DataSet:
     for part, files, rows in (("train", spec.train_files, spec.train_rows), ("test", spec.test_files, spec.test_rows)):
         for file in files:
             if binary:
-                x, y = cifar.read_binary(folder / f"{file}.bin", spec.label_bytes, spec.classes, rows)
+                x, y = cifar_batch.read_binary(folder / f"{file}.bin", spec.label_bytes, spec.classes, rows)
             else:
-                x, y = cifar.read_pickle(folder / file, spec.label_key, spec.classes, rows)
+                x, y = cifar_batch.read_pickle(folder / file, spec.label_key, spec.classes, rows)
             images.append(x)
             labels.append(y)
         official_test.append(np.full(rows * len(files), part == "test"))

@@ -1,4 +1,4 @@
-"""`steadyspike data ...`: list the data sets, draw contact sheets. The main command line mounts `app`."""
+"""`steadyspike data ...`: lists the data sets and draws contact sheets. `cli.py` mounts `app`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from steadyspike.data.catalogue import DATA_SETS, load
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
-from steadyspike.data.registry import REGISTRY, load
 from steadyspike.data.show import show as write_sheet
 
 app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
@@ -23,9 +23,9 @@ def list_command(data_dir: DataDir = None) -> None:
         place = Place.of(data_dir, None, download=False)
     except DataError as error:
         raise _ended(error) from None
-    width = max(len(name) for name in REGISTRY)
+    width = max(len(name) for name in DATA_SETS)
     typer.echo(f"looked in {place.data_dir}")
-    for name, entry in REGISTRY.items():
+    for name, entry in DATA_SETS.items():
         found = entry.find(place)
         where = "an image folder given as --data-dir" if name == "folder" else found or "not found"
         typer.echo(f"{name:<{width}}  {entry.about}")

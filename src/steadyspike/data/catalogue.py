@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet, adjusted
@@ -17,13 +17,22 @@ from steadyspike.data.sets import cifar, digits, digits_events, dvs_cifar10, dvs
 from steadyspike.data.splits import make_split
 
 
+class Shape(NamedTuple):
+    """What the loaders of a data set give: number of classes, channels, and (height, width) of a sample."""
+
+    classes: int
+    channels: int
+    size: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Entry:
-    """A data set: how to load and find it, what it is, its splits, and for event data the default frames."""
+    """A data set: how to load and find it, what it is, its shape and splits, and for event data the default frames."""
 
     load: Callable[..., DataSet]
     find: Callable[[Place], Path | str | None]
     about: str
+    shape: Shape
     splits: tuple[str, ...] = ("official",)
     frames: FrameSettings | None = None
 
@@ -52,36 +61,44 @@ def _embedded(place: Place) -> str:
     return "embedded (scikit-learn)"
 
 
-def _spec_entry(module: Any, spec: Any, about: str) -> Entry:
+def _spec_entry(module: Any, spec: Any, about: str, shape: Shape) -> Entry:
     def load_spec(place: Place) -> DataSet:
         loaded: DataSet = module.load(place, spec)
         return loaded
 
-    return Entry(load_spec, lambda place: module.find(place, spec), about)
+    return Entry(load_spec, lambda place: module.find(place, spec), about, shape)
 
 
-REGISTRY: dict[str, Entry] = {
-    "digits": Entry(digits.load, _embedded, "1,797 handwritten digits on a 16 x 16 canvas", ("random:SEED",)),
-    "digits-events": Entry(
-        digits_events.load, _embedded, "the same digits before a simulated event camera", ("random:SEED",),
-        FrameSettings(timesteps=6),
+DATA_SETS: dict[str, Entry] = {
+    "digits": Entry(
+        digits.load, _embedded, "1,797 handwritten digits on a 16 x 16 canvas", Shape(10, 1, (16, 16)), ("random:SEED",)
     ),
-    "cifar10": _spec_entry(cifar, cifar.CIFAR10, "32 x 32 colour, 10 classes"),
-    "cifar100": _spec_entry(cifar, cifar.CIFAR100, "32 x 32 colour, 100 classes"),
-    "mnist": _spec_entry(mnist, mnist.MNIST, "28 x 28 grey digits"),
-    "fashion-mnist": _spec_entry(mnist, mnist.FASHION, "28 x 28 grey clothes"),
-    "imagenet": Entry(_load_imagenet, _imagenet_root, "ILSVRC2012, train/<wnid> and val/<wnid>"),
+    "digits-events": Entry(
+        digits_events.load, _embedded, "the same digits before a simulated event camera", Shape(10, 2, (20, 20)),
+        ("random:SEED",), FrameSettings(timesteps=6),
+    ),
+    "cifar10": _spec_entry(cifar, cifar.CIFAR10, "32 x 32 colour, 10 classes", Shape(10, 3, (32, 32))),
+    "cifar100": _spec_entry(cifar, cifar.CIFAR100, "32 x 32 colour, 100 classes", Shape(100, 3, (32, 32))),
+    "mnist": _spec_entry(mnist, mnist.MNIST, "28 x 28 grey digits", Shape(10, 1, (28, 28))),
+    "fashion-mnist": _spec_entry(mnist, mnist.FASHION, "28 x 28 grey clothes", Shape(10, 1, (28, 28))),
+    "imagenet": Entry(
+        _load_imagenet, _imagenet_root, "ILSVRC2012, train/<wnid> and val/<wnid>", Shape(1000, 3, (224, 224))
+    ),
     "folder": Entry(
         _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
+        Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten stand for them until it is read
         ("official", "random:SEED"),
     ),
-    "nmnist": Entry(nmnist.load, nmnist.find, "N-MNIST, 34 x 34 events", frames=FrameSettings(timesteps=10)),
+    "nmnist": Entry(
+        nmnist.load, nmnist.find, "N-MNIST, 34 x 34 events", Shape(10, 2, (34, 34)), frames=FrameSettings(timesteps=10)
+    ),
     "dvs-cifar10": Entry(
         dvs_cifar10.load, dvs_cifar10.find, "DVS-CIFAR10 (CIFAR10-DVS), 128 x 128 events resized to 48 x 48",
-        ("tebn", "tet", "random:SEED"), FrameSettings(timesteps=10, size=(48, 48)),
+        Shape(10, 2, (48, 48)), ("tebn", "tet", "random:SEED"), FrameSettings(timesteps=10, size=(48, 48)),
     ),
     "dvs-gesture": Entry(
-        dvs_gesture.load, dvs_gesture.find, "DVS128-Gesture, 128 x 128 events", frames=FrameSettings(timesteps=16)
+        dvs_gesture.load, dvs_gesture.find, "DVS128-Gesture, 128 x 128 events", Shape(11, 2, (128, 128)),
+        frames=FrameSettings(timesteps=16),
     ),
 }  # fmt: skip
 ALIASES = {
@@ -96,15 +113,29 @@ COMMON_OPTIONS = ("augment", "mean", "std")
 
 def names() -> tuple[str, ...]:
     """Names that `load` knows."""
-    return tuple(REGISTRY)
+    return tuple(DATA_SETS)
 
 
 def entry(name: str) -> tuple[str, Entry]:
-    """The canonical name and registry entry; DataError that lists the valid names otherwise."""
+    """The canonical name and catalogue entry; DataError that lists the valid names otherwise."""
     canonical = ALIASES.get(str(name).lower(), str(name).lower())
-    if canonical not in REGISTRY:
-        raise DataError(f"there is no data set '{name}'; valid are {', '.join(REGISTRY)}.")
-    return canonical, REGISTRY[canonical]
+    if canonical not in DATA_SETS:
+        raise DataError(f"there is no data set '{name}'; valid are {', '.join(DATA_SETS)}.")
+    return canonical, DATA_SETS[canonical]
+
+
+def expected_shape(name: str, size: int | Sequence[int] | None = None, canvas: int | None = None) -> Shape:
+    """The shape of a data set's samples without looking at its files; `size` and `canvas` as `load` takes them."""
+    canonical, found = entry(name)
+    classes, channels, sides = found.shape
+    if isinstance(size, int):
+        sides = (size, size)
+    elif size is not None:
+        sides = (size[0], size[1])
+    elif canvas is not None:
+        side = canvas + (2 * digits_events.MARGIN if canonical == "digits-events" else 0)
+        sides = (side, side)
+    return Shape(classes, channels, sides)
 
 
 def load(

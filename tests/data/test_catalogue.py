@@ -16,8 +16,9 @@ from PIL import Image, ImageFont
 from typer.testing import CliRunner
 
 import steadyspike.data as data
+from steadyspike.commands.data import app
 from steadyspike.data.augment import Augment
-from steadyspike.data.commands import app
+from steadyspike.data.catalogue import expected_shape
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
 from steadyspike.data.show import contact_sheet, drawable, event_pixels, image_pixels
@@ -53,6 +54,20 @@ def test_augmentation_and_normalisation_can_be_chosen(shared_cache: Path) -> Non
             data.load("digits", cache_dir=shared_cache, **wrong)
     with pytest.raises(DataError, match="'digits-events' takes no mean"):
         data.load("digits-events", cache_dir=shared_cache, mean=[0.1, 0.1])
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-events"])
+@pytest.mark.parametrize("canvas", [None, 20])
+def test_the_catalogue_states_the_shape_that_is_loaded(shared_cache: Path, name: str, canvas: int | None) -> None:
+    options = {} if canvas is None else {"canvas": canvas}
+    bundle = data.load(name, cache_dir=shared_cache, **options)
+    assert expected_shape(name, canvas=canvas) == (bundle.num_classes, bundle.in_channels, bundle.shape)
+
+
+def test_a_size_replaces_that_of_the_catalogue() -> None:
+    assert expected_shape("CIFAR10-DVS") == (10, 2, (48, 48))
+    assert expected_shape("dvs-cifar10", size=[32, 64]).size == (32, 64)
+    assert expected_shape("imagenet", size=160) == (1000, 3, (160, 160))
 
 
 def test_describe_is_plain_and_complete(shared_cache: Path) -> None:
