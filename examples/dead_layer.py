@@ -17,9 +17,9 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import steadyspike as ss
-from steadyspike.models.init import fire
 from steadyspike.models.wake import wake
-from steadyspike.nn.check import check_model, firing_rates
+from steadyspike.models.weight_init import fire
+from steadyspike.nn.model_check import check_model, firing_rates
 from steadyspike.nn.norm import make_norm
 from steadyspike.nn.time import repeat_in_time
 

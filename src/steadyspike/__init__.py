@@ -6,15 +6,15 @@ from typing import Any
 from steadyspike.core import surrogate
 from steadyspike.core.spec import Reset
 from steadyspike.core.state import LIFState
-from steadyspike.nn.check import CheckReport, check_model
 from steadyspike.nn.groups import parameter_groups
-from steadyspike.nn.health import HealthError, health
-from steadyspike.nn.init import ConstantInit, LearnedInit, MPInit
+from steadyspike.nn.initial_potential import ConstantInit, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import make_objective
+from steadyspike.nn.membrane_health import HealthError, health
 from steadyspike.nn.memory.estimate import memory_estimate
 from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.model_check import CheckReport, check_model
 from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
 from steadyspike.nn.probe import probe
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike import models
-from steadyspike.models.registry import entry
+from steadyspike.models.model_registry import entry
 from steadyspike.nn.neuron import neurons
 
 TINY = [name for name in models.names() if name.endswith("_tiny")]

@@ -34,5 +34,5 @@ def test_every_name_and_option_is_documented() -> None:
     for name in models.names():
         if not name.startswith("ms_resnet"):
             assert f"`{name}`" in TEXT
-        for option in models.registry.entry(name).option_names():
+        for option in models.model_registry.entry(name).option_names():
             assert f"`{option}`" in TEXT, option

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.lif import ScanResult
-from steadyspike.nn.health import tapped
+from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap
 from tests.models.members import TINY, clip, images, member, one_step
 

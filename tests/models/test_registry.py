@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from steadyspike import models
-from steadyspike.models import registry
-from steadyspike.nn.check import check_model
+from steadyspike.models import model_registry as registry
 from steadyspike.nn.groups import parameter_groups
+from steadyspike.nn.model_check import check_model
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.neurons import PLIF
 from tests.models.members import FAMILIES, TINY, bfloat16, clip, images, member, one_step, patterns

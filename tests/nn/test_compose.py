@@ -13,12 +13,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.check import check_model
 from steadyspike.nn.compose import Method, compose, refusals
-from steadyspike.nn.factory import Site, build_neuron, starting_threshold
+from steadyspike.nn.factory import Site, neuron_for, starting_threshold
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import EAGD, LOSSES, TimeMeanCE, channel_mapping, make_objective
+from steadyspike.nn.model_check import check_model
 from steadyspike.nn.neurons import NEURONS, neuron
 from steadyspike.nn.norm import NORMS, make_norm
 from steadyspike.nn.time import Folded
@@ -46,7 +46,7 @@ class TinyNet(nn.Module):
         super().__init__()
         self.conv = Folded(nn.Conv2d(2, C, 3, padding=1))
         self.norm = make_norm(method.norm, C, timesteps=T, threshold=starting_threshold(method.neuron, SITE))
-        self.neuron = build_neuron(method.neuron, SITE)
+        self.neuron = neuron_for(method.neuron, SITE)
         self.dropout = nn.Dropout(0.1)
         self.head = Folded(nn.Sequential(nn.Flatten(), nn.Linear(C * 16, K)))
 

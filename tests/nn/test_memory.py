@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.registry import get_backend
+from steadyspike.nn.checkpointed_forward import checkpoint_region
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.memory.transform import restore_memory, save_memory
@@ -19,7 +20,6 @@ from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.norm.tdbn import TDBN
-from steadyspike.nn.recompute import checkpoint_region
 from steadyspike.nn.time import Folded
 from tests.models.members import TINY, bfloat16, clip, images, member
 

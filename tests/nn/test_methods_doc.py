@@ -10,7 +10,7 @@ import torch
 from steadyspike import models
 from steadyspike.nn.compose import RULES
 from steadyspike.nn.factory import Site
-from steadyspike.nn.init import ConstantInit, MPInit
+from steadyspike.nn.initial_potential import ConstantInit, MPInit
 from steadyspike.nn.loss import LOSSES, TERMS
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons import NEURONS, neuron

@@ -117,7 +117,7 @@ def test_checkpointing_updates_once_and_recomputes_from_the_same_start(use_reent
 
 
 def test_recomputing_another_input_is_an_error():
-    from steadyspike.nn.recompute import Memory
+    from steadyspike.nn.checkpointed_forward import Memory
 
     memory = Memory(size=2)
     with torch.no_grad():  # as a reentrant checkpoint runs its forward

@@ -13,9 +13,9 @@ from torch import Tensor
 from steadyspike.core.lif import reset, spike
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import ArcTan, DSpike, Rect, Sigmoid, Surrogate, Triangle
-from steadyspike.nn.factory import Site, build_neuron
+from steadyspike.nn.factory import Site, neuron_for
 from steadyspike.nn.groups import no_decay_names
-from steadyspike.nn.init import LearnedInit, MPInit
+from steadyspike.nn.initial_potential import LearnedInit, MPInit
 from steadyspike.nn.neurons import (
     DIET,
     IF,
@@ -438,8 +438,8 @@ def test_mpbn_running_statistics_move_once_per_step() -> None:
 
 
 def test_a_network_asks_for_neurons_by_name_or_class() -> None:
-    assert isinstance(build_neuron(neuron("plif"), SITE), PLIF)
-    assert isinstance(build_neuron(LIF, SITE), LIF)
+    assert isinstance(neuron_for(neuron("plif"), SITE), PLIF)
+    assert isinstance(neuron_for(LIF, SITE), LIF)
     spec = neuron("lif", tau=4.0, channelwise=True)
     assert repr(spec) == "neuron('lif', tau=4.0, channelwise=True)"
     first, second = spec.at(SITE), spec.at(SITE)

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from steadyspike.core.lif import reference_scan
 from steadyspike.nn.factory import Site
-from steadyspike.nn.health import HealthError, health
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.membrane_health import HealthError, health
 from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.neurons import NEURONS, neuron
 from steadyspike.nn.norm import TDBN

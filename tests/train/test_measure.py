@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from steadyspike.nn.check import firing_rates
+from steadyspike.nn.model_check import firing_rates
 from steadyspike.train.build import build_model, build_objective, lr_factor
 from steadyspike.train.dry import dry_run
 from steadyspike.train.ema import WeightAverage

@@ -1,10 +1,10 @@
 """Networks by name, and the blocks they are made of."""
 
+from steadyspike.models.model_registry import Entry, create, names, register
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Shape, Task
-from steadyspike.models.registry import Entry, create, names, register
 
 # Imported so that they register their networks.
-from steadyspike.models import cnn7, ms_resnet, resnet19, resnet34, sew, vgg9, vggsnn  # noqa: F401  # isort: skip
+from steadyspike.models import cnn7, ms_resnet, resnet19, resnet34, sew_resnet, vgg9, vggsnn  # noqa: F401  # isort: skip
 
 __all__ = ["Entry", "Parts", "Shape", "SpikingNet", "Task", "create", "names", "register"]

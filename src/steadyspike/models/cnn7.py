@@ -7,10 +7,10 @@ from collections.abc import Callable
 from torch import nn
 
 from steadyspike.models.blocks.row import POOL
+from steadyspike.models.model_registry import Entry, register
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
 from steadyspike.models.plain import plain_cnn
-from steadyspike.models.registry import Entry, register
 
 PLAN = (64, POOL, 128, 128, POOL, 256, 256, POOL)
 

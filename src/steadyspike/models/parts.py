@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from steadyspike.nn.factory import NeuronLike, Site, build_neuron, starting_threshold
+from steadyspike.nn.factory import NeuronLike, Site, neuron_for, starting_threshold
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons import as_neuron
 from steadyspike.nn.norm import NORMS, NormLike, check_norm, make_norm
@@ -96,11 +96,11 @@ class Parts:
 
     def make_neuron(self, shape: Shape) -> nn.Module:
         """A neuron layer for [T, B, C, H, W]."""
-        return build_neuron(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps))
+        return neuron_for(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps))
 
     def make_flat_neuron(self, features: int) -> nn.Module:
         """A neuron layer for [T, B, features]."""
-        return build_neuron(self.neuron, Site(features, (), self.timesteps))
+        return neuron_for(self.neuron, Site(features, (), self.timesteps))
 
     def make_norm(self, channels: int, residual: bool = False) -> nn.Module:
         """A norm on [T, B, C, ...]; ``residual``: its output is added to a shortcut."""

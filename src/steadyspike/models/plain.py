@@ -10,9 +10,9 @@ from torch import nn
 from steadyspike.models.blocks.head import Head
 from steadyspike.models.blocks.row import conv_row
 from steadyspike.models.blocks.stem import Stem
-from steadyspike.models.init import initialise
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
+from steadyspike.models.weight_init import initialise
 
 
 def plain_cnn(

@@ -10,10 +10,10 @@ from steadyspike.models.blocks.basic import BasicBlock
 from steadyspike.models.blocks.head import Head
 from steadyspike.models.blocks.stages import Block, block_counts, residual_stages
 from steadyspike.models.blocks.stem import Stem
-from steadyspike.models.init import initialise
+from steadyspike.models.model_registry import Entry, register
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
-from steadyspike.models.registry import Entry, register
+from steadyspike.models.weight_init import initialise
 
 WIDTHS = (64, 128, 256, 512)
 

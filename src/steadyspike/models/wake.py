@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
-from steadyspike.nn.health import tapped
+from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.parametrization import k_from_threshold, threshold_from_k
 
@@ -57,8 +57,8 @@ def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> Runti
     if name in changed and tied:
         reason = (
             f"it falls silent again when the tied threshold of '{tied[0]}' is lowered, since what its stream "
-            "carries (V*S) shrinks with V; put norms before the neurons, enlarge the weights (models.init.fire), or "
-            "wake the network without tie_stream_threshold"
+            "carries (V*S) shrinks with V; put norms before the neurons, enlarge the weights "
+            "(models.weight_init.fire), or wake the network without tie_stream_threshold"
         )
     return RuntimeError(f"layer '{name}' cannot be woken: {reason}")
 

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from steadyspike.nn.factory import NeuronLike, Site, build_neuron
-from steadyspike.nn.init import ConstantInit
+from steadyspike.nn.factory import NeuronLike, Site, neuron_for
+from steadyspike.nn.initial_potential import ConstantInit
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.loss.loss_term import Term
 from steadyspike.nn.loss.objective import Objective, make_objective
 from steadyspike.nn.loss.task import TaskLoss
-from steadyspike.nn.loss.terms import Term
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.catalogue import NeuronSpec, as_neuron
 from steadyspike.nn.neurons.ltmd import LTMD
@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
 
 def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
     """Why this combination makes no sense; an empty list if it does."""
-    layer = build_neuron(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
+    layer = neuron_for(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
     choice = Choice(norm, layer, objective, timesteps)
     return [rule.reason for rule in RULES if rule.applies(choice)]
 

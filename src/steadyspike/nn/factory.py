@@ -27,7 +27,7 @@ class Placeable(Protocol):
 NeuronLike = Placeable | Callable[[], nn.Module]
 
 
-def build_neuron(neuron: NeuronLike, site: Site) -> nn.Module:
+def neuron_for(neuron: NeuronLike, site: Site) -> nn.Module:
     """A new neuron layer for ``site``: ``neuron.at(site)`` if it has that, else ``neuron()`` (e.g. ``ss.LIF``)."""
     layer = neuron.at(site) if isinstance(neuron, Placeable) else neuron()
     if not isinstance(layer, nn.Module):
@@ -38,7 +38,7 @@ def build_neuron(neuron: NeuronLike, site: Site) -> nn.Module:
 def starting_threshold(neuron: NeuronLike, site: Site) -> float:
     """V of a new layer for ``site``: what a norm that is scaled by the threshold takes."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        v = getattr(build_neuron(neuron, site), "threshold", None)
+        v = getattr(neuron_for(neuron, site), "threshold", None)
     values = v.detach().flatten().tolist() if isinstance(v, torch.Tensor) else []
     if len(set(values)) != 1 or not values[0] > 0:
         found = f"has the thresholds {values}" if values else "says no threshold"

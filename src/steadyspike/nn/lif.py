@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import Surrogate, resolve_surrogate
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.parametrization import (
     k_from_threshold,

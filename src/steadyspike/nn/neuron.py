@@ -18,7 +18,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
 from steadyspike.kernels.current import scan_current
 from steadyspike.kernels.registry import BACKENDS
-from steadyspike.nn.init import InitialPotential, resolve_init
+from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 
 
 class Tap(NamedTuple):

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from steadyspike.nn.factory import NeuronLike, Site, build_neuron
+from steadyspike.nn.factory import NeuronLike, Site, neuron_for
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.make import NormLike, make_norm
@@ -78,7 +78,7 @@ def method_overhead(norm: NormLike, neuron: NeuronLike, sites: Sequence[Site]) -
     """Overhead of a norm and a neuron at every site of a network, from layers that are really built."""
     extras = []
     for site in sites:
-        extras.append(layer_overhead(build_neuron(neuron, site)))
+        extras.append(layer_overhead(neuron_for(neuron, site)))
         if norm != "none":
             extras.append(layer_overhead(make_norm(norm, site.channels, timesteps=site.timesteps, threshold=1.0)))
     return total(extras)

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult, per_channel, reset
-from steadyspike.nn.health import tapped
+from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
-from steadyspike.nn.recompute import recomputing
 
 RECORDS = ("current", "m", "u", "spikes", "rate")
 

@@ -14,10 +14,10 @@ from steadyspike import models
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import SURROGATES, Surrogate
 from steadyspike.nn.groups import parameter_groups
-from steadyspike.nn.init import MPInit
+from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
-from steadyspike.nn.neurons.options import ScanOptions
+from steadyspike.nn.neurons.scan_options import ScanOptions
 from steadyspike.nn.norm import NORMS
 from steadyspike.train.options import below, check_options, kinds_of, naming
 from steadyspike.train.recipe import Recipe, RecipeError, schema
@@ -125,7 +125,7 @@ def build_model(
 
 
 def _model_kinds(name: str) -> dict[str, Any]:
-    entry = models.registry.entry(name)
+    entry = models.model_registry.entry(name)
     kinds = {**kinds_of(entry.build), **kinds_of(models.Parts)}
     return {key: kinds[key] for key in entry.option_names() if key not in _MODEL_ELSEWHERE}
 

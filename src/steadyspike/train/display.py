@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from steadyspike.kernels.registry import choose_backend
-from steadyspike.nn.check import dead_layers
+from steadyspike.nn.model_check import dead_layers
 from steadyspike.train.session import Session
 
 _WARM_UP = 2  # steps before the clock counts

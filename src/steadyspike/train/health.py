@@ -11,8 +11,8 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
 from steadyspike.core.lif import ScanResult
-from steadyspike.nn.check import dead_layers
-from steadyspike.nn.health import non_finite, tapped
+from steadyspike.nn.membrane_health import non_finite, tapped
+from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.nn.sync import world_size
 from steadyspike.train.session import EndOfRun, Session

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
+from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
-from steadyspike.nn.recompute import recomputing
 from steadyspike.nn.sync import summed
 
 Predict = Callable[[Tensor], Tensor]

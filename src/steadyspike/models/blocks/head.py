@@ -14,7 +14,7 @@ class Head(nn.Module):
     pool: 0 none (flatten), -1 global average, k > 0 average over k x k, then flatten.
     hidden: width of a first fully connected layer (scaled by ``parts.width``), None for one layer only.
     spiking: a neuron after the hidden layer. It has no norm before it, so its weights need a start at which it fires
-        (`models.init.fire`, and docs/models.md on dead layers).
+        (`models.weight_init.fire`, and docs/models.md on dead layers).
     votes: outputs per class that are averaged.
     """
 

@@ -3,6 +3,7 @@
 from steadyspike.nn.loss.eagd import EAGD, channel_mapping, eagd_loss, hybrid_logits
 from steadyspike.nn.loss.guidance import Guidance, guidance_loss
 from steadyspike.nn.loss.kl import kl_divergence
+from steadyspike.nn.loss.loss_term import Pass, Term
 from steadyspike.nn.loss.objective import LOSSES, TERMS, Objective, Outcome, collected_outputs, make_objective
 from steadyspike.nn.loss.rmp import RMP, ramp, rmp_loss
 from steadyspike.nn.loss.sparsity import Sparsity, SpikeRates, sparsity_loss, spike_rates
@@ -19,7 +20,6 @@ from steadyspike.nn.loss.task import (
     time_mean,
     time_mean_cross_entropy,
 )
-from steadyspike.nn.loss.terms import Pass, Term
 from steadyspike.nn.loss.twin import Twin, twin_loss
 
 __all__ = [

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.loss.kl import kl_divergence
+from steadyspike.nn.loss.loss_term import Pass, Term, check_batch
 from steadyspike.nn.loss.task import time_mean
-from steadyspike.nn.loss.terms import Pass, Term, check_batch
 
 
 def hybrid_logits(

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from steadyspike.nn.loss.kl import kl_divergence
+from steadyspike.nn.loss.loss_term import Pass, Term
 from steadyspike.nn.loss.task import as_logits
-from steadyspike.nn.loss.terms import Pass, Term
 
 
 def guidance_loss(

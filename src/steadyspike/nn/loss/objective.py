@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.loss.guidance import Guidance
+from steadyspike.nn.loss.loss_term import Pass, Term, check_batch
 from steadyspike.nn.loss.rmp import RMP
 from steadyspike.nn.loss.sparsity import Sparsity
 from steadyspike.nn.loss.task import LTS, TET, SmoothTET, TaskLoss, TimeMeanCE
-from steadyspike.nn.loss.terms import Pass, Term, check_batch
 from steadyspike.nn.loss.twin import Twin
 from steadyspike.nn.probe import Recording, probe
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.lif import per_channel
-from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.loss.loss_term import Pass, Term
 from steadyspike.nn.probe import LayerRecord
 
 FORMS = ("distance", "product")

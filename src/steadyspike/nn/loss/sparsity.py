@@ -11,7 +11,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from steadyspike.nn.loss.terms import Pass, Term
+from steadyspike.nn.loss.loss_term import Pass, Term
 from steadyspike.nn.probe import LayerRecord
 
 FORMS = ("l1", "l2", "target", "hinge")

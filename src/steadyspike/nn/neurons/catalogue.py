@@ -12,7 +12,7 @@ from torch import nn
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import ArcTan, Rect, Triangle
 from steadyspike.nn.factory import NeuronLike, Placeable, Site
-from steadyspike.nn.init import LearnedInit
+from steadyspike.nn.initial_potential import LearnedInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.diet import DIET
@@ -20,10 +20,10 @@ from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN
 from steadyspike.nn.neurons.mps import MPS
-from steadyspike.nn.neurons.options import ScanOptions
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout
+from steadyspike.nn.neurons.scan_options import ScanOptions
 
 IMP_SCOPES = ("neuron", "channel", "space")
 IMP_OPTIONS = ("imp_scope", "imp_range")

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import Triangle
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, over
 from steadyspike.nn.parametrization import per_layer_or_channel
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, over
 from steadyspike.nn.parametrization import k_from_threshold, per_layer_or_channel, threshold_from_k
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.surrogate import Rect
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, check_retention, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
 from steadyspike.nn.parametrization import per_layer_or_channel
 
 if TYPE_CHECKING:

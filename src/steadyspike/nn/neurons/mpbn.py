@@ -12,10 +12,10 @@ from torch import Tensor
 from steadyspike.core.lif import ScanResult, Step, charge, per_channel, reset, scan_steps, spike
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, over
 from steadyspike.nn.norm.bn import StepBN
 
 if TYPE_CHECKING:

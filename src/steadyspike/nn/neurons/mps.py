@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult, Step, lif_step, per_channel, scan_steps
 from steadyspike.core.state import LIFState
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.options import ScanOptions, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, over
 from steadyspike.nn.parametrization import leak_from_w, w_from_tau
 
 if TYPE_CHECKING:

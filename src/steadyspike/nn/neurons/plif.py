@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import ArcTan
-from steadyspike.nn.init import InitialPotential
+from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.options import ScanOptions, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, over
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -10,9 +10,9 @@ from torch import Tensor
 from steadyspike.core.lif import ScanResult, Step, charge, per_channel, reset, scan_steps, spike
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import Sigmoid
-from steadyspike.nn.init import InitialPotential, LearnedInit
+from steadyspike.nn.initial_potential import InitialPotential, LearnedInit
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.options import ScanOptions, as_spec, check_retention, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import Reset, ScanSpec
-from steadyspike.nn.init import InitialPotential, MPInit
+from steadyspike.nn.initial_potential import InitialPotential, MPInit
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.parametrization import leak_from_w, per_layer_or_channel, w_from_tau
 

@@ -12,12 +12,12 @@ from steadyspike.models.blocks.head import Head
 from steadyspike.models.blocks.sew import SEWBlock
 from steadyspike.models.blocks.stages import block_counts
 from steadyspike.models.blocks.stem import Stem
-from steadyspike.models.init import initialise
+from steadyspike.models.model_registry import Entry, register
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
-from steadyspike.models.registry import Entry, register
 from steadyspike.models.resnet34 import resnet34
 from steadyspike.models.streams import set_streams
+from steadyspike.models.weight_init import initialise
 from steadyspike.nn.time import Folded
 
 

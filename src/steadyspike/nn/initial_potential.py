@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.snapshot import snapshot
-from steadyspike.nn.recompute import Memory, recomputing
+from steadyspike.nn.checkpointed_forward import Memory, recomputing
 from steadyspike.nn.sync import Group, summed
 
 

@@ -13,9 +13,9 @@ from torch import nn
 
 import steadyspike as ss
 from steadyspike import models
-from steadyspike.models.init import fire, initialise
 from steadyspike.models.wake import wake
-from steadyspike.nn.check import check_model, firing_rates
+from steadyspike.models.weight_init import fire, initialise
+from steadyspike.nn.model_check import check_model, firing_rates
 from tests.models.members import images, member
 
 ROOT = pathlib.Path(__file__).parents[2]

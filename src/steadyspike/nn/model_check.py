@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.nn.batch_invariance import first_batch_leak
-from steadyspike.nn.health import non_finite, tapped
+from steadyspike.nn.membrane_health import non_finite, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 
