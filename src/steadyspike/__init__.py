@@ -20,7 +20,7 @@ from steadyspike.nn.probe import probe
 
 __version__ = "0.1.0"
 
-_PARTS = ("data", "models", "nn", "train")
+_PARTS = ("data", "deploy", "models", "nn", "train")
 
 __all__ = [
     "DIET",

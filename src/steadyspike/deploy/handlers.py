@@ -1,0 +1,398 @@
+"""How a traced torch function becomes a node: one small function each, found by the torch function's name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyspike.deploy.graph import Node
+from steadyspike.deploy.layout import LEADING, is_timed, sample_shape
+from steadyspike.deploy.trace import Recorder, Value
+
+Handler = Callable[..., None]
+HANDLERS: dict[str, Handler] = {}
+READS_VALUES = ("item", "__bool__", "__float__", "__int__", "tolist", "numpy", "__index__", "__array__")
+
+
+def handles(*names: str) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        for name in names:
+            HANDLERS[name] = handler
+        return handler
+
+    return register
+
+
+def _tensors(thing: Any) -> list[Tensor]:
+    if isinstance(thing, Tensor):
+        return [thing]
+    if isinstance(thing, dict):
+        return [t for item in thing.values() for t in _tensors(item)]
+    if isinstance(thing, (list, tuple)):
+        return [t for item in thing for t in _tensors(item)]
+    return []
+
+
+def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
+    """Records one call of a torch function and returns its result."""
+    if not any(rec.find(t) is not None for t in _tensors((args, kwargs))):
+        return out
+    name = getattr(func, "__name__", str(func))
+    if not _tensors(out):
+        if name in READS_VALUES:
+            raise rec.refuse(f"{name.strip('_')}() looks at values: what the model does must not depend on them")
+        return out
+    if name == "__get__" and isinstance(out, Tensor):
+        name = getattr(getattr(func, "__self__", None), "__name__", name)
+    handler = HANDLERS.get(name)
+    if handler is None:
+        raise rec.refuse(f"fold does not know the operation {name!r}")
+    handler(rec, *args, out=out, **kwargs)
+    return out
+
+
+def _pair(value: Any, n: int = 2) -> list[int]:
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * n
+
+
+def _number(thing: Any) -> bool:
+    return isinstance(thing, (int, float)) and not isinstance(thing, bool)
+
+
+@handles("contiguous", "clone", "detach", "dropout", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "to",
+         "float", "double", "type_as", "data", "identity", "requires_grad_")  # fmt: skip
+def _same(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> None:
+    value = rec.need(x)
+    rec.remember(out, value.name, value.layout)
+
+
+@handles("conv1d", "conv2d")
+def _conv(
+    rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
+    dilation: Any = 1, groups: int = 1, *, out: Tensor,
+) -> None:  # fmt: skip
+    value = rec.need(x)
+    if value.layout not in ("folded", "still") or rec.find(weight) is not None:
+        raise rec.refuse(f"a convolution takes [N, C, ...] with time folded into the batch, got {list(x.shape)}")
+    if isinstance(padding, str):
+        raise rec.refuse(f"fold takes a convolution's padding as numbers, got {padding!r}")
+    n = weight.ndim - 2
+    options = {
+        "stride": _pair(stride, n),
+        "padding": _pair(padding, n),
+        "dilation": _pair(dilation, n),
+        "groups": groups,
+    }
+    tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    rec.node("conv", out, value.layout, value.name, name=rec.where, options=options, tensors=tensors)
+
+
+@handles("linear")
+def _linear(rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor) -> None:
+    value = rec.need(x)
+    if rec.find(weight) is not None or not value.shape:
+        raise rec.refuse("a linear layer takes [..., features] with fixed weights")
+    tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
+    rec.node("linear", out, value.layout, value.name, name=rec.where, tensors=tensors)
+
+
+@handles("batch_norm")
+def _batch_norm(
+    rec: Recorder, x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None = None,
+    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5, *, out: Tensor,
+) -> None:  # fmt: skip
+    value = rec.need(x)
+    if training or mean is None or var is None:
+        raise rec.refuse("a batch norm without running statistics cannot be folded: its output depends on the batch")
+    if value.layout not in ("folded", "still"):
+        raise rec.refuse(f"torch's batch norm takes time folded into the batch; it got {list(x.shape)}")
+    gain = (torch.ones_like(var) if weight is None else weight) / torch.sqrt(var + eps)
+    shift = -mean * gain if bias is None else bias - mean * gain
+    rec.node("affine", out, value.layout, value.name, name=rec.where, tensors={"gain": gain, "bias": shift})
+
+
+def _as_timed(rec: Recorder, value: Value, like: Value) -> str:
+    """The name of ``value``, repeated over time if ``like`` has a time axis and it has not."""
+    if value.timed == like.timed:
+        return value.name
+    node = rec.graph[value.name]
+    return rec.graph.add(Node(f"{node.name}:repeat", "repeat", (node.name,), node.shape, True))
+
+
+def _constant(rec: Recorder, c: Any, value: Value) -> Tensor:
+    """A number or tensor that broadcasts with ``value``, shaped for one sample."""
+    t = torch.as_tensor(c, dtype=value.tensor.dtype).detach()
+    if t.numel() == 1:
+        return t.reshape([1] * len(value.shape))
+    t = t.reshape([1] * (value.tensor.ndim - t.ndim) + list(t.shape))
+    if any(size != 1 for size in t.shape[: value.lead]):
+        raise rec.refuse("a constant that differs over time or batch cannot be folded")
+    return t.reshape(t.shape[value.lead :])
+
+
+def _sum(rec: Recorder, out: Tensor, terms: Sequence[tuple[Any, float]]) -> None:
+    """out = sum of factor * term over the terms, of which at least one is a traced value."""
+    known = [(v, f) for v, f in ((rec.find(term), factor) for term, factor in terms) if v is not None]
+    like = next((v for v, _ in known if v.timed), known[0][0])
+    tensors: dict[str, Tensor] = {}
+    names = []
+    for i, (value, factor) in enumerate(known):
+        names.append(_as_timed(rec, value, like))
+        if factor != 1:
+            tensors[f"edge{i}"] = _constant(rec, factor, like)
+    for term, factor in terms:
+        if rec.find(term) is None:
+            offset = _constant(rec, term, like) * factor
+            tensors["offset"] = tensors["offset"] + offset if "offset" in tensors else offset
+    layout = like.layout
+    if sample_shape(out.shape, layout) != like.shape and len(known) == 1:
+        raise rec.refuse(
+            f"a constant widens the value from {list(like.shape)}; fold takes constants that broadcast to it"
+        )
+    rec.node("sum", out, layout, *names, tensors=tensors)
+
+
+@handles("add", "__add__", "__radd__", "__iadd__", "add_")
+def _add(rec: Recorder, a: Any, b: Any, *, alpha: float = 1, out: Tensor) -> None:
+    _sum(rec, out, [(a, 1.0), (b, float(alpha))])
+
+
+@handles("sub", "__sub__", "__isub__", "sub_", "subtract")
+def _sub(rec: Recorder, a: Any, b: Any, *, alpha: float = 1, out: Tensor) -> None:
+    if _number(a) and a == 1 and alpha == 1:
+        value = rec.need(b)
+        rec.node("complement", out, value.layout, value.name)
+    else:
+        _sum(rec, out, [(a, 1.0), (b, -float(alpha))])
+
+
+@handles("rsub", "__rsub__")
+def _rsub(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
+    _sub(rec, b, a, out=out)
+
+
+@handles("neg", "__neg__")
+def _neg(rec: Recorder, a: Tensor, *, out: Tensor) -> None:
+    _sum(rec, out, [(a, -1.0)])
+
+
+@handles("mul", "__mul__", "__rmul__", "__imul__", "mul_", "multiply")
+def _mul(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
+    first, second = rec.find(a), rec.find(b)
+    if first is not None and second is not None:
+        like = first if first.timed else second
+        rec.node("multiply", out, like.layout, _as_timed(rec, first, like), _as_timed(rec, second, like))
+        return
+    value, constant = (first, b) if first is not None else (second, a)
+    assert value is not None
+    edge = _constant(rec, constant, value)
+    rec.node("sum", out, value.layout, value.name, tensors={"edge0": edge})
+
+
+@handles("div", "__truediv__", "true_divide", "divide", "div_", "__itruediv__")
+def _div(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
+    value = rec.find(a)
+    if value is None or rec.find(b) is not None:
+        raise rec.refuse("a division by a value that depends on the input cannot be folded")
+    rec.node("sum", out, value.layout, value.name, tensors={"edge0": 1 / _constant(rec, b, value)})
+
+
+@handles("matmul", "__matmul__", "bmm")
+def _matmul(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
+    first, second = rec.find(a), rec.find(b)
+    if first is not None and second is not None:
+        if first.layout != second.layout:
+            raise rec.refuse("a matrix product takes two values with time and batch in the same place")
+        rec.node("matmul", out, first.layout, first.name, second.name)
+    elif first is not None and isinstance(b, Tensor) and b.ndim == 2:
+        rec.node("linear", out, first.layout, first.name, tensors={"weight": b.t()})
+    else:
+        raise rec.refuse("a matrix product with a constant takes the constant [in, out] on the right")
+
+
+@handles("avg_pool2d")
+def _avg_pool(
+    rec: Recorder, x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor,
+) -> None:  # fmt: skip
+    if divisor_override is not None:
+        raise rec.refuse("fold does not know divisor_override of an average pooling")
+    size = _pair(kernel_size)
+    _pool(rec, "avg_pool", x, out, kernel_size=size, stride=_pair(stride) if stride not in (None, []) else size,
+          padding=_pair(padding), ceil_mode=ceil_mode, count_include_pad=count_include_pad)  # fmt: skip
+
+
+@handles("max_pool2d")
+def _max_pool(
+    rec: Recorder, x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    ceil_mode: bool = False, return_indices: bool = False, *, out: Tensor,
+) -> None:  # fmt: skip
+    size = _pair(kernel_size)
+    _pool(rec, "max_pool", x, out, kernel_size=size, stride=_pair(stride) if stride not in (None, []) else size,
+          padding=_pair(padding), dilation=_pair(dilation), ceil_mode=ceil_mode)  # fmt: skip
+
+
+@handles("adaptive_avg_pool2d")
+def _adaptive(rec: Recorder, x: Tensor, output_size: Any, *, out: Tensor) -> None:
+    _pool(rec, "adaptive_avg_pool", x, out, output_size=list(out.shape[-2:]))
+
+
+@handles("interpolate")
+def _upsample(
+    rec: Recorder, x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *args: Any,
+    out: Tensor, **kwargs: Any,
+) -> None:  # fmt: skip
+    if mode != "nearest" or scale_factor is None:
+        raise rec.refuse("fold knows nearest upsampling by a scale_factor only")
+    factor = [float(f) for f in scale_factor] if isinstance(scale_factor, (list, tuple)) else float(scale_factor)
+    _pool(rec, "upsample", x, out, scale_factor=factor)
+
+
+def _pool(rec: Recorder, op: str, x: Tensor, out: Tensor, **options: Any) -> None:
+    value = rec.need(x)
+    if value.layout not in ("folded", "still"):
+        raise rec.refuse(f"a pooling takes [N, C, H, W] with time folded into the batch, got {list(x.shape)}")
+    rec.node(op, out, value.layout, value.name, options=options)
+
+
+@handles("relu", "relu_")
+def _relu(rec: Recorder, x: Tensor, inplace: bool = False, *, out: Tensor) -> None:
+    value = rec.need(x)
+    rec.node("relu", out, value.layout, value.name)
+
+
+@handles("mean")
+def _mean(rec: Recorder, x: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor, **kwargs: Any) -> None:
+    _reduce(rec, x, dim, keepdim, out, total=False)
+
+
+@handles("sum")
+def _total(rec: Recorder, x: Tensor, dim: Any = None, keepdim: bool = False, *, out: Tensor, **kwargs: Any) -> None:
+    _reduce(rec, x, dim, keepdim, out, total=True)
+
+
+def _reduce(rec: Recorder, x: Tensor, dim: Any, keepdim: bool, out: Tensor, *, total: bool) -> None:
+    value = rec.need(x)
+    if dim is None:
+        raise rec.refuse("a mean or sum over everything mixes the samples of a batch")
+    axes = sorted(d % x.ndim for d in (dim if isinstance(dim, (list, tuple)) else [dim]))
+    count = math.prod(x.shape[d] for d in axes)
+    layout, name = value.layout, value.name
+    if axes == [0] and layout == "frames" and not keepdim:
+        layout = "still"
+        name = rec.graph.add(Node(f"{name}:time_mean", "time_mean", (name,), value.shape, False))
+    elif min(axes) < value.lead:
+        raise rec.refuse("a mean or sum over time or batch together with other axes cannot be folded")
+    else:
+        options = {"axes": [d - value.lead for d in axes], "keep": bool(keepdim), "of": list(value.shape)}
+        shape = sample_shape(out.shape, layout)
+        name = rec.graph.add(Node(f"{name}:mean", "mean", (name,), shape, value.timed, options))
+    rec.remember(out, name, layout)
+    if total:
+        edge = torch.full([1] * len(sample_shape(out.shape, layout)), float(count), dtype=x.dtype)
+        rec.node("sum", out, layout, name, tensors={"edge0": edge})
+
+
+@handles("flatten", "unflatten", "reshape", "view", "squeeze", "unsqueeze", "view_as", "reshape_as", "_unsafe_view")
+def _view(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> None:
+    value = rec.need(x)
+    layout = rec.layout.of_view(out.shape, value.timed)
+    if layout is None or x.numel() != out.numel():
+        raise rec.refuse(f"a view from {list(x.shape)} to {list(out.shape)} moves time or batch away from the front")
+    if sample_shape(out.shape, layout) == value.shape:
+        rec.remember(out, value.name, layout)
+    else:
+        rec.node("reshape", out, layout, value.name)
+
+
+@handles("permute")
+def _permute(rec: Recorder, x: Tensor, *dims: Any, out: Tensor, **kwargs: Any) -> None:
+    order = kwargs.get("dims", dims[0] if len(dims) == 1 and isinstance(dims[0], (list, tuple)) else dims)
+    _reorder(rec, x, [d % x.ndim for d in order], out)
+
+
+@handles("transpose", "swapaxes", "swapdims", "transpose_")
+def _transpose(rec: Recorder, x: Tensor, a: int, b: int, *, out: Tensor) -> None:
+    order = list(range(x.ndim))
+    order[a], order[b] = order[b], order[a]
+    _reorder(rec, x, order, out)
+
+
+@handles("mT")
+def _matrix_transpose(rec: Recorder, x: Tensor, *args: Any, out: Tensor) -> None:
+    _transpose(rec, x, -1, -2, out=out)
+
+
+def _reorder(rec: Recorder, x: Tensor, order: list[int], out: Tensor) -> None:
+    value = rec.need(x)
+    n = value.lead
+    if order[:n] != list(range(n)):
+        raise rec.refuse("a permutation that moves time or batch cannot be folded; keep [T, B] in front")
+    rec.node("permute", out, value.layout, value.name, options={"axes": [d - n for d in order[n:]]})
+
+
+@handles("expand", "expand_as")
+def _expand(rec: Recorder, x: Tensor, *sizes: Any, out: Tensor) -> None:
+    value = rec.need(x)
+    if out.shape == x.shape:
+        rec.remember(out, value.name, value.layout)
+    elif not value.timed and rec.layout.of_view(out.shape, True) == "frames" and tuple(out.shape[2:]) == value.shape:
+        rec.node("repeat", out, "frames", value.name)
+    else:
+        raise rec.refuse(f"fold does not know how to expand {list(x.shape)} to {list(out.shape)}")
+
+
+@handles("__getitem__", "select")
+def _getitem(rec: Recorder, x: Tensor, index: Any, *rest: Any, out: Tensor) -> None:
+    value = rec.need(x)
+    node = rec.graph[value.name]
+    if rest:
+        index = (*([slice(None)] * (int(index) % x.ndim)), rest[0])
+    if node.op == "repeat" and value.layout == "frames" and index == 0:
+        rec.remember(out, node.inputs[0], "still")
+        return
+    parts = index if isinstance(index, tuple) else (index,)
+    cut = [(axis, part) for axis, part in enumerate(parts) if part != slice(None)]
+    plain = all(isinstance(part, slice) and part.step in (None, 1) for part in parts)
+    if not plain or len(cut) != 1 or cut[0][0] < value.lead:
+        raise rec.refuse(f"fold does not know the indexing {index!r} of a value {list(x.shape)}")
+    axis, part = cut[0]
+    start = part.indices(x.shape[axis])[0]
+    _cut(rec, value, out, axis - value.lead, start)
+
+
+def _cut(rec: Recorder, value: Value, out: Tensor, axis: int, start: int) -> None:
+    length = sample_shape(out.shape, value.layout)[axis]
+    rec.node("slice", out, value.layout, value.name, options={"axis": axis, "start": start, "length": length})
+
+
+@handles("chunk", "split", "tensor_split")
+def _split(rec: Recorder, x: Tensor, sizes: Any, dim: int = 0, *, out: Sequence[Tensor]) -> None:
+    value = rec.need(x)
+    axis = dim % x.ndim - value.lead
+    if axis < 0:
+        raise rec.refuse("a split of time or batch cannot be folded")
+    start = 0
+    for piece in out:
+        _cut(rec, value, piece, axis, start)
+        start += piece.shape[dim]
+
+
+@handles("cat", "concat", "concatenate")
+def _cat(rec: Recorder, tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor) -> None:
+    values = [rec.find(t) for t in tensors]
+    first = values[0]
+    if first is None or any(v is None or v.layout != first.layout for v in values):
+        raise rec.refuse("a concatenation takes values with time and batch in the same place")
+    names = [v.name for v in values if v is not None]
+    axis = dim % out.ndim
+    if first.layout == "still" and axis == 0 and len(set(names)) == 1 and len(names) == rec.layout.steps:
+        rec.node("repeat", out, "folded", first.name)
+    elif axis >= LEADING[first.layout] and is_timed(first.layout) == first.timed:
+        rec.node("concat", out, first.layout, *names, options={"axis": axis - first.lead})
+    else:
+        raise rec.refuse("a concatenation over time or batch cannot be folded")

@@ -1,0 +1,47 @@
+"""Where time and batch sit in a tensor while a model is traced.
+
+Models fold time into the batch and unfold it again as they like. The tracer knows T and B, so a tensor's shape tells
+which of these it is; the graph itself then only knows shapes of one sample.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Size
+
+# Axes before the sample's own, and whether they hold time.
+LEADING = {"frames": 2, "folded": 1, "still": 1, "still1": 2}
+
+
+class Layout(NamedTuple):
+    """T and B of the trace.
+
+    Layouts: ``frames`` [T, B, ...], ``folded`` [T*B, ...], ``still`` [B, ...], ``still1`` [1, B, ...].
+    """
+
+    steps: int
+    batch: int
+
+    def of_view(self, shape: Size, timed: bool) -> str | None:
+        """The layout of a reshaped value, by its leading sizes; None if time and batch are not in front."""
+        if not timed:
+            if len(shape) > 1 and shape[0] == 1 and shape[1] == self.batch:
+                return "still1"
+            return "still" if len(shape) > 0 and shape[0] == self.batch else None
+        if len(shape) > 1 and (shape[0], shape[1]) == (self.steps, self.batch):
+            return "frames"
+        return "folded" if len(shape) > 0 and shape[0] == self.steps * self.batch else None
+
+
+def choose_batch(steps: int) -> int:
+    """A batch size for the trace that cannot be mistaken for T or T*B."""
+    return next(b for b in (2, 3) if b != steps)
+
+
+def is_timed(layout: str) -> bool:
+    return layout in ("frames", "folded")
+
+
+def sample_shape(shape: Size, layout: str) -> tuple[int, ...]:
+    return tuple(shape[LEADING[layout] :])

@@ -1,0 +1,56 @@
+"""Neurons and norms as constants: what a trace records of the layers it does not look into."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.graph import Node
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons import Readout
+from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
+from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.bn import StepBN
+
+
+def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[int, ...]) -> Node:
+    """The ``lif`` node of a neuron layer in evaluation mode, for input ``x`` [T, B, ...]."""
+    plain = type(layer).run is Neuron.run and type(layer).forward is Neuron.forward
+    if not (plain or type(layer) is Readout):
+        raise CannotFold(
+            f"{name}: {type(layer).__name__} has dynamics of its own, which no plain LIF layer has; "
+            "fold networks of LIF, PLIF, IF, LTMD, DIET or Readout neurons"
+        )
+    spec = layer.spec
+    emit = "potential" if not layer.spiking else "scaled" if spec.family == "trsg" else "spikes"
+    start = layer.init.potential(x).detach()
+    if start.ndim > 1 and start.shape[0] != 1:
+        raise CannotFold(f"{name}: its initial potential differs from sample to sample")
+    options = {
+        "reset": spec.reset.kind,
+        "strict": spec.strict,
+        "decay_input": spec.decay_input,
+        "emit": emit,
+        "neuron": type(layer).__name__,
+    }
+    tensors = {"threshold": layer.threshold, "leak": layer.leak, "start": start}
+    kept = {key: tensor.detach().clone() for key, tensor in tensors.items()}
+    return Node(name, "lif", (source,), shape, True, options, kept)
+
+
+def norm_constants(norm: TimeNorm, steps: int) -> dict[str, Tensor]:
+    """gain and bias of a norm in evaluation mode, [C], or [T, C] where the norm differs from step to step."""
+    if type(norm) not in (TDBN, TEBN, BNTT, TAB, StepBN):
+        raise CannotFold(f"{type(norm).__name__} is not a norm that fold knows; it knows TDBN, TEBN, BNTT, TAB, StepBN")
+    dtype = torch.promote_types(norm.weight.dtype, torch.float32)
+    mean, var, weight = (t.detach().to(dtype) for t in (norm.running_mean, norm.running_var, norm.weight))
+    gain = weight * getattr(norm, "factor", 1.0) / torch.sqrt(var + norm.eps)
+    bias = -mean * gain if norm.bias is None else norm.bias.detach().to(dtype) - mean * gain
+    if isinstance(norm, TEBN):
+        p = norm.p.detach().to(dtype)[:, None]
+        gain, bias = gain * p, bias * p
+    if isinstance(norm, TAB):
+        p = norm.p.detach().to(dtype)[:, None].square()
+        gain, bias = gain * p, bias * p
+    return {"gain": gain, "bias": bias} if gain.ndim == 1 else {"gain": gain[:steps], "bias": bias[:steps]}

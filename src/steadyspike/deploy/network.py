@@ -1,0 +1,104 @@
+"""`FoldedNetwork`: an inference network made of a `Graph`, as a torch module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.ops import OPS, lif_steps
+
+Watch = Callable[[Node, Tensor], None]
+
+
+class FoldedNetwork(nn.Module):
+    """Runs a graph: [B, ...] (a static image) or [T, B, ...] (frames) to the model's output.
+
+    The constants are buffers, so ``.to(dtype)``, ``.to(device)`` and ``state_dict`` work as on any module.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__()
+        self.graph = graph
+        self.proofs: list[object] = []  # what `fold` found when it compared the network with its model
+        self._keys: dict[tuple[str, str], str] = {}
+        for node in graph:
+            for what, tensor in node.tensors.items():
+                key = f"{node.name}.{what}".replace(".", "/")
+                self.register_buffer(key, tensor)
+                self._keys[node.name, what] = key
+
+    def node(self, name: str) -> Node:
+        """A node with its constants where the module's are now (device, dtype)."""
+        node = self.graph[name]
+        now = {what: getattr(self, self._keys[name, what]) for what in node.tensors}
+        return Node(node.name, node.op, node.inputs, node.shape, node.timed, node.options, now)
+
+    def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
+        return self.run(x, timesteps)
+
+    def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
+        """The output for ``x``; ``watch(node, value)`` sees every value as it is computed."""
+        steps = self.check_input(x, timesteps)
+        values: dict[str, Tensor] = {}
+        last = {name: node.name for node in self.graph for name in node.inputs}
+        for name in self.graph.nodes:
+            node = self.node(name)
+            if node.op == "input":
+                value = x
+            elif node.op == "repeat":
+                value = OPS["repeat"].compute(node, values[node.inputs[0]], steps)
+            elif node.op == "lif":
+                value = lif_steps(node, values[node.inputs[0]])[0]
+            else:
+                value = OPS[node.op].compute(node, *(values[i] for i in node.inputs))
+            if watch is not None:
+                watch(node, value)
+            values[name] = value
+            for used in set(node.inputs):
+                if last[used] == name and used != self.graph.output:
+                    del values[used]
+        return values[self.graph.output]
+
+    def check_input(self, x: Tensor, timesteps: int | None = None) -> int:
+        """T of this call; refuses an input that is not of the shape that the network was folded for."""
+        node = self.graph.input
+        lead = 2 if node.timed else 1
+        if x.ndim != len(node.shape) + lead or tuple(x.shape[lead:]) != node.shape:
+            axes = ", ".join(map(str, (*(("T",) if node.timed else ()), "B", *node.shape)))
+            raise ValueError(f"the folded network takes [{axes}], got shape {list(x.shape)}")
+        if not x.is_floating_point():
+            raise TypeError(f"the folded network takes floating-point input, got {x.dtype}; convert it as for training")
+        steps = x.shape[0] if node.timed else self.graph.timesteps if timesteps is None else timesteps
+        limit = min((t.shape[0] for n in self.graph for t in n.tensors.values() if per_step(n, t)), default=None)
+        if limit is not None and steps > limit:
+            raise ValueError(f"the network has constants for {limit} time steps and cannot run {steps}")
+        return steps
+
+    def extra_repr(self) -> str:
+        kinds = [node.op for node in self.graph]
+        return f"{kinds.count('lif')} neuron layers, {len(kinds)} nodes, timesteps={self.graph.timesteps}"
+
+
+def per_step(node: Node, tensor: Tensor) -> bool:
+    """True for constants [T, C] that differ from step to step."""
+    return node.op in ("conv", "linear", "affine") and any(
+        tensor is node.tensors.get(name) and tensor.ndim == 2 for name in ("gain", "bias")
+    )
+
+
+@torch.no_grad()
+def spikes_of_layers(
+    network: FoldedNetwork, x: Tensor, timesteps: int | None = None
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Spikes (bool) of every neuron layer by name, and the output."""
+    seen: dict[str, Tensor] = {}
+
+    def watch(node: Node, value: Tensor) -> None:
+        if node.op == "lif" and node.options["emit"] != "potential":
+            seen[node.name] = value > 0
+
+    out = network.run(x, timesteps, watch)
+    return seen, out

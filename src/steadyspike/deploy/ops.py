@@ -1,0 +1,181 @@
+"""What each node of a `Graph` computes, in plain PyTorch: the definition that runtimes and exports are compared with.
+
+A function takes the node and the values of its inputs. Values with a time axis are [T, B, ...], others [B, ...].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steadyspike.core.lif import lif_step, per_channel
+from steadyspike.core.spec import Reset, ScanSpec
+from steadyspike.deploy.graph import Node
+
+Compute = Callable[..., Tensor]
+
+
+class Op(NamedTuple):
+    """compute(node, *values); ``linear``: f(c x) = c f(x) for every number c; ``monotone``: only for c >= 0."""
+
+    compute: Compute
+    linear: bool = False
+    monotone: bool = False
+
+
+def per_sample(function: Callable[[Tensor], Tensor], x: Tensor, timed: bool) -> Tensor:
+    """``function`` of [N, ...] on all time steps at once."""
+    return function(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if timed else function(x)
+
+
+def lead(node: Node) -> int:
+    """The number of axes before the sample's own."""
+    return 2 if node.timed else 1
+
+
+def over_channels(node: Node, constant: Tensor, last: bool = False) -> Tensor:
+    """A constant [C], or [T, C] per step, shaped to broadcast over the node's value.
+
+    Channels are the sample's first axis; ``last``: its last axis (a linear layer's output).
+    """
+    axes = len(node.shape) - 1
+    tail = [1] * axes if not last else []
+    front = [1] * axes if last else []
+    if constant.ndim == 1:
+        return constant.view(*front, -1, *tail)
+    return constant.view(constant.shape[0], 1, *front, -1, *tail)
+
+
+def _gained(node: Node, y: Tensor, last: bool) -> Tensor:
+    """The output of a synapse with its gain (per step) and bias."""
+    if "gain" in node.tensors:
+        y = y * over_channels(node, node.tensors["gain"][: y.shape[0]], last)
+    if "bias" in node.tensors:
+        bias = node.tensors["bias"]
+        y = y + over_channels(node, bias if bias.ndim == 1 else bias[: y.shape[0]], last)
+    return y
+
+
+CONVS: dict[int, Callable[..., Tensor]] = {3: F.conv1d, 4: F.conv2d}
+
+
+def conv(node: Node, x: Tensor) -> Tensor:
+    o, weight, bias = node.options, node.tensors["weight"], node.tensors.get("bias")
+    inside = bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
+
+    def apply(folded: Tensor) -> Tensor:
+        function = CONVS[weight.ndim]
+        return function(folded, weight, inside, o["stride"], o["padding"], o["dilation"], o["groups"])
+
+    y = per_sample(apply, x, node.timed)
+    return y if inside is bias else _gained(node, y, last=False)
+
+
+def linear(node: Node, x: Tensor) -> Tensor:
+    bias = node.tensors.get("bias")
+    inside = bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
+    y = F.linear(x, node.tensors["weight"], inside)
+    return y if inside is bias else _gained(node, y, last=True)
+
+
+def affine(node: Node, x: Tensor) -> Tensor:
+    """gain * x + bias, per channel or per step and channel; [C] or [T, C]."""
+    return _gained(node, x, last=False)
+
+
+def weighted_sum(node: Node, *values: Tensor) -> Tensor:
+    """Sum of the inputs, each times its edge's constant ``edge<i>`` (none: 1); a constant ``offset`` may be added."""
+    total: Tensor | None = None
+    for i, value in enumerate(values):
+        edge = node.tensors.get(f"edge{i}")
+        term = value if edge is None else value * edge
+        total = term if total is None else total + term
+    assert total is not None
+    offset = node.tensors.get("offset")
+    return total if offset is None else total + offset
+
+
+def lif(node: Node, x: Tensor, u: Tensor | None = None) -> Tensor:
+    return lif_steps(node, x, u)[0]
+
+
+def lif_steps(node: Node, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Output [T, B, ...] and U[T] of a neuron layer from U[0] = ``u`` (None: its initial potential).
+
+    emit: ``"spikes"`` S in {0, 1}; ``"scaled"`` V S; ``"potential"`` M (a readout).
+    """
+    o, dtype = node.options, torch.promote_types(x.dtype, torch.float32)
+    spec = ScanSpec("as", reset=Reset(o["reset"]), strict=o["strict"], decay_input=o["decay_input"])
+    v, a = (per_channel(node.tensors[name].to(dtype), x.ndim - 1) for name in ("threshold", "leak"))
+    if u is None:
+        u = initial_potential(node, x)
+    u, outs = u.to(dtype), []
+    for x_t in x.unbind(0):
+        step = lif_step(x_t.to(dtype), u, v, a, spec)
+        out = step.m if o["emit"] == "potential" else v * step.s if o["emit"] == "scaled" else step.s
+        outs.append(out.to(x.dtype))
+        u = step.u
+    return torch.stack(outs), u
+
+
+def initial_potential(node: Node, x: Tensor) -> Tensor:
+    """U[0] of a neuron layer for input [T, B, ...], expanded to [B, ...]."""
+    start = node.tensors["start"]
+    start = start if start.ndim > 1 else per_channel(start, x.ndim - 1)
+    return start.expand(x.shape[1:])
+
+
+def _mean(node: Node, x: Tensor) -> Tensor:
+    return x.mean([axis + x.ndim - len(node.options["of"]) for axis in node.options["axes"]], node.options["keep"])
+
+
+def _pool(function: Callable[..., Tensor], *names: str) -> Compute:
+    def compute(node: Node, x: Tensor) -> Tensor:
+        options = {name: node.options[name] for name in names}
+        return per_sample(lambda folded: function(folded, **options), x, node.timed)
+
+    return compute
+
+
+def _reshape(node: Node, x: Tensor) -> Tensor:
+    return x.reshape(*x.shape[: lead(node)], *node.shape)
+
+
+def _permute(node: Node, x: Tensor) -> Tensor:
+    n = lead(node)
+    return x.permute(*range(n), *(axis + n for axis in node.options["axes"]))
+
+
+def _slice(node: Node, x: Tensor) -> Tensor:
+    return x.narrow(node.options["axis"] + lead(node), node.options["start"], node.options["length"])
+
+
+OPS: dict[str, Op] = {
+    "repeat": Op(lambda node, x, steps: x.expand(steps, *x.shape), linear=True),
+    "conv": Op(conv),
+    "linear": Op(linear),
+    "affine": Op(affine),
+    "sum": Op(weighted_sum),
+    "multiply": Op(lambda node, a, b: a * b),
+    "matmul": Op(lambda node, a, b: a @ b),
+    "complement": Op(lambda node, x: 1 - x),
+    "spikes": Op(lambda node, x: (x > 0).to(x.dtype)),
+    "lif": Op(lif),
+    "avg_pool": Op(
+        _pool(F.avg_pool2d, "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), linear=True
+    ),
+    "max_pool": Op(_pool(F.max_pool2d, "kernel_size", "stride", "padding", "dilation", "ceil_mode"), monotone=True),
+    "adaptive_avg_pool": Op(_pool(F.adaptive_avg_pool2d, "output_size"), linear=True),
+    "upsample": Op(_pool(F.interpolate, "scale_factor"), linear=True),
+    "mean": Op(_mean, linear=True),
+    "reshape": Op(_reshape, linear=True),
+    "permute": Op(_permute, linear=True),
+    "slice": Op(_slice, linear=True),
+    "concat": Op(lambda node, *xs: torch.cat(xs, node.options["axis"] + lead(node))),
+    "time_mean": Op(lambda node, x: x.mean(0), linear=True),
+    "relu": Op(lambda node, x: F.relu(x), monotone=True),
+}  # fmt: skip

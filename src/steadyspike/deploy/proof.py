@@ -1,0 +1,100 @@
+"""The proof of a fold: the model and the folded network side by side on the same input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.lif import ScanResult
+from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How far a folded network agrees with its model.
+
+    spikes: for every neuron layer, the share of spikes that differ; rates: how often it fired.
+    output: the largest absolute difference of the outputs, and ``largest``, the largest absolute
+    output. decisions: the share of samples with another best class.
+    """
+
+    dtype: torch.dtype
+    spikes: dict[str, float]
+    rates: dict[str, float]
+    output: float
+    largest: float
+    decisions: float
+
+    @property
+    def silent(self) -> list[str]:
+        """Layers that never fired on this input, about which the proof says nothing."""
+        return [name for name, rate in self.rates.items() if rate == 0]
+
+    @property
+    def worst(self) -> float:
+        return max(self.spikes.values(), default=0.0)
+
+    def __str__(self) -> str:
+        name = str(self.dtype).removeprefix("torch.")
+        silent = f"; {len(self.silent)} layers never fired" if self.silent else ""
+        return (
+            f"{name}: {self.worst:.2e} of the spikes differ in the worst of {len(self.spikes)} layers, outputs by at "
+            f"most {self.output:.2e} (largest output {self.largest:.3g}), {self.decisions:.2%} of the decisions{silent}"
+        )
+
+
+@contextmanager
+def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """While it lasts, the spikes (bool, [T, B, ...]) of every neuron layer by name; a second call gets ``name:2``."""
+    seen: dict[str, Tensor] = {}
+    layers = {layer: name for name, layer in neurons(model).items() if layer.spiking}
+    key = object()
+
+    def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+        name, i = layers[layer], 1
+        while name in seen:
+            i += 1
+            name = f"{layers[layer]}:{i}"
+        seen[name] = result.out > 0
+
+    for layer in layers:
+        layer.taps[key] = Tap(see)
+    try:
+        yield seen
+    finally:
+        for layer in layers:
+            del layer.taps[key]
+
+
+@torch.no_grad()
+def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
+    """Runs ``x`` through both, the model in evaluation mode."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        with watched_spikes(model) as expected:
+            wanted = model(x)
+    finally:
+        for module in training:
+            module.training = True
+    seen, got = spikes_of_layers(network, x)
+    differ = {name: float((seen[name] != s).double().mean()) for name, s in expected.items()}
+    decided = [_decision(y) for y in (wanted, got)]
+    return Proof(
+        dtype=x.dtype,
+        spikes=differ,
+        rates={name: float(s.double().mean()) for name, s in expected.items()},
+        output=float((wanted - got).abs().max()),
+        largest=float(wanted.abs().max()),
+        decisions=float((decided[0] != decided[1]).double().mean()),
+    )
+
+
+def _decision(y: Tensor) -> Tensor:
+    """The best class of [T, B, classes] (mean over time) or [B, classes]."""
+    return (y.mean(0) if y.ndim > 2 else y).argmax(-1)

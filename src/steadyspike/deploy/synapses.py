@@ -1,0 +1,73 @@
+"""Constants moved into the weights of convolutions and linear layers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from steadyspike.deploy.graph import Graph, Node
+
+
+def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
+    """The weight that reads S in place of ``scale * S``; None if the scale differs within what one weight reads.
+
+    scale: broadcastable to the input sample, [C, 1, 1] for a convolution, [..., F] for a linear layer.
+    """
+    weight = node.tensors["weight"]
+    if scale is None:
+        return weight
+    if scale.numel() == 1:
+        return weight * scale.reshape(())
+    if node.op == "linear":
+        return weight * scale.reshape(1, -1) if scale.numel() == scale.shape[-1] else None
+    if scale.numel() != scale.shape[0]:
+        return None
+    groups = node.options["groups"]
+    per_group = scale.reshape(groups, 1, -1).expand(groups, weight.shape[0] // groups, -1)
+    return weight * per_group.reshape(weight.shape[0], -1, *([1] * (weight.ndim - 2)))
+
+
+def absorb_norms(graph: Graph) -> Graph:
+    """Every ``affine`` that alone reads a convolution or linear layer becomes part of it.
+
+    A norm with constants per time step becomes the synapse's gain and bias per step, which is the weight per step
+    W[t] = gain[t] W written without T copies of W.
+    """
+    users = graph.consumers()
+    done = Graph(graph.timesteps)
+    into: dict[str, str] = {}  # an absorbed norm, and the synapse that stands for it
+    for node in graph:
+        node = node.with_inputs(*(into.get(name, name) for name in node.inputs))
+        source = done.nodes.get(node.inputs[0]) if node.op == "affine" else None
+        if source is not None and _absorbs(source, node) and len(users[source.name]) == 1:
+            done.nodes[source.name] = _absorbed(source, node)
+            into[node.name] = source.name
+        else:
+            done.nodes[node.name] = node
+    done.output = into.get(graph.output, graph.output)
+    return done
+
+
+def _absorbs(synapse: Node, norm: Node) -> bool:
+    """A linear layer's channels are its last axis, a norm's its first: they are the same only for one axis."""
+    if synapse.op not in ("conv", "linear") or synapse.timed != norm.timed:
+        return False
+    return synapse.op == "conv" or len(synapse.shape) == 1
+
+
+def _absorbed(synapse: Node, norm: Node) -> Node:
+    gain, bias = norm.tensors["gain"], norm.tensors.get("bias")
+    tensors = dict(synapse.tensors)
+    old = tensors.pop("bias", None)
+    dtype = tensors["weight"].dtype
+    total = torch.zeros_like(gain) if bias is None else bias
+    if old is not None:
+        total = total + gain * old
+    if gain.ndim == 1 and "gain" not in tensors:
+        tensors["weight"] = (tensors["weight"] * gain.view(-1, *([1] * (tensors["weight"].ndim - 1)))).to(dtype)
+    else:
+        tensors["gain"] = (gain * tensors["gain"] if "gain" in tensors else gain).to(dtype)
+    tensors["bias"] = total.to(dtype)
+    return replace(synapse, tensors=tensors)

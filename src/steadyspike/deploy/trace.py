@@ -1,0 +1,198 @@
+"""Records a model's forward as a `Graph` by running it once on an example.
+
+Python's control flow is followed as the example takes it. Neurons and time-aware norms are recorded whole; every other
+torch function that touches a recorded value must be one that `handlers` knows, or the trace stops and names it together
+with the module it stands in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.layout import LEADING, Layout, choose_batch, is_timed, sample_shape
+from steadyspike.deploy.leaves import neuron_node, norm_constants
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.norm.base import TimeNorm
+
+
+class Value:
+    """A traced tensor: the node it came from, and where time and batch are in it."""
+
+    __slots__ = ("layout", "name", "tensor")
+
+    def __init__(self, name: str, layout: str, tensor: Tensor) -> None:
+        self.name, self.layout, self.tensor = name, layout, tensor
+
+    @property
+    def timed(self) -> bool:
+        return is_timed(self.layout)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return sample_shape(self.tensor.shape, self.layout)
+
+    @property
+    def lead(self) -> int:
+        return LEADING[self.layout]
+
+
+class Recorder:
+    """The graph under way and the values that are known, by the identity of their tensors (which are kept alive)."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.graph = Graph(layout.steps)
+        self.values: dict[int, Value] = {}
+        self.path: list[str] = []
+
+    @property
+    def where(self) -> str:
+        """The module that runs now, as its name in the model."""
+        return self.path[-1] if self.path and self.path[-1] else "the model itself"
+
+    def leave(self) -> None:
+        self.path.pop()
+
+    def find(self, thing: Any) -> Value | None:
+        return self.values.get(id(thing)) if isinstance(thing, Tensor) else None
+
+    def need(self, thing: Any) -> Value:
+        value = self.find(thing)
+        assert value is not None
+        return value
+
+    def remember(self, tensor: Tensor, name: str, layout: str) -> None:
+        self.values[id(tensor)] = Value(name, layout, tensor)
+
+    def node(
+        self,
+        op: str,
+        out: Tensor,
+        layout: str,
+        *inputs: str,
+        name: str | None = None,
+        options: dict[str, Any] | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> None:
+        """Adds a node whose value is ``out``."""
+        label = name or f"{self.path[-1] if self.path else ''}:{op}".lstrip(":")
+        kept = {k: t.detach().clone() for k, t in (tensors or {}).items()}
+        node = Node(label, op, inputs, sample_shape(out.shape, layout), is_timed(layout), options or {}, kept)
+        self.remember(out, self.graph.add(node), layout)
+
+    def refuse(self, what: str) -> CannotFold:
+        return CannotFold(f"{what} (in {self.where})")
+
+
+class _Watch(TorchFunctionMode):
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from steadyspike.deploy.handlers import handle
+
+        out = func(*args, **(kwargs or {}))
+        return handle(self.recorder, func, args, kwargs or {}, out)
+
+
+def _wrap_neuron(
+    recorder: Recorder, layer: Neuron, name: str, forward: Callable[[Tensor], Tensor]
+) -> Callable[..., Tensor]:
+    def traced(x: Tensor) -> Tensor:
+        value = recorder.find(x)
+        with torch._C.DisableTorchFunction():
+            out = forward(x)
+        if value is None:
+            return out
+        if value.layout != "frames":
+            raise recorder.refuse(f"the neuron takes [T, B, ...] and got {list(x.shape)}: fold expects time first")
+        node = neuron_node(layer, name, x, value.name, value.shape)
+        recorder.remember(out, recorder.graph.add(node), "frames")
+        return out
+
+    return traced
+
+
+def _wrap_spikes(recorder: Recorder, layer: Neuron, spikes: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def traced(out: Tensor) -> Tensor:
+        value = recorder.find(out)
+        with torch._C.DisableTorchFunction():
+            s = spikes(out)
+        if value is not None:
+            recorder.node("spikes", s, value.layout, value.name)
+        return s
+
+    return traced
+
+
+def _wrap_norm(
+    recorder: Recorder, norm: TimeNorm, name: str, forward: Callable[[Tensor], Tensor]
+) -> Callable[..., Tensor]:
+    def traced(x: Tensor) -> Tensor:
+        value = recorder.find(x)
+        with torch._C.DisableTorchFunction():
+            y = forward(x)
+        if value is not None:
+            constants = norm_constants(norm, x.shape[0])
+            recorder.node("affine", y, value.layout, value.name, name=name, tensors=constants)
+        return y
+
+    return traced
+
+
+@contextmanager
+def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
+    """While it lasts, neurons and norms record themselves and everybody knows which module runs."""
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            enter = module.register_forward_pre_hook(lambda m, args, name=name: recorder.path.append(name))
+            leave = module.register_forward_hook(lambda m, args, out: recorder.leave())
+            stack.callback(enter.remove)
+            stack.callback(leave.remove)
+            if isinstance(module, Neuron):
+                _replace(stack, module, "forward", _wrap_neuron(recorder, module, name, module.forward))
+                _replace(stack, module, "spikes", _wrap_spikes(recorder, module, module.spikes))
+            elif isinstance(module, TimeNorm):
+                _replace(stack, module, "forward", _wrap_norm(recorder, module, name, module.forward))
+        stack.enter_context(_Watch(recorder))
+        yield
+
+
+def _replace(stack: ExitStack, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
+    """An attribute of this instance until the stack ends."""
+    had = name in module.__dict__
+    before = module.__dict__.get(name)
+    module.__dict__[name] = function
+    stack.callback(lambda: module.__dict__.__setitem__(name, before) if had else module.__dict__.pop(name))
+
+
+@torch.no_grad()
+def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> Graph:
+    """The graph of ``model`` in evaluation mode on ``example``: [T, B, ...] if ``timed``, else [B, ...]."""
+    was_training = [module for module in model.modules() if module.training]
+    layout = Layout(timesteps, choose_batch(timesteps))
+    first = example[:, :1] if timed else example[:1]
+    x = torch.cat([first] * layout.batch, 1 if timed else 0)
+    recorder = Recorder(layout)
+    recorder.node("input", x, "frames" if timed else "still", name="input")
+    model.eval()
+    try:
+        with _recording(model, recorder):
+            out = model(x)
+    finally:
+        for module in was_training:
+            module.training = True
+    value = recorder.find(out)
+    if value is None:
+        raise CannotFold(f"the model must return one tensor that depends on its input, got {type(out).__name__}")
+    recorder.graph.output = value.name
+    return recorder.graph.pruned()
