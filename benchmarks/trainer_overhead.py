@@ -20,13 +20,14 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from steadyspike.train.build import build_optimizer, build_schedule
-from steadyspike.train.data import SpikingData
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.module import SpikingTask
+from steadyspike.train.building.lightning_data import SpikingData
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import Recipe, load_recipe
-from steadyspike.train.rng import seed_all
-from steadyspike.train.run import quietly, train
+from steadyspike.train.run.trainer import quietly
+from steadyspike.train.run.training import train
+from steadyspike.train.session.random_state import seed_all
 
 WARM_UP = 3
 

@@ -11,11 +11,11 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from steadyspike.train.display import Display, duration
-from steadyspike.train.figure import draw_runs
-from steadyspike.train.folder import RunFolder, new_folder
+from steadyspike.train.callbacks.display import Display, duration
+from steadyspike.train.files.folder import RunFolder, new_folder
+from steadyspike.train.files.run_figure import draw_runs
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run import train
+from steadyspike.train.run.training import train
 
 RUNS = {"demo-baseline": "baseline", "demo": "MP-Init + TrSG"}
 

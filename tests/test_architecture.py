@@ -22,6 +22,8 @@ ALLOWED = {
     "deploy": {"core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
 }
+# The groups of train/, each may import those before it.
+TRAIN_GROUPS = ("recipe", "files", "measure", "building", "session", "callbacks", "run")
 # Files that may grow beyond the usual size, with the reason.
 LONG = {}
 MAX_LINES = 400
@@ -56,6 +58,14 @@ def test_imports_point_downwards(path):
     for name in imports(path):
         target = name.split(".")[1] if "." in name else ""
         assert target in ALLOWED[part] | {part}, f"{part} must not import {name}"
+
+
+@pytest.mark.parametrize("path", sorted((PACKAGE / "train").glob("*/*.py")), ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_groups_of_train_point_downwards(path):
+    place = TRAIN_GROUPS.index(path.parent.name)
+    for name in imports(path):
+        if name.startswith("steadyspike.train."):
+            assert name.split(".")[2] in TRAIN_GROUPS[: place + 1], f"{path.parent.name} must not import {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

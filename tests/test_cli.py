@@ -158,7 +158,7 @@ def test_a_signal_saves_and_exits_with_its_code(tmp_path):
     text = process.communicate(timeout=60)[0].decode()
     assert process.returncode == 143, text
     assert "stopped by SIGTERM" in text and "Traceback" not in text
-    from steadyspike.train.checkpoint import read_checkpoint
+    from steadyspike.train.files.checkpoint import read_checkpoint
 
     assert read_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["step"] >= 10
 
@@ -244,18 +244,18 @@ def test_torchrun(tmp_path):
 
 def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
     """A processor that announces what it cannot do: the trial process dies, the command says so in one line."""
-    from steadyspike.train import bf16
     from steadyspike.train.recipe import RecipeError, load_recipe
-    from steadyspike.train.run import accelerator_of
+    from steadyspike.train.run import accelerator
+    from steadyspike.train.run.accelerator import accelerator_of
 
     recipe = load_recipe("tiny", ["train.precision=bf16", "train.accelerator=cpu"])
-    bf16.bf16_problem.cache_clear()
+    accelerator.bf16_problem.cache_clear()
     assert accelerator_of(recipe) == "cpu"  # tests/conftest.py keeps oneDNN away from AMX
-    monkeypatch.setattr(bf16, "_PROBE", "import os; os.kill(os.getpid(), 4)")
-    bf16.bf16_problem.cache_clear()
+    monkeypatch.setattr(accelerator, "_PROBE", "import os; os.kill(os.getpid(), 4)")
+    accelerator.bf16_problem.cache_clear()
     with pytest.raises(RecipeError, match=r"train\.precision = 'bf16'.*AVX512_CORE_BF16"):
         accelerator_of(recipe)
-    bf16.bf16_problem.cache_clear()
+    accelerator.bf16_problem.cache_clear()
 
 
 def test_the_list_of_recipes_cuts_no_name_and_no_number():

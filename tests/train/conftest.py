@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from steadyspike.train.folder import RunFolder
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run import train
+from steadyspike.train.run.training import train
 
 torch.set_num_threads(1)  # as the processes that these tests start and compare with: bits depend on it
 SAME = ("metrics.csv", "layers.csv", "steps.csv", "health.csv", "weights.safetensors")

@@ -10,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.launch import free_port
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run import Processes, leave_group, train
+from steadyspike.train.run.launch import free_port
+from steadyspike.train.run.trainer import Processes, leave_group
+from steadyspike.train.run.training import train
 
 KILLED = [
     "train.save_every=2", "train.log_every=1", "train.ema=0.9", "train.accumulate=2", "model.options.dropout=0.3",

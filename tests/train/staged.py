@@ -12,14 +12,16 @@ import sys
 import time
 from pathlib import Path
 
-import steadyspike.train.data as data_module
-import steadyspike.train.run as run_module
+import steadyspike.train.building.lightning_data as data_module
+import steadyspike.train.run.conclusion as conclusion_module
+import steadyspike.train.run.training as run_module
 from steadyspike.cli import app
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.launch import free_port
-from steadyspike.train.module import SpikingTask
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run import Processes, leave_group, train
+from steadyspike.train.run.launch import free_port
+from steadyspike.train.run.trainer import Processes, leave_group
+from steadyspike.train.run.training import train
 
 SETTINGS = [
     "neuron.threshold=0.3", "model.options.dropout=0.3", "train.log_every=1", "train.ema=0.5", "schedule.epochs=2",
@@ -41,7 +43,7 @@ PLACES = {
     "set-up": (run_module, "make_trainer"),
     "step": (SpikingTask, "training_step"),
     "evaluation": (SpikingTask, "validation_step"),
-    "test": (run_module, "evaluate_part"),
+    "test": (conclusion_module, "evaluate_part"),
 }
 
 

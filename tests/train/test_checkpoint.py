@@ -6,17 +6,10 @@ import resource
 import pytest
 import torch
 
-from steadyspike.train.board import Board
-from steadyspike.train.checkpoint import (
-    FORMAT,
-    AtomicCheckpointIO,
-    CheckpointError,
-    latest,
-    link,
-    previous_of,
-    read_checkpoint,
-)
-from steadyspike.train.tables import Table, read_table
+from steadyspike.train.files.atomic import CheckpointError, link
+from steadyspike.train.files.checkpoint import FORMAT, AtomicCheckpointIO, latest, previous_of, read_checkpoint
+from steadyspike.train.files.tables import Table, read_table
+from steadyspike.train.files.tensorboard import Board
 
 TOO_LARGE = "it would be larger than a file of this process may be (ulimit -f)"
 

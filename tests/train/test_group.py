@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from steadyspike.train.evaluate import evaluate_run
-from steadyspike.train.folder import RunError
-from steadyspike.train.launch import supervise
-from steadyspike.train.tables import read_table
+from steadyspike.train.files.folder import RunError
+from steadyspike.train.files.tables import read_table
+from steadyspike.train.run.evaluation import evaluate_run
+from steadyspike.train.run.launch import supervise
 from tests.train.conftest import trained
 from tests.train.forked import GROUPS
 

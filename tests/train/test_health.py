@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from steadyspike.train.checkpoint import read_checkpoint
-from steadyspike.train.tables import read_table
+from steadyspike.train.files.checkpoint import read_checkpoint
+from steadyspike.train.files.tables import read_table
 from tests.train.conftest import trained
 
 
@@ -37,11 +37,11 @@ def test_weights_that_overflow_end_as_diverged_with_the_last_good_ones(tmp_path)
 
 
 def test_a_membrane_that_is_not_finite_is_named_and_statistics_are_put_back(tmp_path):
-    from steadyspike.train.data import SpikingData
-    from steadyspike.train.folder import RunFolder
-    from steadyspike.train.health import first_bad_layer
+    from steadyspike.train.building.lightning_data import SpikingData
+    from steadyspike.train.callbacks.health_policy import first_bad_layer
+    from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import load_recipe
-    from steadyspike.train.run import new_session
+    from steadyspike.train.run.training import new_session
 
     recipe = load_recipe("tiny")
     session = new_session(recipe, RunFolder(tmp_path), SpikingData(recipe))

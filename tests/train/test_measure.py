@@ -6,12 +6,16 @@ import pytest
 import torch
 
 from steadyspike.nn.model_check import firing_rates
-from steadyspike.train.build import build_model, build_objective, lr_factor
-from steadyspike.train.dry import dry_run
-from steadyspike.train.ema import WeightAverage
-from steadyspike.train.measure import GradientWatch, LayerWatch, ScoreSums, layer_rows
+from steadyspike.train.building.activation_checkpointing import recompute_blocks
+from steadyspike.train.building.dry_run import dry_run
+from steadyspike.train.building.network import build_model
+from steadyspike.train.building.optimizer import lr_factor
+from steadyspike.train.building.training_objective import build_objective
+from steadyspike.train.callbacks.weight_average import WeightAverage
+from steadyspike.train.measure.gradients import GradientWatch
+from steadyspike.train.measure.layers import LayerWatch, layer_rows
+from steadyspike.train.measure.scores import ScoreSums
 from steadyspike.train.recipe import RecipeError, load_recipe
-from steadyspike.train.recompute import recompute_blocks
 
 
 def network(*settings, seed=0):

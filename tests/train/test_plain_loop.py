@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
-from steadyspike.train.checkpoint import read_checkpoint
-from steadyspike.train.folder import RunFolder
+from steadyspike.train.files.checkpoint import read_checkpoint
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run import train
+from steadyspike.train.run.training import train
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "plain_loop.py"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from steadyspike.train.dry import data_shape, dry_run
-from steadyspike.train.folder import difference
+from steadyspike.train.building.dry_run import data_shape, dry_run
+from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import load_recipe, recipe_names
 
 

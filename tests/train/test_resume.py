@@ -10,8 +10,9 @@ import sys
 import pytest
 from lightning.pytorch import Callback
 
-from steadyspike.train.checkpoint import CheckpointError, read_checkpoint
-from steadyspike.train.folder import RunError, RunFolder
+from steadyspike.train.files.atomic import CheckpointError
+from steadyspike.train.files.checkpoint import read_checkpoint
+from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import load_recipe
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
@@ -142,7 +143,7 @@ def test_another_recipes_checkpoint_is_refused(tmp_path):
 
 
 def test_where_it_runs_is_not_part_of_what_it_is():
-    from steadyspike.train.folder import difference, fingerprint
+    from steadyspike.train.files.same_recipe import difference, fingerprint
 
     a, b = load_recipe("tiny"), load_recipe("tiny", ["train.save_every=7", "data.workers=2"])
     assert fingerprint(a) == fingerprint(b) and difference(a, b) is None
@@ -190,7 +191,7 @@ def test_without_the_best_checkpoint_no_other_weights_pass_for_it(tmp_path, stra
 
 
 def test_damaged_files_of_a_run_are_named(tmp_path, straight):
-    from steadyspike.train.evaluate import evaluate_run
+    from steadyspike.train.run.evaluation import evaluate_run
 
     copy = tmp_path / "run"
     shutil.copytree(straight.root, copy)

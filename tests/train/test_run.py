@@ -11,11 +11,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from steadyspike.data import SplitMismatchWarning
-from steadyspike.train.data import first_samples, load_data
-from steadyspike.train.evaluate import evaluate_run
+from steadyspike.train.building.lightning_data import first_samples, load_data
+from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
-from steadyspike.train.run import accelerator_of
-from steadyspike.train.tables import read_table
+from steadyspike.train.run.accelerator import accelerator_of
+from steadyspike.train.run.evaluation import evaluate_run
 from tests.train.conftest import differing, trained
 
 
@@ -143,7 +143,7 @@ def test_a_subset_of_the_training_part_is_balanced_and_part_of_the_split():
 
 
 def test_a_batch_that_cannot_be_divided_is_refused():
-    from steadyspike.train.data import SpikingData
+    from steadyspike.train.building.lightning_data import SpikingData
 
     with pytest.raises(RecipeError, match=r"must be a multiple of 3 processes x train\.accumulate = 1"):
         SpikingData(load_recipe("tiny")).batch_per_process(3)
@@ -151,7 +151,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 
 def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_path):
     """Through training and evaluation; the files are in the ordinary layout and hold the same numbers."""
-    from steadyspike.train.module import SpikingTask
+    from steadyspike.train.building.lightning_task import SpikingTask
 
     seen = []
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from steadyspike.train.checkpoint import read_checkpoint
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.signals import Signals, Stopped
+from steadyspike.train.files.checkpoint import read_checkpoint
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.session.signals import Signals, Stopped
 from tests.train.conftest import differing, trained
 from tests.train.staged import CASES, SETTINGS
 

@@ -34,8 +34,8 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
 def _known() -> tuple[type[Exception], ...]:
     """Asked for only when something went wrong: the imports take seconds, in which a signal would find no handler."""
     from steadyspike.data.errors import DataError
-    from steadyspike.train.checkpoint import CheckpointError
-    from steadyspike.train.folder import RunError
+    from steadyspike.train.files.atomic import CheckpointError
+    from steadyspike.train.files.folder import RunError
     from steadyspike.train.recipe import RecipeError
 
     return RecipeError, RunError, CheckpointError, DataError, OSError

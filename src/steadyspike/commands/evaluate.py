@@ -14,7 +14,7 @@ def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> in
     from rich.panel import Panel
 
     from steadyspike.data import SplitMismatchWarning
-    from steadyspike.train.evaluate import evaluate_run
+    from steadyspike.train.run.evaluation import evaluate_run
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SplitMismatchWarning)

@@ -10,7 +10,7 @@ from typing import Any
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
 from steadyspike.nn.memory.heap import keep_freed_memory
-from steadyspike.train.signals import Signals, Stopped, exit_code
+from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
 
 @one_line_errors
@@ -50,11 +50,11 @@ def _run(
 def _checked_run(
     recipe: Any, stem: str, data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
 ) -> int:
-    from steadyspike.train.data import batch_per_process
-    from steadyspike.train.dry import check_recipe
-    from steadyspike.train.folder import RunError, new_folder, open_folder, resumable
-    from steadyspike.train.launch import under_torchrun
-    from steadyspike.train.run import accelerator_of
+    from steadyspike.train.building.dry_run import check_recipe
+    from steadyspike.train.building.lightning_data import batch_per_process
+    from steadyspike.train.files.folder import RunError, new_folder, open_folder, resumable
+    from steadyspike.train.run.accelerator import accelerator_of
+    from steadyspike.train.run.launch import under_torchrun
 
     keep_freed_memory()  # the process is ours: large activations need no new pages at every step
     check_recipe(recipe)
@@ -93,12 +93,13 @@ def _ended_before(folder: Any) -> int | None:
 
 
 def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
-    from steadyspike.train.run import interrupted, train
+    from steadyspike.train.run.conclusion import interrupted
+    from steadyspike.train.run.training import train
 
     try:
         if recipe.train.devices > 1:
             return _start_several(recipe, folder, data_dir, resume, signals)
-        from steadyspike.train.display import Display
+        from steadyspike.train.callbacks.display import Display
 
         return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display, signals=signals)
     except Stopped as stop:
@@ -106,9 +107,9 @@ def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signal
 
 
 def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
-    from steadyspike.train.data import load_data
-    from steadyspike.train.launch import launch
-    from steadyspike.train.run import interrupted
+    from steadyspike.train.building.lightning_data import load_data
+    from steadyspike.train.run.conclusion import interrupted
+    from steadyspike.train.run.launch import launch
 
     load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
     folder.write_recipe(recipe)
@@ -123,9 +124,10 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
 
 
 def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path, stem: str, signals: Signals) -> int:
-    from steadyspike.train.display import Display
-    from steadyspike.train.folder import RunFolder, new_folder, resumable
-    from steadyspike.train.run import Processes, leave_group, train
+    from steadyspike.train.callbacks.display import Display
+    from steadyspike.train.files.folder import RunFolder, new_folder, resumable
+    from steadyspike.train.run.trainer import Processes, leave_group
+    from steadyspike.train.run.training import train
 
     rank, local, world = (int(os.environ[key]) for key in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     # Rank 0 alone decides if the folder is free: the others may come when it has begun to write.

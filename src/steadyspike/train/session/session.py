@@ -6,13 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from steadyspike.data import DataBundle
-from steadyspike.train.data import SpikingData
-from steadyspike.train.ema import WeightAverage
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.measure import GradientWatch, LayerRow, LayerWatch, Scores
-from steadyspike.train.module import SpikingTask
+from steadyspike.train.building.lightning_data import SpikingData
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.callbacks.weight_average import WeightAverage
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.measure.gradients import GradientWatch
+from steadyspike.train.measure.layers import LayerRow, LayerWatch
+from steadyspike.train.measure.scores import Scores
 from steadyspike.train.recipe import Recipe
-from steadyspike.train.signals import Signals
+from steadyspike.train.session.signals import Signals
 
 
 class EndOfRun(Exception):

@@ -18,8 +18,8 @@ from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
-from steadyspike.train.options import below, check_options, kinds_of, told
 from steadyspike.train.recipe import Recipe, RecipeError, schema
+from steadyspike.train.recipe.arguments import below, check_options, kinds_of, told
 
 
 def first_samples(split: Split, count: int) -> Split:

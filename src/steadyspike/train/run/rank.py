@@ -1,4 +1,4 @@
-"""One process of a run with several: ``python -m steadyspike.train.worker FOLDER``, started by `launch`."""
+"""One process of a run with several: ``python -m steadyspike.train.run.rank FOLDER``, started by `launch`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 from pathlib import Path
 
 from steadyspike.nn.memory.heap import keep_freed_memory
-from steadyspike.train.display import Display
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.run import Processes, leave_group, train
-from steadyspike.train.signals import exit_code
+from steadyspike.train.callbacks.display import Display
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.run.trainer import Processes, leave_group
+from steadyspike.train.run.training import train
+from steadyspike.train.session.signals import exit_code
 
 
 def main() -> None:

@@ -12,25 +12,16 @@ result.json          how it ended, and the numbers
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
-import platform
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from steadyspike.train.checkpoint import write_atomically
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
-
-_PACKAGES = ("steadyspike", "torch", "lightning", "numpy", "triton", "safetensors")
-# What may differ between the parts of one run: where it runs, not what it computes.
-_ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every"}, "data": {"workers"}}
 
 
 class RunError(RuntimeError):
@@ -106,27 +97,6 @@ class RunFolder:
             yield
 
 
-def fingerprint(recipe: Recipe) -> str:
-    """Hash of everything in a recipe that decides a run's numbers."""
-    kept = recipe.model_dump(exclude={"about", "paper", "measured"})
-    for table, keys in _ANYWHERE.items():
-        for key in keys:
-            kept[table].pop(key, None)
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def difference(a: Recipe, b: Recipe) -> str | None:
-    """The first key in which two recipes would compute different numbers: ``"data.timesteps is 4, was 6"``."""
-    left, right = a.model_dump(), b.model_dump()
-    for table, fields in left.items():
-        if table in ("about", "paper", "measured"):
-            continue
-        for key, value in fields.items():
-            if key not in _ANYWHERE.get(table, ()) and right[table][key] != value:
-                return f"{table}.{key} is {value!r}, was {right[table][key]!r}"
-    return None
-
-
 def new_folder(out: Path | None, name: str) -> RunFolder:
     """``out``, which must be empty or not exist, or the next free ``runs/NAME/001``."""
     if out is not None:
@@ -160,54 +130,3 @@ def resumable(folder: RunFolder, recipe: Recipe) -> None:
     changed = difference(recipe, folder.read_recipe())
     if changed is not None:
         raise RecipeError(f"{folder.root} cannot be resumed with this recipe: {changed}")
-
-
-def environment() -> dict[str, Any]:
-    """Where a run happens: versions, hardware, code."""
-    import torch
-
-    versions: dict[str, str | None] = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            versions[package] = None
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
-    return {
-        "python": platform.python_version(),
-        "platform": platform.platform(),
-        "packages": versions,
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "gpus": gpus,
-        "commit": commit(),
-        "command": sys.argv,
-    }
-
-
-def _cpu_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor()
-
-
-def commit() -> str | None:
-    """The commit of the library's own checkout (with +changes if files differ from it), if it is one."""
-    here = Path(__file__).parent
-
-    def git(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    top, head = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
-    if top is None or head is None or not (Path(top) / "src" / "steadyspike").is_dir():
-        return None
-    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")

@@ -3,20 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from lightning.pytorch import Callback
-from lightning.pytorch.profilers import PassThroughProfiler
-
-
-class Untimed(PassThroughProfiler):
-    """Lightning's profiler that does nothing, done with nothing: some hundred contexts a step otherwise."""
-
-    _NOTHING = nullcontext()
-
-    def profile(self, action_name: str) -> AbstractContextManager[None]:  # type: ignore[override]
-        return self._NOTHING
 
 
 class Together(Callback):

@@ -9,11 +9,12 @@ import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from steadyspike.nn.sync import world_size
-from steadyspike.train.checkpoint import FORMAT, link
-from steadyspike.train.folder import fingerprint
-from steadyspike.train.rng import rng_state, set_rng_state
-from steadyspike.train.session import Best, EndOfRun, Session
-from steadyspike.train.tables import Table
+from steadyspike.train.files.atomic import link
+from steadyspike.train.files.checkpoint import FORMAT
+from steadyspike.train.files.same_recipe import fingerprint
+from steadyspike.train.files.tables import Table
+from steadyspike.train.session.random_state import rng_state, set_rng_state
+from steadyspike.train.session.session import Best, EndOfRun, Session
 
 
 def identity(session: Session, processes: int) -> dict[str, Any]:

@@ -1,24 +1,24 @@
-"""Evaluation of weights on a part of the data: one function for the end of a run and for `steadyspike evaluate`."""
+"""Evaluates weights on a part of the data, at the end of a run and for `steadyspike evaluate`."""
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from steadyspike.data import DataBundle
 from steadyspike.data.loader import EvalLoader
 from steadyspike.nn.loss import Objective
-from steadyspike.train.data import load_data
-from steadyspike.train.folder import RunError, RunFolder
-from steadyspike.train.measure import Scores, ScoreSums
-from steadyspike.train.module import SpikingTask
+from steadyspike.train.building.lightning_data import load_data
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.tables import read_table
+from steadyspike.train.files.weights import load_weights
+from steadyspike.train.measure.scores import Scores, ScoreSums
 from steadyspike.train.recipe import Recipe
-from steadyspike.train.tables import read_table
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -35,38 +35,6 @@ def add_scores(
             logits = model(x)
             sums.add(objective.task(logits, target), logits, target, objective.predict)
     model.train(mode)
-
-
-def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """A model's state as safetensors, with ``about`` as JSON under the metadata key "steadyspike".
-
-    One key only: the format does not fix the order of several, and equal weights are to be equal files. Tied parameters
-    are stored once per name.
-    """
-    from safetensors.torch import save
-
-    from steadyspike.train.checkpoint import write_atomically
-
-    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-    content = save(tensors, {"steadyspike": json.dumps(about, sort_keys=True)})
-    write_atomically(path, lambda file: file.write(content))
-
-
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Weights of `save_weights` into ``model``, where every name must match; what was saved about them."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            about = (file.metadata() or {}).get("steadyspike", "{}")
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise RunError(
-            f"{path} is damaged ({error}); remove it and result.json, and --resume writes them again"
-        ) from None
-    model.load_state_dict(state)
-    found: dict[str, Any] = json.loads(about)
-    return found
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:

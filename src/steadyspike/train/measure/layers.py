@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,51 +12,7 @@ from steadyspike.core.lif import ScanResult
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed
-
-Predict = Callable[[Tensor], Tensor]
-
-
-class Scores(NamedTuple):
-    """loss: mean over samples; accuracy: in percent, after 1, 2, ..., T time steps (training: after T only)."""
-
-    loss: float
-    accuracy: list[float]
-    samples: int
-
-    def record(self) -> dict[str, Any]:
-        """For result.json, which has no word for a loss that is not finite."""
-        loss = self.loss if math.isfinite(self.loss) else None
-        return {"accuracy": self.accuracy, "loss": loss, "samples": self.samples}
-
-
-class ScoreSums:
-    """Loss and correct answers, summed over samples: [loss, samples, correct after each counted step]."""
-
-    def __init__(self, steps: int) -> None:
-        self.steps = steps
-        self.values = torch.zeros(2 + steps, dtype=torch.float64)
-        self._batch, self._count = 0, torch.zeros((), dtype=torch.float64)  # the batch, also as a tensor
-
-    @torch.no_grad()
-    def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
-        """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time."""
-        total, batch = logits.shape[0], len(target)
-        if batch != self._batch or self._count.device != logits.device:
-            self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
-            self.values = self.values.to(logits.device)
-        prefixes = range(total - self.steps + 1, total + 1)
-        correct = [(predict(logits[:t]).argmax(-1) == target).sum(dtype=torch.float64) for t in prefixes]
-        self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
-
-    def scores(self, everyone: bool = True) -> Scores:
-        """Means over all samples of all processes, or of this one alone."""
-        loss, samples, *correct = (summed(self.values) if everyone else self.values).tolist()
-        count = max(samples, 1.0)
-        return Scores(loss / count, [100 * c / count for c in correct], int(samples))
-
-    def reset(self) -> None:
-        # New, not zeroed: what was made in inference mode cannot be changed outside it.
-        self.values = self.values.new_zeros(self.values.shape)
+from steadyspike.train.measure.gradients import GradientWatch
 
 
 class LayerRow(NamedTuple):
@@ -152,65 +107,6 @@ class LayerWatch:
     def close(self) -> None:
         for layer in self.layers.values():
             layer.taps.pop("watch", None)
-
-
-def _groups(module: nn.Module, waiting: list[nn.Parameter], found: list[list[nn.Parameter]]) -> None:
-    """Walks ``module`` in registration order: a neuron closes the group of parameters that came before it."""
-    if isinstance(module, Neuron):
-        found.append([*waiting, *module.parameters()])
-        waiting.clear()
-        return
-    waiting += module.parameters(recurse=False)
-    for child in module.children():
-        _groups(child, waiting, found)
-
-
-class GradientWatch:
-    """Norms of gradients, per neuron layer (its own parameters and those before it) and for what follows the last."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.groups: list[str] = list(neurons(model))
-        found: list[list[nn.Parameter]] = []
-        rest: list[nn.Parameter] = []
-        _groups(model, rest, found)
-        if rest:
-            self.groups.append("head")
-            found.append(rest)
-        self.parameters: list[nn.Parameter] = []
-        self._place: list[int] = []
-        seen: set[int] = set()
-        for place, parameters in enumerate(found):
-            for p in parameters:
-                if p.requires_grad and id(p) not in seen:
-                    seen.add(id(p))
-                    self.parameters.append(p)
-                    self._place.append(place)
-        self.sums = [0.0] * len(self.groups)
-        self.steps = 0
-
-    @torch.no_grad()
-    def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
-        """Norm per group now, and the values of scalars that are wanted too: one read from the device for all."""
-        there = [(p.grad, place) for p, place in zip(self.parameters, self._place) if p.grad is not None]
-        scalars = [*(torch._foreach_norm([grad for grad, _ in there]) if there else ()), *(a.detach() for a in also)]
-        if len({scalar.dtype for scalar in scalars}) > 1:
-            scalars = [scalar.double() for scalar in scalars]
-        values: list[float] = torch.stack(scalars).tolist() if scalars else []
-        squares = [0.0] * len(self.groups)
-        for norm, (_, place) in zip(values, there):
-            squares[place] += norm * norm
-        return [math.sqrt(square) for square in squares], values[len(there) :]
-
-    def add(self, norms: list[float]) -> None:
-        self.sums = [total + norm for total, norm in zip(self.sums, norms)]
-        self.steps += 1
-
-    def means(self) -> dict[str, float]:
-        return {group: total / max(self.steps, 1) for group, total in zip(self.groups, self.sums)}
-
-    def reset(self) -> None:
-        self.sums = [0.0] * len(self.groups)
-        self.steps = 0
 
 
 def layer_rows(watch: LayerWatch, gradients: GradientWatch) -> list[LayerRow]:

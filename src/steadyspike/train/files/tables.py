@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from steadyspike.train.checkpoint import CheckpointError, why_not_written
+from steadyspike.train.files.atomic import CheckpointError, why_not_written
 
 Cell = float | int | str | bool | None
 

@@ -12,8 +12,10 @@ from torch import Tensor
 from steadyspike.data import DataBundle
 from steadyspike.models import SpikingNet
 from steadyspike.nn.loss import Objective
-from steadyspike.train.build import build_model, build_objective, build_optimizer, build_schedule
-from steadyspike.train.measure import Scores, ScoreSums
+from steadyspike.train.building.network import build_model
+from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.training_objective import build_objective
+from steadyspike.train.measure.scores import Scores, ScoreSums
 from steadyspike.train.recipe import Recipe
 
 Batch = tuple[Tensor, Tensor]
@@ -22,7 +24,7 @@ Batch = tuple[Tensor, Tensor]
 class SpikingTask(LightningModule):
     """``SpikingTask.for_data(recipe, bundle)``, or with a network and an objective of your own.
 
-    Usable with any Trainer; `steadyspike.train.run` adds the run folder, exact resume and health checks by callbacks.
+    Usable with any Trainer; `steadyspike.train.run.training` adds the run folder, exact resume and health checks.
     """
 
     def __init__(self, recipe: Recipe, model: SpikingNet, objective: Objective) -> None:
@@ -46,7 +48,7 @@ class SpikingTask(LightningModule):
             # Of 4-D weights; activations follow them.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if recipe.train.checkpointing:
-            from steadyspike.train.recompute import recompute_blocks
+            from steadyspike.train.building.activation_checkpointing import recompute_blocks
 
             recompute_blocks(model)
         if recipe.train.save_memory:

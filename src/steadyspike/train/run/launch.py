@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 from typing import IO
 
-from steadyspike.train.folder import RunError, RunFolder
-from steadyspike.train.signals import WATCHED, Signals, exit_code
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.session.signals import WATCHED, Signals, exit_code
 
 _STOPPED = {0, *(exit_code(number) for number in WATCHED)}  # how processes end that a signal stopped
 
@@ -54,7 +54,7 @@ def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool,
 
     The first process speaks for all; the others write to logs/process-N.log in the run folder.
     """
-    command = [sys.executable, "-m", "steadyspike.train.worker", str(folder.root)]
+    command = [sys.executable, "-m", "steadyspike.train.run.rank", str(folder.root)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
     command += ["--resume"] if resume else []
     port = free_port()

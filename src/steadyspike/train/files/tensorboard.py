@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from steadyspike.train.checkpoint import CheckpointError, why_not_written
+from steadyspike.train.files.atomic import CheckpointError, why_not_written
 
 
 class Board:

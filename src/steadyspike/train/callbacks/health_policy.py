@@ -15,8 +15,8 @@ from steadyspike.nn.membrane_health import non_finite, tapped
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.nn.sync import world_size
-from steadyspike.train.session import EndOfRun, Session
-from steadyspike.train.tables import Table
+from steadyspike.train.files.tables import Table
+from steadyspike.train.session.session import EndOfRun, Session
 
 _LOST = 1.01  # a silent network's loss wanders around that of a constant guess; this is clearly above
 COLUMNS = ("epoch", "step", "kind", "layer", "message")

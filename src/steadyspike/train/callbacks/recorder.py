@@ -7,11 +7,11 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from steadyspike.train.board import Board
-from steadyspike.train.health import COLUMNS as HEALTH_COLUMNS
-from steadyspike.train.measure import layer_rows
-from steadyspike.train.session import Best, Session
-from steadyspike.train.tables import Table
+from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
+from steadyspike.train.files.tables import Table
+from steadyspike.train.files.tensorboard import Board
+from steadyspike.train.measure.layers import layer_rows
+from steadyspike.train.session.session import Best, Session
 
 LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")
 

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from steadyspike.kernels.registry import choose_backend
 from steadyspike.nn.model_check import dead_layers
-from steadyspike.train.session import Session
+from steadyspike.train.session.session import Session
 
 _WARM_UP = 2  # steps before the clock counts
 _OFTEN_ENOUGH = 0.1  # seconds between two movements of the bar

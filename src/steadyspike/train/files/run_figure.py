@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from steadyspike.train.folder import RunFolder
-from steadyspike.train.tables import read_table
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.tables import read_table
 
 _COLOURS = ("#8a8a8a", "#0b6fb8", "#c8553d", "#3a8a5f")
 

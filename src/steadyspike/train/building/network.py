@@ -1,38 +1,25 @@
-"""From a recipe's tables to the objects they name: neuron, network, objective, optimizer, learning-rate schedule."""
+"""Builds the network, with its neurons, that a recipe names."""
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable
 from typing import Any, get_type_hints
-
-import torch
-from torch import nn
 
 from steadyspike import models
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import SURROGATES, Surrogate
-from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.initial_potential import MPInit
-from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
 from steadyspike.nn.neurons.scan_options import ScanOptions
 from steadyspike.nn.norm import NORMS
-from steadyspike.train.options import below, check_options, kinds_of, naming
 from steadyspike.train.recipe import Recipe, RecipeError, schema
+from steadyspike.train.recipe.arguments import below, check_name, check_options, kinds_of, naming
 
-_WARMUP_FROM = 0.01
 _MODEL_ELSEWHERE = {
     "name": "model.name", "width": "model.width", "neuron": "neuron.name", "norm": "norm.name",
     "timesteps": "data.timesteps", "image_size": "data.size", "num_classes": "data.name", "in_channels": "data.name",
     "norm_threshold": "norm.threshold", "residual_alpha": "norm.alpha",
 }  # fmt: skip
-
-
-def _known(value: str, known: Any, key: str) -> None:
-    if value not in known:
-        raise RecipeError(f"{key} = {value!r} is not valid; it must be one of {', '.join(known)}")
 
 
 def _surrogate(table: schema.Neuron) -> Surrogate:
@@ -59,9 +46,9 @@ def _neuron_kinds(name: str) -> dict[str, Any]:
     return {**kinds, "imp_scope": str, "imp_range": list[float]}
 
 
-def build_neuron(table: schema.Neuron) -> NeuronSpec:
+def neuron_spec(table: schema.Neuron) -> NeuronSpec:
     """[neuron] as a spec that a network places at each of its sites."""
-    _known(table.name, NEURONS, "neuron.name")
+    check_name(table.name, NEURONS, "neuron.name")
     kinds = _neuron_kinds(table.name)
     plain = ("threshold", "tau", "gradient", "init", "strict", "decay_input", "backend")
     options: dict[str, Any] = {key: value for key in plain if (value := getattr(table, key)) is not None}
@@ -99,14 +86,14 @@ def build_model(
     recipe: Recipe, *, num_classes: int, in_channels: int, image_size: tuple[int, int], width: float | None = None
 ) -> models.SpikingNet:
     """The recipe's network for data of this shape; ``width`` in place of the recipe's, for dry runs."""
-    _known(recipe.model.name, models.names(), "model.name")
-    _known(recipe.norm.name, NORMS, "norm.name")
+    check_name(recipe.model.name, models.names(), "model.name")
+    check_name(recipe.norm.name, NORMS, "norm.name")
     kinds = _model_kinds(recipe.model.name)
     check_options(recipe.model.options, kinds, "model.options", _MODEL_ELSEWHERE)
     for key, value in recipe.model.options.items():
         if kinds[key] is int and value < 1:
             raise RecipeError(f"model.options.{key} = {value} is not valid; it must be above 0")
-    neuron = build_neuron(recipe.neuron)
+    neuron = neuron_spec(recipe.neuron)
     options = {key: tuple(v) if isinstance(v, list) else v for key, v in recipe.model.options.items()}
     with naming("model", {"width": recipe.model.width, **below("options", recipe.model.options)}):
         return models.create(
@@ -128,65 +115,3 @@ def _model_kinds(name: str) -> dict[str, Any]:
     entry = models.model_registry.entry(name)
     kinds = {**kinds_of(entry.build), **kinds_of(models.Parts)}
     return {key: kinds[key] for key in entry.option_names() if key not in _MODEL_ELSEWHERE}
-
-
-def build_objective(recipe: Recipe, *, static: bool) -> Objective:
-    """[loss] with its terms; ``static``: batches are still images [B, ...]."""
-    _known(recipe.loss.name, LOSSES, "loss.name")
-    check_options(recipe.loss.options, kinds_of(LOSSES[recipe.loss.name]), "loss.options")
-    terms: dict[str, Term] = {}
-    for name, options in recipe.loss.terms.items():
-        _known(name, TERMS, "loss.terms")
-        check_options(options, kinds_of(TERMS[name]), f"loss.terms.{name}")
-        for key in ("weight", "start", "ramp_epochs"):
-            if options.get(key, 0) < 0:
-                raise RecipeError(f"loss.terms.{name}.{key} = {options[key]} is not valid; it must not be below 0")
-        with naming(f"loss.terms.{name}", options):
-            terms[name] = TERMS[name](**options)
-    with naming("loss.options", recipe.loss.options):
-        objective = make_objective(recipe.loss.name, terms, batch_dim=0 if static else 1, **recipe.loss.options)
-    for name, term in objective.terms.items():
-        assert isinstance(term, Term)
-        if term.least_steps > recipe.data.timesteps:
-            raise RecipeError(f"loss.terms.{name} needs data.timesteps of at least {term.least_steps}")
-        if recipe.train.checkpointing and term.records:
-            raise RecipeError(
-                f"loss.terms.{name} looks into layers that would be recomputed; use train.checkpointing = false "
-                "(train.save_memory = true works)"
-            )
-    return objective
-
-
-def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """[optimizer] over the model's parameter groups."""
-    groups = parameter_groups(
-        model, table.weight_decay, decay_neurons=table.decay_neurons, decay_norms=table.decay_norms
-    )
-    if table.name == "sgd":
-        return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
-    kind = torch.optim.Adam if table.name == "adam" else torch.optim.AdamW
-    return kind(groups, lr=table.lr, betas=(table.betas[0], table.betas[1]))
-
-
-def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int) -> float:
-    """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form."""
-    epoch = step // steps_per_epoch
-    if epoch < table.warmup:
-        return _WARMUP_FROM + (1 - _WARMUP_FROM) * step / (table.warmup * steps_per_epoch)
-    if table.name == "cosine":
-        done = min(1.0, (epoch - table.warmup) / (table.epochs - table.warmup))
-        low = table.min_lr / lr
-        return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
-    if table.name == "step":
-        return table.gamma ** sum(epoch >= milestone for milestone in table.milestones)
-    return 1.0
-
-
-def build_schedule(
-    recipe: Recipe, optimizer: torch.optim.Optimizer, steps_per_epoch: int
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """[schedule], to be stepped after every optimizer step."""
-    factor: Callable[[int], float] = lambda step: lr_factor(  # noqa: E731
-        recipe.schedule, recipe.optimizer.lr, step, steps_per_epoch
-    )
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

@@ -11,10 +11,12 @@ from steadyspike.data.catalogue import entry, expected_shape
 from steadyspike.kernels.registry import choose_backend
 from steadyspike.models import SpikingNet
 from steadyspike.nn.lif import LIF
-from steadyspike.train.build import build_model, build_objective, build_optimizer
-from steadyspike.train.data import check_data
-from steadyspike.train.options import below, naming
+from steadyspike.train.building.lightning_data import check_data
+from steadyspike.train.building.network import build_model
+from steadyspike.train.building.optimizer import build_optimizer
+from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.recipe.arguments import below, naming
 
 _SMALLEST_IMAGE = 16
 _NARROW = 1 / 16

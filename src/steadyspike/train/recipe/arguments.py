@@ -7,7 +7,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,6 +28,12 @@ def kinds_of(build: Any) -> dict[str, Any]:
             except NameError:
                 found[p.name] = Any
     return found
+
+
+def check_name(name: str, valid: Iterable[str], key: str) -> None:
+    """Refuses a name that is not one of ``valid``; ``key``: where the recipe says it."""
+    if name not in (names := list(valid)):
+        raise RecipeError(f"{key} = {name!r} is not valid; it must be one of {', '.join(names)}")
 
 
 def check_options(

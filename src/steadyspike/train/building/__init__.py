@@ -1,0 +1,1 @@
+"""From a recipe to the objects it names: network, objective, optimizer, data, Lightning modules."""

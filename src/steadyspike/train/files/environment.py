@@ -1,0 +1,64 @@
+"""Where a run happens: versions, hardware and the commit of the code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = ("steadyspike", "torch", "lightning", "numpy", "triton", "safetensors")
+
+
+def environment() -> dict[str, Any]:
+    """Where a run happens: versions, hardware, code."""
+    import torch
+
+    versions: dict[str, str | None] = {}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = None
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpus": gpus,
+        "commit": commit(),
+        "command": sys.argv,
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def commit() -> str | None:
+    """The commit of the library's own checkout (with +changes if files differ from it), if it is one."""
+    here = Path(__file__).parent
+
+    def git(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    top, head = git("rev-parse", "--show-toplevel"), git("rev-parse", "HEAD")
+    if top is None or head is None or not (Path(top) / "src" / "steadyspike").is_dir():
+        return None
+    return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")

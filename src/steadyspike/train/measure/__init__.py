@@ -1,0 +1,1 @@
+"""What an epoch is measured by: scores, firing of the layers, gradient norms."""

@@ -1,0 +1,57 @@
+"""Loss and accuracy, summed over batches and processes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyspike.nn.sync import summed
+
+Predict = Callable[[Tensor], Tensor]
+
+
+class Scores(NamedTuple):
+    """loss: mean over samples; accuracy: in percent, after 1, 2, ..., T time steps (training: after T only)."""
+
+    loss: float
+    accuracy: list[float]
+    samples: int
+
+    def record(self) -> dict[str, Any]:
+        """For result.json, which has no word for a loss that is not finite."""
+        loss = self.loss if math.isfinite(self.loss) else None
+        return {"accuracy": self.accuracy, "loss": loss, "samples": self.samples}
+
+
+class ScoreSums:
+    """Loss and correct answers, summed over samples: [loss, samples, correct after each counted step]."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.values = torch.zeros(2 + steps, dtype=torch.float64)
+        self._batch, self._count = 0, torch.zeros((), dtype=torch.float64)  # the batch, also as a tensor
+
+    @torch.no_grad()
+    def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
+        """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time."""
+        total, batch = logits.shape[0], len(target)
+        if batch != self._batch or self._count.device != logits.device:
+            self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
+            self.values = self.values.to(logits.device)
+        prefixes = range(total - self.steps + 1, total + 1)
+        correct = [(predict(logits[:t]).argmax(-1) == target).sum(dtype=torch.float64) for t in prefixes]
+        self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
+
+    def scores(self, everyone: bool = True) -> Scores:
+        """Means over all samples of all processes, or of this one alone."""
+        loss, samples, *correct = (summed(self.values) if everyone else self.values).tolist()
+        count = max(samples, 1.0)
+        return Scores(loss / count, [100 * c / count for c in correct], int(samples))
+
+    def reset(self) -> None:
+        # New, not zeroed: what was made in inference mode cannot be changed outside it.
+        self.values = self.values.new_zeros(self.values.shape)

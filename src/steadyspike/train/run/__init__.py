@@ -1,0 +1,1 @@
+"""Run control: start or continue a run, start its processes, conclude it, evaluate it."""

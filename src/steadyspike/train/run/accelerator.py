@@ -1,0 +1,48 @@
+"""Checks that this machine has the device and the precision that a recipe asks for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+
+import torch
+
+from steadyspike.train.recipe import Recipe, RecipeError
+
+_PROBE = """
+import torch
+with torch.autocast("cpu", torch.bfloat16):
+    torch.nn.Linear(64, 10)(torch.randn(64, 64)).float().sum().backward()
+    torch.nn.Conv2d(8, 8, 3)(torch.randn(8, 8, 8, 8)).float().sum().backward()
+"""
+
+
+@cache
+def bf16_problem() -> str | None:
+    """None if a bfloat16 layer runs on this CPU, else what to do about it.
+
+    It is tried in a process of its own: some virtual machines announce AMX and then kill the process that uses it.
+    """
+    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True)
+    if done.returncode == 0:
+        return None
+    return (
+        "torch's bfloat16 layers do not run on this CPU (a trial process ended with code "
+        f"{done.returncode}); use 'fp32', or set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment"
+    )
+
+
+def accelerator_of(recipe: Recipe) -> str:
+    """ "gpu" or "cpu"; an explicit wish that cannot be met is an error."""
+    wish = recipe.train.accelerator
+    if wish == "gpu" and not torch.cuda.is_available():
+        raise RecipeError("train.accelerator = 'gpu', but torch sees no GPU here")
+    found = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
+    if found == "cpu" and recipe.train.precision == "fp16":
+        raise RecipeError("train.precision = 'fp16' needs a GPU; on the CPU use 'fp32' or 'bf16'")
+    if found == "cpu" and recipe.train.precision == "bf16" and (problem := bf16_problem()) is not None:
+        raise RecipeError(f"train.precision = 'bf16': {problem}")
+    if found == "gpu" and recipe.train.devices > torch.cuda.device_count():
+        raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
+    return found

@@ -1,0 +1,134 @@
+"""One run, from recipe to result: `train` starts or continues it in this process."""
+
+from __future__ import annotations
+
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback
+
+from steadyspike.train.building.lightning_data import SpikingData
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.callbacks.checkpoints import Keeper, identity
+from steadyspike.train.callbacks.health_policy import HealthWatch
+from steadyspike.train.callbacks.recorder import Recorder, open_tables
+from steadyspike.train.callbacks.stop_on_signal import StopOnSignal
+from steadyspike.train.callbacks.weight_average import WeightAverage
+from steadyspike.train.files.atomic import CheckpointError
+from steadyspike.train.files.checkpoint import latest
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.measure.gradients import GradientWatch
+from steadyspike.train.measure.layers import LayerWatch
+from steadyspike.train.recipe import Recipe
+from steadyspike.train.run.conclusion import about_run, conclude, interrupted
+from steadyspike.train.run.trainer import Processes, make_trainer, quietly
+from steadyspike.train.session.random_state import seed_all
+from steadyspike.train.session.session import EndOfRun, Session
+from steadyspike.train.session.signals import Signals, Stopped
+
+
+def train(
+    recipe: Recipe,
+    folder: RunFolder,
+    *,
+    data_dir: Path | None = None,
+    resume: bool = False,
+    processes: Processes = Processes(),  # noqa: B008
+    rank: int = 0,
+    display: Any = None,
+    signals: Signals | None = None,
+) -> dict[str, Any]:
+    """Trains, or continues, the recipe in ``folder`` and returns what result.json says (rank 0; others: the status).
+
+    display: a factory ``display(session, notes) -> Callback`` for what people see. SIGTERM and SIGINT end the run with
+    status "interrupted", wherever it is.
+    """
+    started = time.monotonic()
+    with signals or Signals() as signals:
+        try:
+            data = SpikingData(recipe, data_dir)
+            data.batch_per_process(processes.count)
+            session = new_session(recipe, folder, data)
+            session.signals = signals
+            notes = _continue(session, processes.count) if resume else []
+            if rank == 0:
+                folder.write_recipe(recipe)
+                if session.resumed is None:
+                    folder.write_json("run.json", about_run(session, processes.count))
+            seed_all(recipe.train.seed, rank)
+            with quietly():
+                ended = _fit(session, processes, rank, display, notes)
+            if ended is not None and ended.status == "interrupted":
+                return interrupted(recipe, folder, signals.number or signal.SIGTERM, ended.message, rank)
+            signals.now("in the test evaluation")
+            if rank != 0:
+                return {"status": ended.status if ended else "finished"}
+            return conclude(session, ended, time.monotonic() - started)
+        except Stopped as stop:
+            return interrupted(recipe, folder, stop.number, signals.where, rank)
+        except Exception as error:
+            if signals.number is None:
+                raise
+            # What breaks after a signal broke because of it: helpers and other processes got it too.
+            text = f"{signals.where} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+            return interrupted(recipe, folder, signals.number, text, rank)
+
+
+def _continue(session: Session, processes: int) -> list[str]:
+    """Finds the checkpoint to continue from; what there is to say about it."""
+    folder = session.folder
+    session.resumed, refused = latest(folder.last, identity(session, processes))
+    if session.resumed is None:
+        if folder.has_results():
+            raise RunError(
+                f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
+                "continue from; delete the folder, or choose another with --out, to start again"
+            )
+        return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
+    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in refused]
+
+
+def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
+    """Network, data and measures of a run that has not started."""
+    task = SpikingTask.for_data(recipe, data.bundle)
+    average = WeightAverage(task.model, recipe.train.ema) if recipe.train.ema else None
+    watch = LayerWatch(task.model, recipe.data.timesteps)
+    return Session(recipe, folder, task, data, watch, GradientWatch(task.model), average)
+
+
+def _fit(session: Session, processes: Processes, rank: int, display: Any, notes: list[str]) -> EndOfRun | None:
+    """The training itself; returns how it ended where that was not after its last epoch."""
+    recipe, state = session.recipe, session.resumed
+    lengths = state["files"] if state is not None else None
+    first = rank == 0
+    part = session.bundle.selection_part
+    tables = open_tables(session.folder.root, recipe.data.timesteps, part, lengths) if first else {}
+    board = session.folder.root / "tensorboard" if first else None
+    callbacks: list[Callback] = [
+        StopOnSignal(session.signals),
+        *([session.average] if session.average is not None else []),
+        Recorder(session, tables, board),
+        HealthWatch(session, tables.get("health")),
+        *([display(session, notes)] if display is not None and first else []),
+        Keeper(session, tables),
+    ]
+    try:
+        trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
+        trainer.fit(session.task, datamodule=session.data)
+        ended = None
+    except EndOfRun as early:
+        ended = early
+    except BaseException:
+        for table in tables.values():
+            with suppress(CheckpointError):  # the first error is the one to tell
+                table.close()
+        raise
+    finally:
+        session.watch.close()
+    for table in tables.values():
+        table.sync()
+        table.close()
+    return ended
