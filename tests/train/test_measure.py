@@ -11,11 +11,11 @@ from steadyspike.train.building.dry_run import dry_run
 from steadyspike.train.building.network import build_model
 from steadyspike.train.building.optimizer import lr_factor
 from steadyspike.train.building.training_objective import build_objective
-from steadyspike.train.callbacks.weight_average import WeightAverage
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.layers import LayerWatch, layer_rows
 from steadyspike.train.measure.scores import ScoreSums
 from steadyspike.train.recipe import RecipeError, load_recipe
+from steadyspike.train.session.weight_average import WeightAverage
 
 
 def network(*settings, seed=0):

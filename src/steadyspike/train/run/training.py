@@ -12,11 +12,11 @@ from lightning.pytorch import Callback
 
 from steadyspike.train.building.lightning_data import SpikingData
 from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.callbacks.average_weights import AverageWeights
 from steadyspike.train.callbacks.checkpoints import Keeper, identity
 from steadyspike.train.callbacks.health_policy import HealthWatch
 from steadyspike.train.callbacks.recorder import Recorder, open_tables
 from steadyspike.train.callbacks.stop_on_signal import StopOnSignal
-from steadyspike.train.callbacks.weight_average import WeightAverage
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import latest
 from steadyspike.train.files.folder import RunError, RunFolder
@@ -28,6 +28,7 @@ from steadyspike.train.run.trainer import Processes, make_trainer, quietly
 from steadyspike.train.session.random_state import seed_all
 from steadyspike.train.session.session import EndOfRun, Session
 from steadyspike.train.session.signals import Signals, Stopped
+from steadyspike.train.session.weight_average import WeightAverage
 
 
 def train(
@@ -109,7 +110,7 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
     board = session.folder.root / "tensorboard" if first else None
     callbacks: list[Callback] = [
         StopOnSignal(session.signals),
-        *([session.average] if session.average is not None else []),
+        *([AverageWeights(session.average)] if session.average is not None else []),
         Recorder(session, tables, board),
         HealthWatch(session, tables.get("health")),
         *([display(session, notes)] if display is not None and first else []),

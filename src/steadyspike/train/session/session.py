@@ -8,13 +8,13 @@ from typing import Any
 from steadyspike.data import DataBundle
 from steadyspike.train.building.lightning_data import SpikingData
 from steadyspike.train.building.lightning_task import SpikingTask
-from steadyspike.train.callbacks.weight_average import WeightAverage
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.layers import LayerRow, LayerWatch
 from steadyspike.train.measure.scores import Scores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.session.signals import Signals
+from steadyspike.train.session.weight_average import WeightAverage
 
 
 class EndOfRun(Exception):
