@@ -8,7 +8,7 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 # torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
 # dependencies for the same reason; they serve the parity tests and the benchmarks only.
-$(VENV)/.installed: pyproject.toml constraints.txt requirements-peers.txt $(wildcard setup.py csrc/*)
+$(VENV)/.installed: pyproject.toml constraints.txt requirements-peers.txt $(wildcard setup.py csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -c constraints.txt torch numpy

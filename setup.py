@@ -1,4 +1,4 @@
-"""Builds the optional CPU kernel: csrc/ into one plain shared library inside the package.
+"""Builds the optional CPU kernels: csrc/ into one plain shared library inside the package.
 
 The library has a C ABI and includes neither Python's nor torch's headers: it needs a C++17 compiler and nothing else.
 Without one the install succeeds all the same, and the library runs on the PyTorch reference.
@@ -25,9 +25,13 @@ AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vecto
 # One object per instruction set, chosen at run time; the library itself runs on any CPU of the platform.
 INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2"], "avx512": AVX512}
 
+# Sources compiled for each instruction set, with the macro that names the symbol they define; and those compiled once.
+PER_INSTRUCTION_SET = {"csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS"}
+ONCE = ["csrc/common/isa.cpp", "csrc/scan/lif.cpp", "csrc/spikes/bits.cpp"]
+
 
 class BuildKernel(build_ext):
-    """Compiles chunk.cpp once per instruction set and lif.cpp once; a failure is a warning, not an error."""
+    """Compiles the sources above into one library; a failure is a warning, not an error."""
 
     def get_ext_filename(self, fullname: str) -> str:
         return os.path.join(*fullname.split(".")) + ".so"
@@ -61,16 +65,17 @@ class BuildKernel(build_ext):
     def _build(self, ext: Extension, openmp: bool, instruction_sets: bool) -> None:
         flags = COMMON + [f for f in IF_KNOWN if self._accepts(f)] + (["-fopenmp"] if openmp else [])
         names = list(INSTRUCTION_SETS) if instruction_sets else ["base"]
-        driver_macros = [("STEADYSPIKE_X86", "1")] if instruction_sets else []
-        jobs = [("csrc/chunk.cpp", n, INSTRUCTION_SETS[n], [("STEADYSPIKE_CHUNKS", f"steadyspike_chunks_{n}")])
-                for n in reversed(names)]  # fmt: skip
-        jobs += [(source, "driver", [], driver_macros) for source in ("csrc/lif.cpp", "csrc/bits.cpp")]
+        x86 = [("STEADYSPIKE_X86", "1")] if instruction_sets else []
+        jobs = [(source, name, INSTRUCTION_SETS[name], [(macro, f"{macro.lower()}_{name}")])
+                for name in reversed(names) for source, macro in PER_INSTRUCTION_SET.items()]  # fmt: skip
+        jobs += [(source, "once", [], x86) for source in ONCE]
 
         def compile_one(job: tuple) -> list[str]:
             source, name, extra, macros = job
             return self.compiler.compile(
-                [source], output_dir=os.path.join(self.build_temp, name), macros=macros, include_dirs=["csrc"],
-                extra_postargs=flags + extra, depends=ext.depends,
+                [source], output_dir=os.path.join(self.build_temp, name), macros=macros,
+                include_dirs=[os.path.dirname(source), "csrc/common"], extra_postargs=flags + extra,
+                depends=ext.depends,
             )  # fmt: skip
 
         with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
@@ -90,9 +95,9 @@ class BuildKernel(build_ext):
 
 
 kernel = Extension(
-    "steadyspike.kernels._lif",
-    sources=["csrc/lif.cpp", "csrc/chunk.cpp", "csrc/bits.cpp"],
-    depends=sorted(str(p) for p in Path("csrc").glob("*.h")),
+    "steadyspike.kernels._native",
+    sources=[*ONCE, *PER_INSTRUCTION_SET],
+    depends=sorted(str(p) for p in Path("csrc").rglob("*.h")),
     language="c++",
 )
 setup(ext_modules=[kernel], cmdclass={"build_ext": BuildKernel})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from steadyspike.kernels.cpu import CpuBackend
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
 ROOT = Path(__file__).parent.parent
 MEMORY = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/nn/test_memory*.py"))

@@ -27,8 +27,9 @@ from torch import Tensor
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
-from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.cpu import LIBRARY, CpuBackend
+from steadyspike.kernels.layout import compute_dtype
+from steadyspike.kernels.library import LIBRARY
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.memory.heap import keep_freed_memory
 

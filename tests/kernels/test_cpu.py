@@ -11,8 +11,8 @@ from torch import Tensor
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
-from steadyspike.kernels.cpu import CpuBackend
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from tests.kernels.scan_cases import (
     TUNED,
     Case,
@@ -234,7 +234,7 @@ def test_same_bits_for_every_run_thread_count_and_instruction_set(kind: str, lay
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 def test_all_instruction_sets_against_the_reference(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     for isa in range(len(CpuBackend().instruction_sets)):
-        monkeypatch.setattr("steadyspike.kernels.op.get_backend", lambda name, isa=isa: CpuBackend(isa=isa))
+        monkeypatch.setattr("steadyspike.kernels.scan.operator.get_backend", lambda name, isa=isa: CpuBackend(isa=isa))
         for spec in few_specs():
             check_against_reference(Case(spec, shape=(3, 2, 5, 9), dtype=dtype, a="channel"), "cpu")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from steadyspike.kernels.cpu import CpuBackend
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,5 +43,5 @@ def test_without_a_compiler_the_build_warns_and_succeeds(tmp_path: Path) -> None
 def test_with_a_compiler_the_library_loads(tmp_path: Path) -> None:
     result = build(tmp_path)
     assert result.returncode == 0 and "not built" not in result.stderr, result.stderr
-    (library,) = tmp_path.rglob("_lif.so")
+    (library,) = tmp_path.rglob("_native.so")
     assert CpuBackend(library).why_not(torch.empty(1)) is None

@@ -10,10 +10,11 @@ from torch import Tensor
 
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.cpu import LIBRARY, CpuBackend
-from steadyspike.kernels.op import lif_scan_backward_op, lif_scan_op
-from steadyspike.kernels.registry import choose_backend
+from steadyspike.kernels.library import LIBRARY
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.operator import lif_scan_backward_op, lif_scan_op
 from tests.kernels.scan_cases import Case, draw_inputs
 
 MISSING = CpuBackend().why_not(torch.empty(0))
@@ -172,7 +173,7 @@ def test_reasons_not_to_run(tmp_path: Path) -> None:
     x = torch.empty(1)
     assert "on meta, not on the CPU" in str(CpuBackend().why_not(x.to("meta")))
     assert "torch.int32" in str(CpuBackend().why_not(x.int()))
-    missing = CpuBackend(tmp_path / "_lif.so")
+    missing = CpuBackend(tmp_path / "_native.so")
     assert "not built" in str(missing.why_not(x))
     with pytest.raises(RuntimeError, match="not built"):
         missing.forward(*(t.float() for t in inputs()), SPEC.codes, SPEC.constants, False, False)
@@ -182,5 +183,5 @@ def test_reasons_not_to_run(tmp_path: Path) -> None:
 
 @needs_kernel
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("steadyspike.kernels.cpu.ABI", 1)
+    monkeypatch.setattr("steadyspike.kernels.scan.cpu.backend.ABI", 1)
     assert "another version" in str(CpuBackend(LIBRARY).why_not(torch.empty(1)))

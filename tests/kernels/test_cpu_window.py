@@ -9,7 +9,7 @@ from torch import Tensor
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike, Rect, Surrogate
-from steadyspike.kernels.cpu import CpuBackend
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
 pytestmark = pytest.mark.skipif(
     CpuBackend().why_not(torch.zeros(1)) is not None, reason="the C++ extension is not built"

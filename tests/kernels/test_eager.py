@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import steadyspike as ss
-from steadyspike.kernels.cpu import CpuBackend
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.snapshot import snapshot
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.nn.snapshot import snapshot
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 needs_kernel = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))

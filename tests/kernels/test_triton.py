@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from steadyspike.core.surrogate import SURROGATES
-from steadyspike.kernels.triton_launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles, surrogate_constants
-from steadyspike.kernels.triton_lif import TritonBackend
+from steadyspike.kernels.scan.triton.backend import TritonBackend
+from steadyspike.kernels.scan.triton.launch import CONFIGS, SLOT, Tiles, plan_segments, plan_tiles, surrogate_constants
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, few_specs, parameter_cases, size_cases
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +42,7 @@ def test_kernels_equal_the_reference_for_every_spec_in_the_interpreter() -> None
 
 def test_importing_the_library_does_not_import_triton() -> None:
     # A plain torch import may load triton by itself; what counts is that the library adds nothing to it.
-    script = "import sys, torch; before = 'triton' in sys.modules; import steadyspike, steadyspike.kernels.triton_lif"
+    script = "import sys, torch; before = 'triton' in sys.modules; import steadyspike.kernels.scan.triton.backend"
     done = python("-c", script + "; sys.exit(('triton' in sys.modules) != before)")
     assert done.returncode == 0, done.stderr
 

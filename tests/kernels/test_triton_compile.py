@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.backend import compute_dtype, empty_steps
-from steadyspike.kernels.triton_launch import CONFIGS, FIXED, OPTIONS, Launch
-from steadyspike.kernels.triton_lif import backward_launch, forward_launch
+from steadyspike.kernels.layout import compute_dtype, empty_steps
+from steadyspike.kernels.scan.triton.backend import backward_launch, forward_launch
+from steadyspike.kernels.scan.triton.launch import CONFIGS, FIXED, OPTIONS, Launch
 from tests.kernels.scan_cases import TUNED, Case, arrange, few_specs
 
 triton = pytest.importorskip("triton")

@@ -17,11 +17,11 @@ from torch import Tensor
 
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import Reset, ScanSpec
-from steadyspike.kernels import triton_launch
-from steadyspike.kernels.registry import choose_backend
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.triton_launch import Launch
-from steadyspike.kernels.triton_lif import TritonBackend
+from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.triton import launch as triton_launch
+from steadyspike.kernels.scan.triton.backend import TritonBackend
+from steadyspike.kernels.scan.triton.launch import Launch
 from tests.kernels.scan_cases import (
     RESETS,
     Case,

@@ -11,7 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
-from steadyspike.kernels.registry import get_backend
+from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.nn.checkpointed_forward import checkpoint_region
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.track import MemoryTracker

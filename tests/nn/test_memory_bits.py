@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from steadyspike.kernels.bits import can_pack
+from steadyspike.kernels.spikes.words import can_pack
 from steadyspike.nn.memory.bits import pack
 from tests.kernels.scan_cases import arrange
 

@@ -232,7 +232,7 @@ def test_the_same_code_gives_the_same(code):
 @pytest.mark.parametrize("code", [code for code in CODE if code not in ("data", "numpy")])
 def test_autograd_s_own_records_suffice(code, monkeypatch):
     """The check of values is for what passes autograd by; everything else shows in the graph and the versions."""
-    monkeypatch.setattr("steadyspike.kernels.current.is_sum", lambda x, terms: True)
+    monkeypatch.setattr("steadyspike.nn.memory.notes.is_sum", lambda x, terms: True)
     test_the_same_code_gives_the_same(code)
 
 
@@ -286,7 +286,7 @@ def test_a_convolution_output_that_was_changed_in_place_is_an_error(options, ear
 def test_gradients_that_do_not_need_what_was_changed(checked, monkeypatch):
     """Those of V and tau do not go through the norm, whose input was changed between the norm and the neuron."""
     if not checked:
-        monkeypatch.setattr("steadyspike.kernels.current.is_sum", lambda x, terms: True)
+        monkeypatch.setattr("steadyspike.nn.memory.notes.is_sum", lambda x, terms: True)
 
     def body(m, x):
         h = m.conv(x)

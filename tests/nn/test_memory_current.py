@@ -9,12 +9,12 @@ import torch
 
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import ArcTan, Sigmoid
-from steadyspike.kernels.current_check import is_sum
-from steadyspike.kernels.current_op import affine_of, current_scan_backward_op
-from steadyspike.kernels.current_scan import Call, scan_terms
-from steadyspike.kernels.registry import get_backend
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.terms import Term, current
+from steadyspike.kernels.scan.choose import get_backend
+from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
+from steadyspike.nn.memory.current import Term, current
+from steadyspike.nn.memory.current_scan import Call, scan_terms
+from steadyspike.nn.memory.sampling import is_sum
 from tests.kernels.scan_cases import LAYOUTS, arrange
 
 needs_cpp = pytest.mark.skipif(

@@ -75,7 +75,7 @@ def _devices() -> None:
 def _kernels() -> None:
     import torch
 
-    from steadyspike.kernels.registry import backend_report, choose_backend
+    from steadyspike.kernels.scan.choose import backend_report, choose_backend
 
     console.print("\n[bold]kernels[/]")
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -111,7 +111,7 @@ def _asked(
     import torch
 
     from steadyspike.data.place import Place
-    from steadyspike.kernels.registry import choose_backend
+    from steadyspike.kernels.scan.choose import choose_backend
 
     gpus = torch.cuda.device_count()
     checks: list[Callable[[], object]] = []

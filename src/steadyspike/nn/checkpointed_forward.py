@@ -26,7 +26,7 @@ _numbers = count(1)
 def recomputing() -> bool:
     """True inside the recomputation of a checkpointed forward."""
     if torch.compiler.is_compiling():
-        # Decided when the graph runs, by the operator that reads the mean (kernels/snapshot.py).
+        # Decided when the graph runs, by the operator that reads the mean (nn/snapshot.py).
         return False
     return torch._C._current_graph_task_id() != -1
 

@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from steadyspike.kernels.eager import is_ordinary
-from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.checkpointed_forward import Memory, recomputing
+from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, summed
 
 

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
-from steadyspike.kernels.current import scan_current
-from steadyspike.kernels.registry import BACKENDS
+from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.choose import BACKENDS
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 
 
@@ -35,6 +35,8 @@ class Neuron(nn.Module):
     """
 
     spiking: ClassVar[bool] = True  # a readout, whose output is its potential, says False
+    # What computes the dynamics; `save_memory` gives a layer one that keeps less for the backward.
+    lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
     threshold_name: ClassVar[str | None] = None  # the parameter that V is made of and nothing else is; None: V is fixed
 
     def __init__(
@@ -78,7 +80,7 @@ class Neuron(nn.Module):
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         """The dynamics from U[0] = u0; neurons with other dynamics override this."""
-        return scan_current(
+        return self.lif_scan(
             x,
             u0,
             self.threshold,

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import per_channel
-from steadyspike.kernels.bits import can_pack, pack_words, unpack_words
-from steadyspike.kernels.check import is_dense
+from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.spikes.words import can_pack, pack_words, unpack_words
 
 _GATHER = 0x0102040810204080  # eight bytes of 0 or 1, times this: their bits side by side in the highest byte
 

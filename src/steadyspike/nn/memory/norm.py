@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.current import note_norm, plain_only
+from steadyspike.nn.memory.notes import note_norm, plain_only
 from steadyspike.nn.norm.tdbn import TDBN
 
 

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from steadyspike.kernels.current import note_spikes, plain_only
 from steadyspike.nn.memory.norm import NotedTDBN
+from steadyspike.nn.memory.notes import note_spikes, plain_only, scan_current
 from steadyspike.nn.memory.saver import SpikeSaver
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.norm.tdbn import TDBN
@@ -24,11 +24,14 @@ def save_memory(model: Model, *, currents: bool = True, spikes: bool = True) -> 
     `restore_memory` undoes it.
     """
     restore_memory(model)
-    spiking = [neuron for neuron in neurons(model).values() if neuron.spiking]
+    layers = list(neurons(model).values())
+    spiking = [neuron for neuron in layers if neuron.spiking]
     if currents:
         for module in model.modules():
             if type(module) is TDBN:
                 module.__class__ = NotedTDBN
+        for neuron in layers:
+            neuron.lif_scan = scan_current
         for neuron in spiking:
             neuron.register_forward_hook(_note)
     if spikes:
@@ -50,6 +53,8 @@ def restore_memory(model: Model) -> Model:
     for module in model.modules():
         if type(module) is NotedTDBN:
             module.__class__ = TDBN  # type: ignore[assignment]
+        if module.__dict__.get("lif_scan") is scan_current:
+            del module.lif_scan
         for hooks in (module._forward_pre_hooks, module._forward_hooks):
             for key, hook in list(hooks.items()):
                 if hook is _note or isinstance(getattr(hook, "__self__", None), SpikeSaver):

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from steadyspike.kernels.snapshot import snapshot
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.norm.statistics import Moments, moments
+from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, world_size
 from steadyspike.nn.whole import whole_number
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from steadyspike.data.catalogue import entry, expected_shape
-from steadyspike.kernels.registry import choose_backend
+from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.models import SpikingNet
 from steadyspike.nn.lif import LIF
 from steadyspike.train.building.lightning_data import check_data

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from steadyspike.kernels.registry import choose_backend
+from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.train.session.session import Session
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.terms import Term
+from steadyspike.nn.memory.current import Term
 
 SAMPLES = 2048  # at least; several per channel where there are many
 PLACES = 16  # by which the sum may differ in the last place: norms round differently on different devices

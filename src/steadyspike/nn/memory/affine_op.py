@@ -6,12 +6,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.backend import Affine, compute_dtype, empty_steps
-from steadyspike.kernels.check import check_contract, is_dense, same_strides
-from steadyspike.kernels.cpu import CpuBackend
-from steadyspike.kernels.op import laid_out
-from steadyspike.kernels.registry import get_backend
-from steadyspike.kernels.terms import Term
+from steadyspike.kernels.layout import compute_dtype, empty_steps, is_dense, laid_out_like, same_strides
+from steadyspike.kernels.scan.arguments import check_contract
+from steadyspike.kernels.scan.choose import get_backend
+from steadyspike.kernels.scan.contract import Affine
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.nn.memory.current import Term
 
 
 def affine_of(terms: tuple[Term, ...], steps: int) -> tuple[Tensor, Affine] | None:
@@ -89,8 +89,8 @@ def current_scan_backward_op(
     constants: list[float],
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     affine = _checked(x, Affine(scale, shift, extra, extra_scale), u0, v, a)
-    g_out, g_m = (None if g is None else laid_out(g, x, x.dtype) for g in (g_out, g_m))
-    g_u = None if g_u is None else laid_out(g_u[None], x[:1], x.dtype)[0]
+    g_out, g_m = (None if g is None else laid_out_like(g, x, x.dtype) for g in (g_out, g_m))
+    g_u = None if g_u is None else laid_out_like(g_u[None], x[:1], x.dtype)[0]
     return _backend().backward(g_out, g_u, g_m, x, u0, v, a, codes, constants, affine)
 
 

@@ -5,7 +5,16 @@
 import triton
 import triton.language as tl
 
-from steadyspike.kernels.triton_math import after_reset, by_channel, charge, fire, initial, store_partial, tile, within
+from steadyspike.kernels.scan.triton.math import (
+    after_reset,
+    by_channel,
+    charge,
+    fire,
+    initial,
+    store_partial,
+    tile,
+    within,
+)
 
 
 @triton.jit(do_not_specialize=["size_class"])

@@ -18,11 +18,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.current_check import is_sum
-from steadyspike.kernels.current_scan import Call, scan_terms
-from steadyspike.kernels.registry import choose_backend
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.terms import Term
+from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.nn.memory.current import Term
+from steadyspike.nn.memory.current_scan import Call, scan_terms
+from steadyspike.nn.memory.sampling import is_sum
 
 _NOTE = "steadyspike: the terms of this output"  # key in a node's metadata
 

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "abi.h"
+#include "export.h"
 
 // One copy of the loops per instruction set, chosen when the library is loaded.
 #if defined(STEADYSPIKE_X86) && defined(__GLIBC__)

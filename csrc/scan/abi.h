@@ -1,9 +1,7 @@
-// The C ABI of the CPU kernel: what Python passes through ctypes (src/steadyspike/kernels/cpu.py mirrors these structs).
+// The C ABI of the CPU kernel: what Python passes through ctypes (kernels/scan/cpu/abi.py mirrors these structs).
 // All tensors of one call describe the same n elements per time step, in the same memory order; strides are in elements.
 #pragma once
-#include <cstdint>
-
-#define STEADYSPIKE_EXPORT __attribute__((visibility("default")))
+#include "export.h"
 
 extern "C" {
 
@@ -34,7 +32,7 @@ struct Scan {
     const void *x, *u0, *v, *a;               // x in dtype; u0, v, a in the compute type: double for F64, else float
     int64_t x_stride;                         // from one time step to the next; 0 repeats one frame
     const Affine* affine;                     // null: the input is x
-    int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index below steadyspike_lif_isas()
+    int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index below steadyspike_isas()
 };
 
 struct Forward {
@@ -51,7 +49,5 @@ struct Backward {
 
 STEADYSPIKE_EXPORT int64_t steadyspike_lif_forward(const Scan*, const Forward*);
 STEADYSPIKE_EXPORT int64_t steadyspike_lif_backward(const Scan*, const Backward*);
-STEADYSPIKE_EXPORT int64_t steadyspike_lif_isas();               // how many instruction sets this build has that this CPU can run
-STEADYSPIKE_EXPORT const char* steadyspike_lif_isa_name(int64_t isa);
 STEADYSPIKE_EXPORT int64_t steadyspike_lif_abi();                // changes with the structs above
 }

@@ -10,7 +10,7 @@ once and keep U at the start of each segment in ``start_ptr`` [segments, N]; x i
 import triton
 import triton.language as tl
 
-from steadyspike.kernels.triton_math import (
+from steadyspike.kernels.scan.triton.math import (
     advance,
     by_channel,
     charge,

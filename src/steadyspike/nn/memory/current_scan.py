@@ -10,13 +10,12 @@ from torch import Tensor
 
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.check import like_step
-from steadyspike.kernels.current_op import affine_of, current_scan_backward_op
+from steadyspike.kernels.layout import compute_dtype, like_step
 from steadyspike.kernels.once import once
-from steadyspike.kernels.op import lif_scan_backward_op
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.terms import Term, current
+from steadyspike.kernels.scan.operator import lif_scan_backward_op
+from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
+from steadyspike.nn.memory.current import Term, current
 
 NOT_TWICE = (
     "the scan of a current that is worked out again cannot be differentiated twice; for gradients of gradients undo "

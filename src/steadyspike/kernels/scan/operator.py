@@ -11,30 +11,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.backend import compute_dtype, empty_steps
-from steadyspike.kernels.check import channel_count, check_contract, is_dense, like_step, same_strides
 from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.layout import channel_count, compute_dtype, dense_steps, empty_steps, laid_out_like, like_step
 from steadyspike.kernels.once import once
-from steadyspike.kernels.registry import get_backend
+from steadyspike.kernels.scan.arguments import check_contract
+from steadyspike.kernels.scan.choose import get_backend
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
 NOT_TWICE = "the compiled scan cannot be differentiated twice; for gradients of gradients use backend='reference'"
-
-
-def laid_out(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``; copied only if it differs."""
-    if g.shape != x.shape:
-        raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
-    if g.device != x.device:
-        raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
-    if same_strides(g[0], x[0]) and g.dtype == dtype:
-        return g
-    return empty_steps(x, dtype).copy_(g)
-
-
-def dense(x: Tensor) -> Tensor:
-    """``x`` with every x[t] dense; copied only if it is not. Inside the operator: a compiler need not decide it."""
-    return x if x.numel() == 0 or is_dense(x[0]) else empty_steps(x, x.dtype).copy_(x)
 
 
 @torch.library.custom_op("steadyspike::lif_scan", mutates_args=())
@@ -49,7 +33,7 @@ def lif_scan_op(
     channelwise: bool,
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x = dense(x)
+    x = dense_steps(x)
     check_contract(x, u0, v, a, compute_dtype(x))
     return get_backend(backend).forward(x, u0, v, a, codes, constants, membrane, channelwise)
 
@@ -78,9 +62,9 @@ def _gradients_like(
     """The gradients into out, U[T] and M, laid out like a dense x."""
     dtype = compute_dtype(x)
     return (
-        None if g_out is None else laid_out(g_out, x, x.dtype),
-        None if g_u is None else laid_out(g_u[None], x[:1], dtype)[0],
-        None if g_m is None else laid_out(g_m, x, dtype),
+        None if g_out is None else laid_out_like(g_out, x, x.dtype),
+        None if g_u is None else laid_out_like(g_u[None], x[:1], dtype)[0],
+        None if g_m is None else laid_out_like(g_m, x, dtype),
     )
 
 
@@ -97,7 +81,7 @@ def lif_scan_backward_op(
     constants: list[float],
     backend: str,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    x = dense(x)
+    x = dense_steps(x)
     check_contract(x, u0, v, a, compute_dtype(x))
     return get_backend(backend).backward(*_gradients_like(x, g_out, g_u, g_m), x, u0, v, a, codes, constants)
 
@@ -143,7 +127,7 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, u0, v, a, codes, constants, membrane, channelwise, backend):  # type: ignore[no-untyped-def]
-        results = get_backend(backend).forward(dense(x), u0, v, a, codes, constants, membrane, channelwise)
+        results = get_backend(backend).forward(dense_steps(x), u0, v, a, codes, constants, membrane, channelwise)
         _setup_context(ctx, (x, u0, v, a, codes, constants, membrane, channelwise, backend), results)
         return results
 
@@ -164,7 +148,7 @@ class _Direct(torch.autograd.Function):
 
 def _laid_out_again(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What was saved, laid out as a backend expects it: a saved-tensor hook may have returned it in another way."""
-    x, v, a = dense(x.detach()), v.detach().contiguous(), a.detach().contiguous()
+    x, v, a = dense_steps(x.detach()), v.detach().contiguous(), a.detach().contiguous()
     u0 = u0.detach()
     u0 = like_step(u0, x) if u0.shape == x.shape[1:] and u0.numel() > 1 else u0.contiguous()
     check_contract(x, u0, v, a, compute_dtype(x))

@@ -1,6 +1,6 @@
 """The contract between the scan operator and a compiled backend (C++ on CPU, Triton on GPU).
 
-A backend gets tensors that `op.py` has already checked and laid out:
+A backend gets tensors that `operator.py` has already checked and laid out:
 
 - ``x`` [T, B, ...] in float64, float32, bfloat16 or float16. Every ``x[t]`` is dense (contiguous, channels_last or any
   permutation of it) with the same strides; ``x.stride(0)`` is free (0 where a static image is repeated in time).
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 
@@ -74,15 +73,3 @@ class Affine(NamedTuple):
     shift: Tensor
     extra: Tensor | None = None
     extra_scale: Tensor | None = None
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """float64 for float64 input, float32 for everything narrower."""
-    return torch.promote_types(x.dtype, torch.float32)
-
-
-def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An uninitialised [T, B, ...] tensor, each step with the memory layout of ``x[0]``, time outermost."""
-    step = x[0]
-    out = torch.empty_strided(x.shape, (step.numel(), *torch.empty_like(step).stride()), dtype=dtype, device=x.device)
-    return out

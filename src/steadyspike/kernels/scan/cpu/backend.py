@@ -1,8 +1,4 @@
-"""The C++ kernel of csrc/ behind the `Backend` contract: tensors become pointers and sizes, called through ctypes.
-
-The library is optional and loaded on first use. It includes no torch header, so one build serves every torch version;
-its OpenMP resolves to the runtime that torch has loaded, and it uses torch's number of threads.
-"""
+"""The C++ scan of csrc/scan behind the `Backend` contract: tensors become pointers and sizes, called through ctypes."""
 
 from __future__ import annotations
 
@@ -13,55 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.backend import Affine, compute_dtype, empty_steps
-from steadyspike.kernels.check import DTYPES, channel_count
+from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
+from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
+from steadyspike.kernels.scan.contract import Affine
+from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
 
-LIBRARY = Path(__file__).with_name("_lif.so")
+FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
-_int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
-
-
-class _Affine(ctypes.Structure):
-    """``Affine`` of csrc/abi.h."""
-
-    _fields_ = (
-        [(name, _int) for name in ("channels", "inner")]
-        + [(name, _pointer) for name in ("scale", "shift", "extra", "extra_scale")]
-        + [("extra_stride", _int)]
-    )
-
-
-class _Scan(ctypes.Structure):
-    """``Scan`` of csrc/abi.h."""
-
-    _fields_ = (
-        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]  # type: ignore[assignment]
-        + [(name, _int) for name in ("family", "surrogate", "reset", "detach", "strict", "decay_input")]
-        + [(name, _double) for name in ("width", "scale", "temperature")]
-        + [(name, _int) for name in ("u0_kind", "v_kind", "a_kind")]
-        + [(name, _pointer) for name in ("x", "u0", "v", "a")]
-        + [("x_stride", _int), ("affine", ctypes.POINTER(_Affine))]
-        + [(name, _int) for name in ("threads", "isa")]
-    )
-
-
-class _Forward(ctypes.Structure):
-    """``Forward`` of csrc/abi.h."""
-
-    _fields_ = [(name, _pointer) for name in ("out", "u", "m", "active")] + [("channelwise", _int)]
-
-
-class _Backward(ctypes.Structure):
-    """``Backward`` of csrc/abi.h."""
-
-    _fields_ = (
-        [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
-        + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
-        + [(name, _pointer) for name in ("dx", "du0", "dv", "da")]
-    )
-
-
-ABI = 1000000 + ctypes.sizeof(_Scan) * 10000 + ctypes.sizeof(_Forward) * 100 + ctypes.sizeof(_Backward)
 
 
 class CpuBackend:
@@ -76,25 +30,15 @@ class CpuBackend:
     @cached_property
     def _loaded(self) -> ctypes.CDLL | str:
         """The library, or the reason why there is none."""
-        if not self.path.exists():
-            return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
-        try:
-            library = ctypes.CDLL(str(self.path))
-            for function in ("forward", "backward", "isas", "abi"):
-                getattr(library, f"steadyspike_lif_{function}").restype = _int
-            library.steadyspike_lif_isa_name.restype = ctypes.c_char_p
-            if library.steadyspike_lif_abi() != ABI:
-                return f"{self.path.name} was built from another version of the sources; reinstall steadyspike"
-        except (OSError, AttributeError) as error:
-            return f"the C++ extension does not load: {error}"
+        library = load_library(FUNCTIONS, self.path)
+        if not isinstance(library, str) and library.steadyspike_lif_abi() != ABI:
+            return f"{self.path.name} was built from another version of the sources; reinstall steadyspike"
         return library
 
     @property
     def instruction_sets(self) -> list[str]:
         """The instruction sets this build can use on this CPU, the best last."""
-        library = self._library()
-        names = [library.steadyspike_lif_isa_name(_int(i)) for i in range(library.steadyspike_lif_isas())]
-        return [name.decode() for name in names]
+        return instruction_sets(self._library())
 
     def why_not(self, x: Tensor) -> str | None:
         if x.device.type != "cpu":
@@ -123,7 +67,9 @@ class CpuBackend:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
         scan = self._scan(x, u0, v, a, codes, constants, channelwise, None)
-        io = _Forward(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise)
+        io = ForwardStruct(
+            out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise
+        )
         self._call("steadyspike_lif_forward", scan, io)
         return out, u, m, active
 
@@ -146,7 +92,7 @@ class CpuBackend:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
         du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
         scan = self._scan(x, u0, v, a, codes, constants, False, affine)
-        io = _Backward(
+        io = BackwardStruct(
             *(None if g is None else g.data_ptr() for g in (g_out, g_u, g_m)),
             *(0 if g is None else g.stride(0) for g in (g_out, g_m)),
             *(d.data_ptr() for d in (dx, du0, dv, da)),
@@ -169,14 +115,14 @@ class CpuBackend:
         constants: list[float],
         channelwise: bool,
         affine: Affine | None,
-    ) -> _Scan:
+    ) -> ScanStruct:
         n = x[0].numel()
         u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
         v_kind, a_kind = int(v.numel() > 1), int(a.numel() > 1)
         channels, inner = 1, n
         if channel_count(x) > 1 and (channelwise or v_kind or a_kind or u0_kind == 1):
             channels, inner = x.shape[2], x.stride(2)
-        return _Scan(
+        return ScanStruct(
             *(DTYPES.index(x.dtype), x.shape[0], n, channels, inner),
             *codes,
             *constants,
@@ -185,17 +131,17 @@ class CpuBackend:
             *(x.stride(0), _affine_struct(x, affine), torch.get_num_threads(), self.isa),
         )
 
-    def _call(self, function: str, scan: _Scan, io: ctypes.Structure) -> None:
+    def _call(self, function: str, scan: ScanStruct, io: ctypes.Structure) -> None:
         status = getattr(self._library(), function)(ctypes.byref(scan), ctypes.byref(io))
         if status != 0:
             raise RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")
 
 
-def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[_Affine] | None:
+def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[AffineStruct] | None:
     if affine is None:
         return None
     extra, extra_scale = affine.extra, affine.extra_scale
-    struct = _Affine(
+    struct = AffineStruct(
         *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x[0].numel()),
         *(affine.scale.data_ptr(), affine.shift.data_ptr()),
         *(None if t is None else t.data_ptr() for t in (extra, extra_scale)),

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "isa.h"
 #include "task.h"
 #include "window.h"
 
@@ -27,27 +28,16 @@ constexpr int64_t SHORT_WINDOW = 32;
 constexpr int64_t STREAM_BYTES = 16 << 20;     // from here on the reader would not find the output in its cache
 constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
-struct Isa {
-    const char* name;
-    const ChunkFunctions* chunks;
+// By instruction set, in the order of common/isa.h.
+const ChunkFunctions* const CHUNKS[] = {
+    &steadyspike_chunks_base,
+#if defined(STEADYSPIKE_X86)
+    &steadyspike_chunks_avx2, &steadyspike_chunks_avx512,
+#endif
 };
 
-const std::vector<Isa>& isas() {
-    static const std::vector<Isa> found = [] {
-        std::vector<Isa> list{{"base", &steadyspike_chunks_base}};
-#if defined(STEADYSPIKE_X86)
-        if (__builtin_cpu_supports("avx2")) list.push_back({"avx2", &steadyspike_chunks_avx2});
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-            list.push_back({"avx512", &steadyspike_chunks_avx512});
-#endif
-        return list;
-    }();
-    return found;
-}
-
 const ChunkFunctions& chunks_for(const Scan& scan) {
-    return *(scan.isa < 0 ? isas().back() : isas()[size_t(scan.isa)]).chunks;
+    return *CHUNKS[scan.isa < 0 ? steadyspike_isas() - 1 : scan.isa];
 }
 
 bool in(int64_t value, int64_t end) { return 0 <= value && value < end; }
@@ -60,7 +50,7 @@ bool valid(const Affine* affine, int64_t n) {
 bool valid(const Scan& s) {
     return valid(s.affine, s.n) && in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
            in(s.surrogate, 5) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
-           in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < int64_t(isas().size()) && s.n % (s.channels * s.inner) == 0;
+           in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < steadyspike_isas() && s.n % (s.channels * s.inner) == 0;
 }
 
 int64_t io_size(int64_t dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
@@ -244,12 +234,6 @@ int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
     } catch (const std::bad_alloc&) {
         return OUT_OF_MEMORY;
     }
-}
-
-int64_t steadyspike_lif_isas() { return int64_t(isas().size()); }
-
-const char* steadyspike_lif_isa_name(int64_t isa) {
-    return in(isa, steadyspike_lif_isas()) ? isas()[size_t(isa)].name : "";
 }
 
 int64_t steadyspike_lif_abi() { return int64_t(1000000 + sizeof(Scan) * 10000 + sizeof(Forward) * 100 + sizeof(Backward)); }

@@ -9,9 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.backend import compute_dtype, empty_steps
-from steadyspike.kernels.check import DTYPES, channel_count
-from steadyspike.kernels.triton_launch import (
+from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
+from steadyspike.kernels.scan.triton.launch import (
     Launch,
     interpreting,
     plan_segments,
@@ -113,7 +112,7 @@ def forward_launch(
     channelwise: bool,
 ) -> tuple[Launch, Tensor]:
     """The forward kernel with its arguments, and its partial sums [2, slots, channels] of MP-Init's statistics."""
-    from steadyspike.kernels.triton_forward import forward_kernel
+    from steadyspike.kernels.scan.triton.forward import forward_kernel
 
     family, _, reset, _, strict, decay_input = codes
     kinds = _parameter_kinds(x, u0, v, a)
@@ -145,7 +144,7 @@ def backward_launch(
     du0: Tensor | None,
 ) -> tuple[Launch, Tensor]:
     """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0."""
-    from steadyspike.kernels.triton_backward import backward_kernel
+    from steadyspike.kernels.scan.triton.backward import backward_kernel
 
     g_out, g_u, g_m = gradients
     kinds = _parameter_kinds(x, u0, v, a)

@@ -5,12 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-def channel_count(x: Tensor) -> int:
-    """C of x [T, B, C, ...]; 1 for x [T, B]."""
-    return x.shape[2] if x.ndim > 2 else 1
+from steadyspike.kernels.layout import DTYPES, channel_count, is_dense, same_strides
 
 
 def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
@@ -32,29 +27,8 @@ def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
         raise ValueError(f"u0 must have shape [1], [{channels}] or {list(step)}, got {list(u0.shape)}")
 
 
-def is_dense(step: Tensor) -> bool:
-    """True if the elements of ``step`` fill one block of memory, each exactly once."""
-    expected = 1
-    for stride, size in sorted((st, sz) for st, sz in zip(step.stride(), step.shape) if sz != 1):
-        if stride != expected:
-            return False
-        expected *= size
-    return True
-
-
-def same_strides(t: Tensor, like: Tensor) -> bool:
-    """True if ``t`` and ``like`` have the same shape and memory order."""
-    return t.shape == like.shape and all(s == r or n == 1 for s, r, n in zip(t.stride(), like.stride(), t.shape))
-
-
-def like_step(u0: Tensor, x: Tensor) -> Tensor:
-    """A u0 per element, broadcast to x.shape[1:] in the memory order of a (dense) x[0]; differentiable."""
-    like = torch.empty_like(x[0], dtype=u0.dtype)
-    return u0 if same_strides(u0, like) else like.copy_(u0)
-
-
 def check_contract(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, dtype: torch.dtype) -> None:
-    """What a backend relies on (`backend.py`), for calls that reach the operator by another way than `lif_scan`."""
+    """What a backend relies on (`contract.py`), for calls that reach the operator by another way than `lif_scan`."""
     check_arguments(x, u0, v, a)
     for name, p in (("u0", u0), ("v", v), ("a", a)):
         if p.dtype != dtype:

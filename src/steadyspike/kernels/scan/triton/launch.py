@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.check import channel_count
+from steadyspike.kernels.layout import channel_count
 
-SLOT = 256  # elements per partial sum, and the smallest block; triton_math.SLOT
+SLOT = 256  # elements per partial sum, and the smallest block; math.SLOT
 # (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
 FIXED = (512, 4)
@@ -92,7 +92,7 @@ def plan_segments(timesteps: int, dtype: torch.dtype) -> tuple[int, int]:
 
 
 def surrogate_constants(code: int, constants: list[float]) -> tuple[float, float, float]:
-    """(edge, slope, height) as `triton_math.surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
+    """(edge, slope, height) as `math.surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
     width, scale, b = constants
     if code == 0:
         return width / 2, 0.0, scale / width
@@ -111,7 +111,7 @@ def interpreting() -> bool:
     """Whether Triton runs its kernels in its Python interpreter (TRITON_INTERPRET=1), which takes CPU tensors."""
     import triton
 
-    from steadyspike.kernels.triton_forward import forward_kernel
+    from steadyspike.kernels.scan.triton.forward import forward_kernel
 
     return not isinstance(forward_kernel, triton.JITFunction)
 

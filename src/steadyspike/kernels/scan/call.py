@@ -6,10 +6,10 @@ from torch import Tensor
 
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.backend import compute_dtype
-from steadyspike.kernels.check import check_arguments, like_step
-from steadyspike.kernels.op import scan_function
-from steadyspike.kernels.registry import choose_backend
+from steadyspike.kernels.layout import compute_dtype, like_step
+from steadyspike.kernels.scan.arguments import check_arguments
+from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.operator import scan_function
 
 
 def lif_scan(

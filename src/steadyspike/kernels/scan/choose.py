@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.backend import Backend
+from steadyspike.kernels.scan.contract import Backend
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 
@@ -17,11 +17,11 @@ BACKENDS = ("auto", "reference", "cpu", "triton")
 def get_backend(name: str) -> Backend:
     """The compiled backend of that name (``"cpu"`` or ``"triton"``)."""
     if name == "cpu":
-        from steadyspike.kernels.cpu import CpuBackend
+        from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
         return CpuBackend()
     if name == "triton":
-        from steadyspike.kernels.triton_lif import TritonBackend
+        from steadyspike.kernels.scan.triton.backend import TritonBackend
 
         return TritonBackend()
     raise ValueError(f"unknown backend {name!r}; known: {', '.join(BACKENDS)}")

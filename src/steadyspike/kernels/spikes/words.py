@@ -1,4 +1,4 @@
-"""The C++ functions of csrc/bits.cpp on tensors: spikes to bits and back in one pass over memory each."""
+"""The C++ functions of csrc/spikes/bits.cpp on tensors: spikes to bits and back in one pass over memory each."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.cpu import LIBRARY
+from steadyspike.kernels.library import load_library
 
 _FUNCTIONS = ("steadyspike_bits_pack", "steadyspike_bits_unpack")
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
-    try:
-        library = ctypes.CDLL(str(LIBRARY))
-        for name in _FUNCTIONS:
-            getattr(library, name).restype = ctypes.c_int64
-    except (OSError, AttributeError):
-        return None
-    return library
+    library = load_library(_FUNCTIONS)
+    return None if isinstance(library, str) else library
 
 
 def can_pack(x: Tensor) -> bool:

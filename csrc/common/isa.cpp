@@ -1,0 +1,29 @@
+// Which instruction sets can be used here; looked up once.
+#include "isa.h"
+
+namespace {
+
+const char* const NAMES[] = {"base", "avx2", "avx512"};
+
+int64_t count() {
+#if defined(STEADYSPIKE_X86)
+    if (!__builtin_cpu_supports("avx2")) return 1;
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+    return avx512 ? 3 : 2;
+#else
+    return 1;
+#endif
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t steadyspike_isas() {
+    static const int64_t found = count();
+    return found;
+}
+
+const char* steadyspike_isa_name(int64_t isa) { return 0 <= isa && isa < steadyspike_isas() ? NAMES[isa] : ""; }
+}

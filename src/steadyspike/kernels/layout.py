@@ -1,0 +1,64 @@
+"""How tensors lie in memory: the dense steps that every kernel reads and writes.
+
+Tensors are [T, B, C, ...]. A step x[t] is dense if its elements fill one block of memory; the time stride is free.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """float64 for float64 input, float32 for everything narrower."""
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def channel_count(x: Tensor) -> int:
+    """C of x [T, B, C, ...]; 1 for x [T, B]."""
+    return x.shape[2] if x.ndim > 2 else 1
+
+
+def is_dense(step: Tensor) -> bool:
+    """True if the elements of ``step`` fill one block of memory, each exactly once."""
+    expected = 1
+    for stride, size in sorted((st, sz) for st, sz in zip(step.stride(), step.shape) if sz != 1):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def same_strides(t: Tensor, like: Tensor) -> bool:
+    """True if ``t`` and ``like`` have the same shape and memory order."""
+    return t.shape == like.shape and all(s == r or n == 1 for s, r, n in zip(t.stride(), like.stride(), t.shape))
+
+
+def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """An uninitialised [T, B, ...] tensor, each step with the memory layout of ``x[0]``, time outermost."""
+    step = x[0]
+    return torch.empty_strided(x.shape, (step.numel(), *torch.empty_like(step).stride()), dtype=dtype, device=x.device)
+
+
+def dense_steps(x: Tensor) -> Tensor:
+    """``x`` with every x[t] dense; copied only if it is not."""
+    return x if x.numel() == 0 or is_dense(x[0]) else empty_steps(x, x.dtype).copy_(x)
+
+
+def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """The gradient ``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``; copied only if it differs."""
+    if g.shape != x.shape:
+        raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
+    if g.device != x.device:
+        raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
+    if same_strides(g[0], x[0]) and g.dtype == dtype:
+        return g
+    return empty_steps(x, dtype).copy_(g)
+
+
+def like_step(u0: Tensor, x: Tensor) -> Tensor:
+    """A ``u0`` per element, broadcast to x.shape[1:] in the memory order of a dense x[0]; differentiable."""
+    like = torch.empty_like(x[0], dtype=u0.dtype)
+    return u0 if same_strides(u0, like) else like.copy_(u0)

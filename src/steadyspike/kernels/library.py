@@ -1,0 +1,34 @@
+"""The compiled C++ library of csrc/: where it is, and how an operator gets its functions.
+
+The library is optional and loaded on first use. It includes no torch header, so that one build serves every torch
+version; it is called through ctypes with the addresses of tensors. Its OpenMP is the one that torch has loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+LIBRARY = Path(__file__).with_name("_native.so")
+
+
+def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL | str:
+    """The library, its ``functions`` returning int64; or the reason, in one sentence, why it cannot be used."""
+    if not path.exists():
+        return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
+    try:
+        library = ctypes.CDLL(str(path))
+        for name in functions:
+            getattr(library, name).restype = ctypes.c_int64
+    except (OSError, AttributeError) as error:
+        return f"the C++ extension does not load: {error}"
+    return library
+
+
+def instruction_sets(library: ctypes.CDLL) -> list[str]:
+    """The instruction sets that this build has and this CPU can run, the best last."""
+    library.steadyspike_isas.restype = ctypes.c_int64
+    library.steadyspike_isa_name.restype = ctypes.c_char_p
+    count = library.steadyspike_isas()
+    return [library.steadyspike_isa_name(ctypes.c_int64(i)).decode() for i in range(count)]

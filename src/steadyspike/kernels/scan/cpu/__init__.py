@@ -1,0 +1,1 @@
+"""The scan in C++ (csrc/scan)."""

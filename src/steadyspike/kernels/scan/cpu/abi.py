@@ -1,0 +1,50 @@
+"""The structs of csrc/scan/abi.h, field by field: what the C++ scan is called with."""
+
+from __future__ import annotations
+
+import ctypes
+
+_int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
+
+
+class AffineStruct(ctypes.Structure):
+    """``Affine`` of csrc/scan/abi.h."""
+
+    _fields_ = (
+        [(name, _int) for name in ("channels", "inner")]
+        + [(name, _pointer) for name in ("scale", "shift", "extra", "extra_scale")]
+        + [("extra_stride", _int)]
+    )
+
+
+class ScanStruct(ctypes.Structure):
+    """``Scan`` of csrc/scan/abi.h."""
+
+    _fields_ = (
+        [(name, _int) for name in ("dtype", "steps", "n", "channels", "inner")]  # type: ignore[assignment]
+        + [(name, _int) for name in ("family", "surrogate", "reset", "detach", "strict", "decay_input")]
+        + [(name, _double) for name in ("width", "scale", "temperature")]
+        + [(name, _int) for name in ("u0_kind", "v_kind", "a_kind")]
+        + [(name, _pointer) for name in ("x", "u0", "v", "a")]
+        + [("x_stride", _int), ("affine", ctypes.POINTER(AffineStruct))]
+        + [(name, _int) for name in ("threads", "isa")]
+    )
+
+
+class ForwardStruct(ctypes.Structure):
+    """``Forward`` of csrc/scan/abi.h."""
+
+    _fields_ = [(name, _pointer) for name in ("out", "u", "m", "active")] + [("channelwise", _int)]
+
+
+class BackwardStruct(ctypes.Structure):
+    """``Backward`` of csrc/scan/abi.h."""
+
+    _fields_ = (
+        [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
+        + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
+        + [(name, _pointer) for name in ("dx", "du0", "dv", "da")]
+    )
+
+
+ABI = 1000000 + ctypes.sizeof(ScanStruct) * 10000 + ctypes.sizeof(ForwardStruct) * 100 + ctypes.sizeof(BackwardStruct)
