@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold
 from steadyspike.deploy.network import spikes_of_layers
-from steadyspike.models.registry import names
+from steadyspike.models.model_registry import names
 from steadyspike.nn.time import Folded, repeat_in_time
 from tests.deploy.trained import example_for, settle, trained
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from steadyspike.models.model_registry import create, entry
 from steadyspike.models.net import SpikingNet
-from steadyspike.models.registry import create, entry
 
 
 def example_for(name: str, batch: int = 3, steps: int = 4) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,7 @@ class FoldedNetwork(nn.Module):
         """A node with its constants where the module's are now (device, dtype)."""
         node = self.graph[name]
         now = {what: getattr(self, self._keys[name, what]) for what in node.tensors}
-        return Node(node.name, node.op, node.inputs, node.shape, node.timed, node.options, now)
+        return replace(node, tensors=now)
 
     def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
         return self.run(x, timesteps)
@@ -42,16 +43,39 @@ class FoldedNetwork(nn.Module):
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
         """The output for ``x``; ``watch(node, value)`` sees every value as it is computed."""
         steps = self.check_input(x, timesteps)
+        return self._evaluate(x, steps, lambda name, current: lif_steps(self.node(name), current)[0], self.node, watch)
+
+    def run_step(self, frame: Tensor, step: int, neuron: Callable[[str, Tensor], Tensor]) -> Tensor:
+        """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state."""
+        timed = self.graph.input.timed
+        self.check_input(frame[None] if timed else frame)
+
+        def at_step(name: str) -> Node:
+            node = self.node(name)
+            now = {what: t[step : step + 1] if per_step(node, t) else t for what, t in node.tensors.items()}
+            return replace(node, tensors=now)
+
+        out = self._evaluate(frame[None] if timed else frame, 1, neuron, at_step)
+        return out[0] if self.graph[self.graph.output].timed else out
+
+    def _evaluate(
+        self,
+        x: Tensor,
+        steps: int,
+        neuron: Callable[[str, Tensor], Tensor],
+        node_of: Callable[[str], Node],
+        watch: Watch | None = None,
+    ) -> Tensor:
         values: dict[str, Tensor] = {}
         last = {name: node.name for node in self.graph for name in node.inputs}
         for name in self.graph.nodes:
-            node = self.node(name)
+            node = node_of(name)
             if node.op == "input":
                 value = x
             elif node.op == "repeat":
                 value = OPS["repeat"].compute(node, values[node.inputs[0]], steps)
             elif node.op == "lif":
-                value = lif_steps(node, values[node.inputs[0]])[0]
+                value = neuron(name, values[node.inputs[0]])
             else:
                 value = OPS[node.op].compute(node, *(values[i] for i in node.inputs))
             if watch is not None:

@@ -19,6 +19,7 @@ from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.layout import LEADING, Layout, choose_batch, is_timed, sample_shape
 from steadyspike.deploy.leaves import neuron_node, norm_constants
+from steadyspike.deploy.replaced import replaced
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 
@@ -159,20 +160,12 @@ def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
             stack.callback(enter.remove)
             stack.callback(leave.remove)
             if isinstance(module, Neuron):
-                _replace(stack, module, "forward", _wrap_neuron(recorder, module, name, module.forward))
-                _replace(stack, module, "spikes", _wrap_spikes(recorder, module, module.spikes))
+                stack.enter_context(replaced(module, "forward", _wrap_neuron(recorder, module, name, module.forward)))
+                stack.enter_context(replaced(module, "spikes", _wrap_spikes(recorder, module, module.spikes)))
             elif isinstance(module, TimeNorm):
-                _replace(stack, module, "forward", _wrap_norm(recorder, module, name, module.forward))
+                stack.enter_context(replaced(module, "forward", _wrap_norm(recorder, module, name, module.forward)))
         stack.enter_context(_Watch(recorder))
         yield
-
-
-def _replace(stack: ExitStack, module: nn.Module, name: str, function: Callable[..., Any]) -> None:
-    """An attribute of this instance until the stack ends."""
-    had = name in module.__dict__
-    before = module.__dict__.get(name)
-    module.__dict__[name] = function
-    stack.callback(lambda: module.__dict__.__setitem__(name, before) if had else module.__dict__.pop(name))
 
 
 @torch.no_grad()

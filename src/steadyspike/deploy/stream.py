@@ -1,0 +1,188 @@
+"""A model one frame at a time, with explicit state and an optional early exit.
+
+A stream runs any model of this library's neurons: for one frame the model is called with T = 1, and every neuron
+continues from the potential in which the last frame left it. The logits of step t equal row t of the batch call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.state import LIFState
+from steadyspike.deploy.leaves import norm_constants
+from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.ops import lif_steps
+from steadyspike.deploy.replaced import replaced
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.norm.base import TimeNorm
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Decided when the softmax of the mean logits so far gives one class at least this probability."""
+
+    probability: float = 0.9
+
+    def __post_init__(self) -> None:
+        if not 0 < self.probability <= 1:
+            raise ValueError(f"a confidence is a probability in (0, 1], got {self.probability}")
+
+    def __call__(self, mean_logits: Tensor) -> Tensor:
+        return mean_logits.softmax(-1).amax(-1) >= self.probability
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Decided when the best mean logit so far is at least this much above the second best."""
+
+    difference: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.difference) and self.difference >= 0):
+            raise ValueError(f"a margin is a number from 0 on, got {self.difference}")
+
+    def __call__(self, mean_logits: Tensor) -> Tensor:
+        best = mean_logits.topk(2, -1).values
+        return best[..., 0] - best[..., 1] >= self.difference
+
+
+Exit = Callable[[Tensor], Tensor]  # mean logits [B, classes] -> decided [B]
+
+
+class Decision(NamedTuple):
+    """What a stream decided: mean logits [B, classes] at each sample's decision, and the step of it [B], from 1."""
+
+    logits: Tensor
+    steps: Tensor
+
+
+class Stream:
+    """``stream(frame)``: the output of one time step, [B, ...] -> [B, classes]; state lives in this object only.
+
+    step: frames seen. total: the sum of the outputs so far.
+    """
+
+    def __init__(self, model: nn.Module, exit_when: Exit | None = None) -> None:
+        if model.training:
+            raise ValueError("a stream runs in evaluation mode; call model.eval() first")
+        self.model, self.exit_when = model, exit_when
+        self.reset()
+
+    def reset(self) -> None:
+        """Starts a new stream from the initial potentials."""
+        self.step = 0
+        self.total: Tensor | None = None
+        self.state: dict[str, LIFState | Tensor] = {}
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean output so far, [B, classes]."""
+        if self.total is None:
+            raise RuntimeError("the stream has seen no frame yet")
+        return self.total / self.step
+
+    @property
+    def decided(self) -> Tensor:
+        """Which samples are decided by ``exit_when``, [B]."""
+        if self.exit_when is None:
+            raise RuntimeError(
+                "this stream has no exit_when; give one, for example exit_when=ss.deploy.Confidence(0.9)"
+            )
+        return self.exit_when(self.mean)
+
+    @torch.no_grad()
+    def __call__(self, frame: Tensor) -> Tensor:
+        run = self._folded if isinstance(self.model, FoldedNetwork) else self._model
+        out = run(frame)
+        self.step += 1
+        self.total = out.clone() if self.total is None else self.total + out
+        return out
+
+    def run(self, x: Tensor, timesteps: int | None = None) -> Decision:
+        """A fresh stream over frames [T, B, ...], or a static image [B, ...] shown ``timesteps`` times, until decided.
+
+        Samples that are decided keep their logits; the stream ends when all are, or with the last frame.
+        """
+        self.reset()
+        frames: Iterator[Tensor] = iter(x) if timesteps is None else (x for _ in range(timesteps))
+        logits, steps = torch.empty(0), torch.empty(0, dtype=torch.long)
+        for frame in frames:
+            self(frame)
+            if self.step == 1:
+                logits, steps = self.mean.clone(), torch.zeros(len(self.mean), dtype=torch.long)
+            open_ = steps == 0
+            logits[open_] = self.mean[open_]
+            if self.exit_when is not None:
+                steps[open_ & self.decided] = self.step
+                if bool((steps > 0).all()):
+                    break
+        steps[steps == 0] = self.step
+        return Decision(logits, steps)
+
+    def _model(self, frame: Tensor) -> Tensor:
+        with _one_step(self.model, self.state, self.step):
+            out = self.model(frame[None])
+        return out[0] if out.ndim == 3 else out
+
+    def _folded(self, frame: Tensor) -> Tensor:
+        network = self.model
+        assert isinstance(network, FoldedNetwork)
+
+        def neuron(name: str, x: Tensor) -> Tensor:
+            before = self.state.get(name)
+            assert before is None or isinstance(before, Tensor)
+            out, self.state[name] = lif_steps(network.node(name), x, before)
+            return out
+
+        return network.run_step(frame, self.step, neuron)
+
+
+@contextmanager
+def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) -> Iterator[None]:
+    """While it lasts, neurons continue from ``state`` and norms with constants per step use those of ``step``."""
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if isinstance(module, Neuron):
+                stack.enter_context(replaced(module, "forward", _continues(module, name, state)))
+            elif isinstance(module, TimeNorm) and hasattr(module, "timesteps"):
+                stack.enter_context(replaced(module, "forward", _at(module, step)))
+        yield
+
+
+def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        before = state.get(name)
+        assert before is None or isinstance(before, LIFState)
+        out, state[name] = layer.scan(x, before)
+        return out
+
+    return forward
+
+
+def _at(norm: TimeNorm, step: int) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        limit = int(norm.timesteps)  # type: ignore[arg-type]
+        if step >= limit:
+            raise ValueError(
+                f"{type(norm).__name__} has constants for {limit} time steps; the stream is at step {step + 1}"
+            )
+        constants = norm_constants(norm, limit)
+        axes = [1] * (x.ndim - 3)
+        return x * constants["gain"][step].view(-1, *axes) + constants["bias"][step].view(-1, *axes)
+
+    return forward
+
+
+def stream(model: nn.Module, exit_when: Exit | None = None) -> Stream:
+    """``model`` one frame at a time: a model of this library's neurons, or a folded network; in evaluation mode.
+
+    exit_when: `Confidence`, `Margin` or a function of the mean logits; see `Stream.run`.
+    """
+    return Stream(model, exit_when)

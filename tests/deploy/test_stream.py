@@ -1,0 +1,68 @@
+"""One frame at a time equals the batch call, for models and folded networks, and can stop early."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from steadyspike.deploy import Confidence, Margin, fold, stream
+from tests.deploy.trained import trained
+
+
+@pytest.mark.parametrize("norm", ["tdbn", "tebn", "tab"])
+@pytest.mark.parametrize("name", ["resnet19_tiny", "sew_dvs_tiny"])
+def test_frame_by_frame_equals_the_batch_call(name, norm):
+    model, x = trained(name, norm=norm)
+    model, x = model.double(), x.double()
+    frames = x if x.ndim == 5 else x.expand(4, *x.shape)
+    wanted = model(x)
+    one = stream(model)
+    got = torch.stack([one(frame) for frame in frames])
+    assert torch.allclose(got, wanted, atol=1e-12) and one.step == 4
+    assert torch.allclose(one.mean, wanted.mean(0), atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["tdbn", "tebn"])
+def test_folded_networks_stream_too(norm):
+    model, x = trained("resnet19_tiny", norm=norm)
+    network = fold(model, x).double()
+    one = stream(network)
+    got = torch.stack([one(x.double()) for _ in range(4)])
+    assert torch.allclose(got, network(x.double()), atol=1e-12)
+
+
+def test_two_streams_do_not_know_of_each_other():
+    model, x = trained("resnet19_tiny")
+    first, second = stream(model), stream(model)
+    a = [first(x) for _ in range(2)]
+    second(x.flip(0))
+    assert torch.equal(first(x), model(x)[2]) or torch.allclose(first.mean * 3, sum(a) + model(x)[2], atol=1e-5)
+    first.reset()
+    assert torch.equal(first(x), a[0])
+
+
+def test_early_exit_keeps_the_logits_of_the_step_of_decision():
+    model, x = trained("resnet19_tiny")
+    wanted = model(x).cumsum(0) / torch.arange(1, 5).view(-1, 1, 1)
+    margins = (wanted[0].topk(2).values[:, 0] - wanted[0].topk(2).values[:, 1]).sort().values
+    rule = Margin(float(margins[1]) - 1e-6)
+    logits, steps = stream(model, rule).run(x, timesteps=4)
+    assert steps.min() == 1 and (steps >= 1).all()
+    for i, step in enumerate(steps.tolist()):
+        assert torch.allclose(logits[i], wanted[step - 1, i], atol=1e-5)
+        assert step == 4 or rule(wanted[step - 1])[i]
+        assert not any(rule(wanted[t])[i] for t in range(step - 1))
+
+
+def test_rules_are_checked():
+    with pytest.raises(ValueError, match="probability"):
+        Confidence(1.5)
+    with pytest.raises(ValueError, match="margin"):
+        Margin(-1)
+    model, x = trained("resnet19_tiny")
+    one = stream(model)
+    one(x)
+    with pytest.raises(RuntimeError, match="exit_when"):
+        _ = one.decided
+    with pytest.raises(ValueError, match="evaluation mode"):
+        stream(model.train())
