@@ -34,16 +34,17 @@ def test_folded_networks_stream_too(norm):
 def test_two_streams_do_not_know_of_each_other():
     model, x = trained("resnet19_tiny")
     first, second = stream(model), stream(model)
-    a = [first(x) for _ in range(2)]
+    start = first(x)
+    first(x)
     second(x.flip(0))
-    assert torch.equal(first(x), model(x)[2]) or torch.allclose(first.mean * 3, sum(a) + model(x)[2], atol=1e-5)
+    assert torch.allclose(first(x), model(x)[2], atol=1e-5)
     first.reset()
-    assert torch.equal(first(x), a[0])
+    assert torch.equal(first(x), start)
 
 
 def test_early_exit_keeps_the_logits_of_the_step_of_decision():
     model, x = trained("resnet19_tiny")
-    wanted = model(x).cumsum(0) / torch.arange(1, 5).view(-1, 1, 1)
+    wanted = model(x).detach().cumsum(0) / torch.arange(1, 5).view(-1, 1, 1)
     margins = (wanted[0].topk(2).values[:, 0] - wanted[0].topk(2).values[:, 1]).sort().values
     rule = Margin(float(margins[1]) - 1e-6)
     logits, steps = stream(model, rule).run(x, timesteps=4)
