@@ -1,10 +1,12 @@
 """The command line, mostly in this process; once in its own, with signals."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -94,10 +96,73 @@ def test_errors_are_one_line(arguments, text, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("runs/*"))
 
 
+def names_in(output):
+    return [line.split()[0] for line in output.splitlines() if line[:1].isalpha() and "-" in line.split()[0]]
+
+
 def test_recipes_are_listed_with_the_papers_number():
     result = call("recipes", "cifar100-resnet19-t4")
     assert result.exit_code == 0 and "77.66" in result.output
-    assert call("recipes", "nothing-like-it").exit_code == 1
+    nothing = call("recipes", "nothing-like-it", "--where", "table 2")
+    assert nothing.exit_code == 1
+    assert (
+        "no recipe with 'nothing-like-it' in its name or description that the paper has at 'table 2'" in nothing.output
+    )
+
+
+def test_recipes_by_several_words_and_by_place():
+    found = names_in(call("recipes", "t4", "cifar100", "TEBN").output)
+    assert found == ["cifar100-resnet19-t4-tebn", "cifar100-resnet19-t4-tebn-mp", "cifar100-resnet19-t4-tebn-original"]
+    ablation = names_in(call("recipes", "--where", "table 2").output)
+    assert "cifar100-resnet19-t4-trsg" in ablation and "cifar10-resnet19-t4" not in ablation
+    assert len(names_in(call("recipes", "--where", "figure 9").output)) == 36
+
+
+def test_a_large_grid_is_one_line_until_it_is_asked_for():
+    short = call("recipes").output
+    assert "frozen-as-hard-v0.1 ... (30)" in short and "frozen-as-soft-v0.5" not in short
+    assert "frozen-as-soft-v0.5" in call("recipes", "--all").output
+    assert len(names_in(call("recipes", "frozen", "stress").output)) == 0
+    assert "frozen-as-soft-v0.5" in call("recipes", "frozen-").output
+
+
+def test_the_list_fits_eighty_columns(monkeypatch):
+    from rich.console import Console
+
+    from steadyspike.commands import recipes
+
+    with open(os.devnull, "w") as nowhere:
+        screen = Console(width=80, force_terminal=True, record=True, file=nowhere, highlight=False)
+        monkeypatch.setattr(recipes, "console", screen)
+        assert recipes.run([], "", True, True) == 0
+    lines = [line.rstrip() for line in screen.export_text().splitlines()]
+    assert max(len(line) for line in lines) <= 80 and not any("…" in line for line in lines)
+
+
+def test_a_recipe_is_shown_as_toml_with_the_meaning_of_every_key():
+    from steadyspike.train.recipe import load_recipe, parse, toml
+
+    result = call("recipes", "--show", "frozen-as-hard-v0.1", "--set", "train.seed=5")
+    assert result.exit_code == 0
+    assert parse(toml.loads(result.output)) == load_recipe("frozen-as-hard-v0.1", ["train.seed=5"])
+    assert re.search(r"^threshold = 0.1 +# The threshold V at the start.$", result.output, re.M)
+    assert re.search(r"^# tau: left out +# Time constant", result.output, re.M)
+
+
+def test_the_page_of_all_keys_is_up_to_date():
+    from steadyspike.train.recipe.meaning import keys, tables
+
+    page = Path(__file__).parent.parent / "docs" / "recipe-keys.md"
+    assert call("recipes", "--keys").output == page.read_text(), "run: steadyspike recipes --keys > docs/recipe-keys.md"
+    assert all(key.meaning for table in tables() for key in keys(table))
+
+
+def test_the_version_and_the_module():
+    import steadyspike
+
+    assert call("--version").output == f"steadyspike {steadyspike.__version__}\n"
+    done = subprocess.run([sys.executable, "-m", "steadyspike", "--version"], capture_output=True, text=True)
+    assert done.stdout == f"steadyspike {steadyspike.__version__}\n"
 
 
 def test_doctor_says_what_there_is_and_fails_for_what_cannot_run():

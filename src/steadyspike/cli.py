@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 app = typer.Typer(
-    help="Stable direct training of spiking neural networks: MP-Init and threshold-robust surrogate gradients.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -19,6 +18,23 @@ Settings = Annotated[
     typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a key of the recipe; may be given several times."),
 ]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        import steadyspike
+
+        typer.echo(f"steadyspike {steadyspike.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Stable direct training of spiking neural networks: MP-Init and threshold-robust surrogate gradients."""
 
 
 @app.command()
@@ -51,13 +67,24 @@ def evaluate(
 
 @app.command()
 def recipes(
-    match: Annotated[str, typer.Argument(help="Only names that contain this.")] = "",
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only recipes with all these words in their name or description.")
+    ] = None,
+    where: Annotated[str, typer.Option(help="Only those the paper has here: 'table 2', 'figure 9'.")] = "",
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print one resolved recipe, explained.")] = None,
+    settings: Settings = None,
+    every: Annotated[bool, typer.Option("--all", help="Also each recipe of the large grids.")] = False,
     bases: Annotated[bool, typer.Option("--bases", help="Also those that others only build on.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Print all keys of a recipe as Markdown.")] = False,
 ) -> None:
-    """List the recipes with the paper's number and the measured ones."""
-    from steadyspike.commands.recipes import run
+    """List the recipes with the paper's number and the measured ones, or explain one."""
+    from steadyspike.commands import recipes as command
 
-    raise typer.Exit(run(match, bases))
+    if keys:
+        raise typer.Exit(command.show_keys())
+    if show is not None:
+        raise typer.Exit(command.show(show, settings or []))
+    raise typer.Exit(command.run(words or [], where, bases, every))
 
 
 @app.command()

@@ -1,54 +1,156 @@
-"""`steadyspike recipes`."""
+"""`steadyspike recipes`: list them, show one with the meaning of its keys, print the page of all keys."""
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import statistics
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
 
+_MANY = 12  # recipes of one grid that a list without words shows as one line
+_HELP = """paper: published; measured: with this library, mean ± standard deviation (runs)
+one recipe, explained: steadyspike recipes --show NAME"""
+_HELP_GRIDS = "\nall of a family: steadyspike recipes frozen (or --all)"
+_WIDE = 150  # columns from which there is room for more than names and numbers
+
 
 @one_line_errors
-def run(match: str, bases: bool) -> int:
-    """Prints the table."""
+def show(name: str, settings: list[str]) -> int:
+    """Prints one resolved recipe; what has its default value is dim."""
+    from steadyspike.train.recipe import load_recipe
+    from steadyspike.train.recipe.meaning import explained
+
+    text = explained(load_recipe(name, settings), min(max(console.width, 60), 120))
+    if not console.is_terminal:
+        print(text, end="")
+        return ENDED
+    for line in text.splitlines():
+        left, sign, comment = line.partition("#")
+        console.print(left, end="", markup=False, soft_wrap=True, style="bold" if left.startswith("[") else None)
+        console.print(sign + comment, markup=False, soft_wrap=True, style="dim")
+    return ENDED
+
+
+@one_line_errors
+def show_keys() -> int:
+    """Prints docs/recipe-keys.md."""
+    from steadyspike.train.recipe.meaning import page
+
+    print(page(), end="")
+    return ENDED
+
+
+class Line(NamedTuple):
+    """One recipe of the list."""
+
+    name: str
+    group: str
+    grid: str  # the file of a grid that it is one of, or ""
+    recipe: Any
+
+
+@one_line_errors
+def run(words: list[str], where: str, bases: bool, every: bool) -> int:
+    """Prints the list: recipes whose name or description has all the words, and that the paper has at ``where``."""
+    from steadyspike.train.recipe.catalogue import group_titles
+
+    titles = group_titles()
+    lines = list(_found(words, where, bases))
+    if not lines:
+        errors.print(_nothing(words, where), style="red", markup=False, soft_wrap=True)
+        return FAILED
+    short = not (every or words or where)
+    for group in [*titles, *sorted({line.group for line in lines} - set(titles))]:
+        own = sorted(line for line in lines if line.group == group)
+        if own:
+            _print_group(titles.get(group, group), own, short)
+    console.print("\n" + _HELP + (_HELP_GRIDS if short else ""), style="dim", markup=False)
+    return ENDED
+
+
+def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
+    from steadyspike.train.recipe import load_recipe
+    from steadyspike.train.recipe.catalogue import packaged
+
+    for name, source in packaged().items():
+        if source.group == "base" and not bases:
+            continue
+        recipe = load_recipe(name)
+        text = f"{name} {recipe.about} {recipe.data.name} {recipe.model.name} {recipe.neuron.name}".lower()
+        if all(word.lower() in text for word in words) and (not where or _is_at(recipe, where)):
+            yield Line(name, source.group, source.path.stem if source.in_grid else "", recipe)
+
+
+def _is_at(recipe: Any, where: str) -> bool:
+    """Whether the paper has this configuration at a place: "table 2", "figure 9", "supplement frozen"."""
+    paper = f"{recipe.paper.where} {recipe.paper.note}" if recipe.paper is not None else ""
+    place = f"{recipe.shown} {paper}".lower()
+    pairs = re.findall(r"[a-z]+\s+[0-9]+|\S+", where.lower())  # a number belongs to the word before it
+    return all(re.search(rf"\b{re.escape(' '.join(pair.split()))}\b", place) for pair in pairs)
+
+
+def _nothing(words: list[str], where: str) -> str:
+    asked = " and ".join(repr(word) for word in words)
+    place = f"that the paper has at {where!r}" if where else ""
+    return " ".join(["there is no recipe", *([f"with {asked} in its name or description"] if asked else []), place])
+
+
+def _print_group(title: str, lines: list[Line], short: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from steadyspike.train.recipe import load_recipe, recipe_names
-
-    names = [name for name in recipe_names(bases) if match.lower() in name.lower()]
-    if not names:
-        errors.print(f"no recipe has {match!r} in its name", style="red")
-        return FAILED
     # Names and numbers are what the list is for: what a narrow terminal has no room for stays away whole.
     screen = console if console.is_terminal else Console(width=240, file=console.file)
-    wide = screen.width >= 150
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("recipe", no_wrap=True)
+    wide = screen.width >= _WIDE
+    table = Table(
+        box=None, pad_edge=False, highlight=False, header_style="dim", title=f"\n{title}", title_justify="left"
+    )
+    table.title_style = "bold"
+    table.add_column("recipe", no_wrap=True, min_width=41)
     for column in ("paper", "measured"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for column in ("data", "network", "T") if wide else ():
-        table.add_column(column, no_wrap=True)
-    if wide:
-        table.add_column("about", overflow="fold")
-    for name in names:
-        recipe = load_recipe(name)
-        more = (recipe.data.name, recipe.model.name, str(recipe.data.timesteps), recipe.about) if wide else ()
-        table.add_row(name, _paper(recipe), _measured(recipe), *more)
+        table.add_column(column, justify="right", no_wrap=True, min_width=15)
+    for column in ("data", "network", "T", "about") if wide else ():
+        table.add_column(column, no_wrap=column != "about", overflow="fold")
+    for grid, own in _by_grid(lines):
+        if short and grid and len(own) > _MANY:
+            table.add_row(*_as_one(grid, own))
+            continue
+        for line in own:
+            recipe = line.recipe
+            more = (recipe.data.name, recipe.model.name, str(recipe.data.timesteps), recipe.about) if wide else ()
+            table.add_row(line.name, _paper(recipe), _measured(recipe), *more)
     screen.print(table)
-    return ENDED
+
+
+def _by_grid(lines: list[Line]) -> Iterable[tuple[str, list[Line]]]:
+    for grid in dict.fromkeys(line.grid for line in lines):
+        yield grid, [line for line in lines if line.grid == grid]
+
+
+def _as_one(grid: str, lines: list[Line]) -> tuple[str, str, str]:
+    """A grid in one row: a name of it, how many there are, how many have numbers."""
+    published = sum(line.recipe.paper is not None for line in lines)
+    measured = sum(bool(line.recipe.measured) for line in lines)
+    return (
+        f"{lines[0].name} ... ({len(lines)})",
+        f"{published} numbers" if published else "",
+        f"{measured} numbers" if measured else "",
+    )
 
 
 def _paper(recipe: Any) -> str:
     if recipe.paper is None:
         return ""
     if recipe.paper.value is None:
-        return "-"
+        return str(recipe.paper.verdict) if len(recipe.paper.verdict) <= 15 else "in words"
     spread = f" ± {recipe.paper.spread:.2f}" if recipe.paper.spread is not None else ""
     return f"{recipe.paper.value:.2f}{spread}"
 
 
 def _measured(recipe: Any) -> str:
     values = [m.value for m in recipe.measured]
-    if not values:
-        return ""
-    return f"{sum(values) / len(values):.2f}" + (f" ({len(values)} runs)" if len(values) > 1 else "")
+    if len(values) < 2:
+        return "".join(f"{value:.2f}" for value in values)
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f} ({len(values)})"

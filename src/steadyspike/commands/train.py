@@ -36,11 +36,11 @@ def _run(
     out: Path | None,
     signals: Signals,
 ) -> int:
-    from steadyspike.train.recipe import RecipeError, load_recipe, recipe_path
+    from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
 
     extra = [f"train.devices={devices}"] if devices is not None else []
     recipe = load_recipe(name, [*settings, *extra])
-    stem = recipe_path(name).stem
+    stem = find_recipe(name).name
     try:
         return _checked_run(recipe, stem, data_dir, resume, out, signals)
     except RecipeError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe import PRIVATE, Recipe
 
 # What may differ between the parts of one run: where it runs, not what it computes.
 _ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every"}, "data": {"workers"}}
@@ -13,7 +13,7 @@ _ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every"}, "da
 
 def fingerprint(recipe: Recipe) -> str:
     """Hash of everything in a recipe that decides a run's numbers."""
-    kept = recipe.model_dump(exclude={"about", "paper", "measured"})
+    kept = recipe.model_dump(exclude=set(PRIVATE))
     for table, keys in _ANYWHERE.items():
         for key in keys:
             kept[table].pop(key, None)
@@ -24,7 +24,7 @@ def difference(a: Recipe, b: Recipe) -> str | None:
     """The first key in which two recipes would compute different numbers: ``"data.timesteps is 4, was 6"``."""
     left, right = a.model_dump(), b.model_dump()
     for table, fields in left.items():
-        if table in ("about", "paper", "measured"):
+        if table in PRIVATE:
             continue
         for key, value in fields.items():
             if key not in _ANYWHERE.get(table, ()) and right[table][key] != value:

@@ -1,8 +1,19 @@
 """Recipes: everything that decides a run's numbers, as TOML, typed and inherited."""
 
+from steadyspike.train.recipe.catalogue import find_recipe, recipe_names, recipe_path
 from steadyspike.train.recipe.errors import RecipeError
-from steadyspike.train.recipe.load import load_recipe, parse, recipe_names, recipe_path
+from steadyspike.train.recipe.load import PRIVATE, load_recipe, parse
 from steadyspike.train.recipe.schema import Recipe
 from steadyspike.train.recipe.toml import dumps
 
-__all__ = ["Recipe", "RecipeError", "dumps", "load_recipe", "parse", "recipe_names", "recipe_path"]
+__all__ = [
+    "PRIVATE",
+    "Recipe",
+    "RecipeError",
+    "dumps",
+    "find_recipe",
+    "load_recipe",
+    "parse",
+    "recipe_names",
+    "recipe_path",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -19,14 +20,15 @@ def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseMode
         if isinstance(part, int):
             continue
         field = current.model_fields.get(str(part)) if current is not None else None
-        current = _table_class(field.annotation) if field is not None else None
+        current = table_class(field.annotation) if field is not None else None
     return current
 
 
-def _table_class(annotation: Any) -> type[BaseModel] | None:
+def table_class(annotation: Any) -> type[BaseModel] | None:
+    """The class of the table that a key holds; None for a plain value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for arg in get_args(annotation) if (found := _table_class(arg)) is not None), None)
+    return next((found for arg in get_args(annotation) if (found := table_class(arg)) is not None), None)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -50,7 +52,7 @@ def _sentence(errors: list[Any], model: type[BaseModel]) -> str:
     key = _key(e["loc"])
     if e["type"] == "extra_forbidden":
         table = table_at(model, e["loc"])
-        return unknown_key(key, list(table.model_fields) if table is not None else [])
+        return unknown_key(key, list(table.model_fields) if table is not None else [], all_keys(model))
     if e["type"] == "value_error":
         return str(e["ctx"]["error"])
     if e["type"] == "missing":
@@ -69,8 +71,22 @@ def _wanted(e: Any) -> str:
     return str(e["msg"]).removeprefix("Input should be ")
 
 
-def unknown_key(key: str, valid: list[str]) -> str:
-    """The sentence about a key that does not exist."""
-    near = get_close_matches(key.rsplit(".", 1)[-1], valid, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
+def all_keys(model: type[BaseModel]) -> list[str]:
+    """``"table.key"`` for every key of every table."""
+    found = []
+    for table, field in model.model_fields.items():
+        inner = table_class(field.annotation)
+        found += [table] if inner is None else [f"{table}.{key}" for key in inner.model_fields]
+    return found
+
+
+def unknown_key(key: str, valid: list[str], elsewhere: Sequence[str] = ()) -> str:
+    """The sentence about a key that does not exist; ``elsewhere``: keys of other tables, one of which may be meant."""
+    name = key.rsplit(".", 1)[-1]
+    near = get_close_matches(name, valid, n=1)
+    if not near:  # the right name in the wrong table, or a name almost right
+        last = {k.rsplit(".", 1)[-1] for k in elsewhere}
+        close = [name] if name in last else get_close_matches(name, sorted(last), n=1, cutoff=0.75)
+        near = [k for k in elsewhere if close and k.rsplit(".", 1)[-1] == close[0]]
+    hint = f" (did you mean {' or '.join(near)}?)" if near else ""
     return f"unknown key {key}{hint}; valid: {', '.join(valid)}"

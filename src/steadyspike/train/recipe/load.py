@@ -3,92 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from steadyspike.train.recipe import toml
+from steadyspike.train.recipe.catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.errors import RecipeError, explain
-from steadyspike.train.recipe.schema import Loss, Neuron, Optimizer, Recipe
+from steadyspike.train.recipe.merge import merge
+from steadyspike.train.recipe.schema import Recipe
 
 INCIDENTAL = {
     "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
     "data.eval_batch_size", "train.log_every",
 }  # fmt: skip
-PRIVATE = ("about", "paper", "measured")  # what a recipe says about itself alone
-# Naming another neuron, loss or optimizer starts that table afresh: the base's constants belong to the base's choice.
-CHOICES: dict[str, Any] = {"neuron": Neuron, "loss": Loss, "optimizer": Optimizer}
+PRIVATE = ("about", "shown", "note", "paper", "measured")  # what a recipe says about itself alone
+_NUMBERS = ("shown", "paper", "measured")  # what no longer holds for a recipe that was changed
 
 
-def recipe_root() -> Path:
-    """The folder of the packaged recipes."""
-    return Path(str(files("steadyspike"))) / "recipes"
-
-
-def recipe_names(bases: bool = False) -> list[str]:
-    """Names of the packaged recipes; those in the folder ``base/`` only on request."""
-    found = recipe_root().rglob("*.toml")
-    return sorted(path.stem for path in found if bases or path.parent.name != "base")
-
-
-def recipe_path(recipe: str | Path) -> Path:
-    """The file of a packaged recipe, or the path itself."""
-    path = Path(recipe)
-    if path.suffix == ".toml":
-        if not path.is_file():
-            raise RecipeError(f"there is no recipe file {path}")
-        return path
-    found = next(recipe_root().rglob(f"{path.name}.toml"), None) if path.name == str(recipe) else None
-    if found is None:
-        near = get_close_matches(str(recipe), recipe_names(bases=True), n=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise RecipeError(f"there is no recipe {recipe}{hint} (`steadyspike recipes` lists them; a file ends in .toml)")
-    return found
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A recipe file as plain values, not yet inherited."""
-    try:
-        return toml.loads(path.read_text(encoding="utf-8"))
-    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path.name} is not TOML: {error}") from None
-
-
-def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = CHOICES) -> dict[str, Any]:
-    """``over`` laid on ``base``, table by table; ``choices`` are the tables that start afresh with a new name."""
-    merged = dict(base)
-    for key, item in over.items():
-        old = merged.get(key)
-        if isinstance(item, dict) and isinstance(old, dict):
-            choice = choices.get(key)
-            default = choice.model_fields["name"].default if choice is not None else None
-            afresh = choice is not None and "name" in item and item["name"] != old.get("name", default)
-            merged[key] = dict(item) if afresh else merge(old, item, {})
-        else:
-            merged[key] = item
-    return merged
-
-
-def inherited(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
     """A recipe with all its bases merged in; a base is a packaged name, or a path relative to the file."""
-    path = path.resolve()
-    if path in seen:
-        raise RecipeError("recipes inherit in a circle: " + " -> ".join(p.stem for p in (*seen, path)))
-    own = read(path)
+    source = source._replace(path=source.path.resolve())
+    if source in seen:
+        raise RecipeError("recipes inherit in a circle: " + " -> ".join(s.name for s in (*seen, source)))
+    own, file = recipes_of(source.path)[source.name], source.path.name
     base = own.pop("base", None)
     if base is None:
         return own
     if not isinstance(base, str):
-        raise RecipeError(f"{path.name}: base = {base!r} is not valid; it must be the name or path of one recipe")
-    beside = path.parent / base
+        raise RecipeError(f"{file}: base = {base!r} is not valid; it must be the name or path of one recipe")
+    beside = source.path.parent / base
+    is_beside = ".toml" in base and Path(str(beside).rpartition(".toml")[0] + ".toml").is_file()
     try:
-        found = beside if base.endswith(".toml") and beside.is_file() else recipe_path(base)
+        found = find_recipe(beside if is_beside else base)
     except RecipeError as error:
-        raise RecipeError(f"{path.name}: base = {base!r}: {error}") from None
-    above = inherited(found, (*seen, path))
+        raise RecipeError(f"{file}: base = {base!r}: {error}") from None
+    above = inherited(found, (*seen, source))
     return merge({k: v for k, v in above.items() if k not in PRIVATE}, own)
 
 
@@ -129,8 +80,8 @@ def load_recipe(recipe: str | Path, settings: Iterable[str] = ()) -> Recipe:
 
     An overridden recipe is no longer the paper's configuration, so it loses its published and measured numbers.
     """
-    path = recipe_path(recipe)
-    document, changes = inherited(path), overrides(settings)
+    source = find_recipe(recipe)
+    document, changes = inherited(source), overrides(settings)
     if _decides(changes):
-        document = {k: v for k, v in document.items() if k not in PRIVATE[1:]}
-    return parse(merge(document, changes), path.stem)
+        document = {k: v for k, v in document.items() if k not in _NUMBERS}
+    return parse(merge(document, changes), source.name)

@@ -21,39 +21,51 @@ class Table(BaseModel):
 
 
 class Model(Table):
-    """[model]"""
+    """[model]: the network."""
 
-    name: str = Field(default="resnet19", description="A network of steadyspike.models.names().")
+    name: str = Field(
+        default="resnet19", description="A network of steadyspike.models.names(), or your own as 'package.module:Net'."
+    )
     width: float | None = Field(default=None, gt=0, le=100, description="Factor on every channel count.")
-    options: dict[str, Any] = Field(default={}, description="Options of the network: head, dropout, connect, init, ...")
+    options: dict[str, Any] = Field(
+        default={}, description="Options of the network, such as head, dropout, connect, init."
+    )
 
 
 class Neuron(Table):
     """[neuron]: a name of the catalogue; keys left out keep that neuron's published value."""
 
     name: str = Field(default="lif", description="A neuron of steadyspike.nn.neurons.NEURONS.")
-    threshold: float | None = Field(default=None, gt=0, description="V at the start.")
+    threshold: float | None = Field(default=None, gt=0, description="The threshold V at the start.")
     tau: float | None = Field(default=None, description="Time constant at the start.")
     gradient: Literal["trsg", "rs", "as"] | None = Field(default=None, description="Family of the surrogate gradient.")
-    surrogate: Literal["rect", "triangle", "arctan", "sigmoid", "dspike"] | None = None
-    surrogate_width: float | None = Field(default=None, gt=0, description="Its width (arctan: its steepness).")
-    surrogate_scale: float | None = Field(default=None, gt=0, description="Factor on the derivative.")
-    surrogate_temperature: float | None = Field(default=None, gt=0, description="Of dspike.")
-    reset: Literal["soft", "hard", "none"] | None = None
-    detach: Literal["none", "spike", "product"] | None = Field(
-        default=None, description="What of the reset gets no gradient."
+    surrogate: Literal["rect", "triangle", "arctan", "sigmoid", "dspike"] | None = Field(
+        default=None, description="Shape of the surrogate gradient."
     )
-    init: Literal["mp", "zero", "imp"] | float | None = Field(default=None, description="U[0]; imp: a learned one.")
-    init_momentum: float | None = Field(default=None, gt=0, le=1, description="Of MP-Init's running mean.")
+    surrogate_width: float | None = Field(
+        default=None, gt=0, description="Width of the surrogate (arctan: its steepness)."
+    )
+    surrogate_scale: float | None = Field(default=None, gt=0, description="Factor on the surrogate gradient.")
+    surrogate_temperature: float | None = Field(default=None, gt=0, description="Temperature of dspike.")
+    reset: Literal["soft", "hard", "none"] | None = Field(
+        default=None, description="After a spike: subtract V (soft), set to 0 (hard), or neither."
+    )
+    detach: Literal["none", "spike", "product"] | None = Field(
+        default=None, description="Which part of the reset passes no gradient."
+    )
+    init: Literal["mp", "zero", "imp"] | float | None = Field(
+        default=None, description="U[0]: MP-Init, zero, a learned one (imp), or a number."
+    )
+    init_momentum: float | None = Field(default=None, gt=0, le=1, description="Momentum of MP-Init's running mean.")
     learn: list[Literal["threshold", "tau"]] | None = Field(default=None, description="Which constants are trained.")
     channelwise: bool = Field(default=False, description="One V, tau and mean per channel instead of per layer.")
     strict: bool | None = Field(default=None, description="Fire at M > V instead of M >= V.")
     decay_input: bool | None = Field(default=None, description="Charge with I/tau (true) or I.")
     backend: Literal["auto", "reference", "cpu", "triton"] | None = Field(
-        default=None, description="Which kernel runs it."
+        default=None, description="The kernel that runs the neuron; auto takes the fastest that can."
     )
     options: dict[str, Any] = Field(
-        default={}, description="Further options of this neuron: retention, alpha, imp_scope, ..."
+        default={}, description="Further options of this neuron, such as retention, alpha, imp_scope."
     )
 
     @model_validator(mode="after")
@@ -69,7 +81,7 @@ class Neuron(Table):
 
 
 class Norm(Table):
-    """[norm]"""
+    """[norm]: the normalisation behind every convolution."""
 
     name: str = Field(default="tdbn", description="A norm of steadyspike.nn.norm.NORMS.")
     threshold: float | None = Field(default=None, gt=0, description="tdBN's V_th; default: the neuron's first V.")
@@ -80,7 +92,9 @@ class Loss(Table):
     """[loss]: a loss on the logits of all time steps, and terms that are added to it."""
 
     name: str = Field(default="ce", description="A loss of steadyspike.nn.loss.LOSSES: ce, tet, tet-smooth, lts, twin.")
-    options: dict[str, Any] = Field(default={}, description="Of the loss: label_smoothing, TET's lamb and means, ...")
+    options: dict[str, Any] = Field(
+        default={}, description="Options of the loss, such as label_smoothing, or lamb and means of TET."
+    )
     terms: dict[str, dict[str, Any]] = Field(
         default={}, description="[loss.terms.NAME] for names of steadyspike.nn.loss.TERMS: sparsity, rmp, guidance."
     )
@@ -91,14 +105,18 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Data(Table):
-    """[data]"""
+    """[data]: the data set, its split and how it is batched."""
 
-    name: str = Field(default="digits", description="A data set of steadyspike.data.names().")
+    name: str = Field(
+        default="digits",
+        description="A data set of steadyspike.data.names(), or your own as 'package.module:make_data'.",
+    )
     split: str | None = Field(
-        default=None, description="official, tebn, tet, random:SEED; default: the data set's own."
+        default=None, description="official, tebn, tet or random:SEED; left out: the data set's own."
     )
     validation: str = Field(
-        default="holdout", description="holdout[:FRACTION[:SEED]], none, or test (the paper's practice)."
+        default="holdout",
+        description="What chooses the best epoch: holdout[:FRACTION[:SEED]], none, or test (the paper's practice).",
     )
     timesteps: int = Field(default=4, ge=1, description="T: frames of a clip, or how long a still image is shown.")
     batch_size: int = Field(
@@ -111,13 +129,13 @@ class Data(Table):
         default=None, description="Side, or [height, width], where the data set resizes."
     )
     train_samples: int | None = Field(
-        default=None, ge=1, description="Train on this many samples only, class by class."
+        default=None, ge=1, description="Train on this many samples only, the same share of every class."
     )
-    augment: bool = True
+    augment: bool = Field(default=True, description="The data set's own augmentation of training samples.")
     workers: int = Field(default=0, ge=0, description="Processes that decode image files, per process.")
     drop_last: bool = Field(default=False, description="Leave out an epoch's incomplete last batch.")
     options: dict[str, Any] = Field(
-        default={}, description="Further options of the data set: by, antialias, policy, ..."
+        default={}, description="Further options of the data set, such as by, antialias, policy."
     )
 
     @field_validator("size", mode="before")
@@ -148,14 +166,16 @@ class Data(Table):
 
 
 class Optimizer(Table):
-    """[optimizer]"""
+    """[optimizer]: how weights are updated."""
 
-    name: Literal["sgd", "adam", "adamw"] = "sgd"
-    lr: float = Field(default=0.02, gt=0)
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="sgd only.")
-    nesterov: bool = Field(default=False, description="sgd only.")
-    betas: list[Share] = Field(default=[0.9, 0.999], min_length=2, max_length=2, description="adam and adamw only.")
-    weight_decay: float = Field(default=5e-4, ge=0)
+    name: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="Which optimizer.")
+    lr: float = Field(default=0.02, gt=0, description="Learning rate after warm-up.")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum; sgd only.")
+    nesterov: bool = Field(default=False, description="Nesterov momentum; sgd only.")
+    betas: list[Share] = Field(
+        default=[0.9, 0.999], min_length=2, max_length=2, description="Decays of the two moments; adam and adamw only."
+    )
+    weight_decay: float = Field(default=5e-4, ge=0, description="Weight decay.")
     decay_neurons: bool = Field(
         default=False, description="Weight decay on V and tau too, as the paper's released code."
     )
@@ -177,12 +197,12 @@ class Optimizer(Table):
 class Schedule(Table):
     """[schedule]: the learning rate; changes after every epoch, warm-up after every step."""
 
-    name: Literal["cosine", "step", "constant"] = "cosine"
-    epochs: int = Field(default=200, ge=1)
+    name: Literal["cosine", "step", "constant"] = Field(default="cosine", description="How the learning rate falls.")
+    epochs: int = Field(default=200, ge=1, description="Passes over the training part.")
     warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up from lr/100.")
-    min_lr: float = Field(default=0.0, ge=0, description="cosine: where it ends.")
-    milestones: list[Count] = Field(default=[], description="step: epochs after which lr falls, one after the other.")
-    gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor.")
+    min_lr: float = Field(default=0.0, ge=0, description="cosine: the learning rate of the end.")
+    milestones: list[Count] = Field(default=[], description="step: epochs after which the learning rate falls.")
+    gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor by which it falls.")
 
     @model_validator(mode="after")
     def _possible(self) -> Schedule:
@@ -196,13 +216,17 @@ class Schedule(Table):
 
 
 class Train(Table):
-    """[train]"""
+    """[train]: seed, devices, precision, memory, and how often to look and to save."""
 
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: int = Field(
+        default=0, ge=0, lt=2**63, description="Decides weights, order of samples, augmentation and dropout."
+    )
     devices: int = Field(
         default=1, ge=1, description="Processes of this node: GPUs, or CPU processes where there is no GPU."
     )
-    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = Field(
+        default="auto", description="Where it runs; auto: a GPU if there is one."
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="Mixed precision; neurons stay in fp32."
     )
@@ -231,8 +255,8 @@ class Health(Table):
 
     non_finite: Policy = Field(default="stop_keep_last_good", description="A loss or a membrane that is not finite.")
     silent_layer: Policy = Field(default="warn", description="A layer without a spike in a whole epoch.")
-    collapsed_threshold: Policy = "warn"
-    exploding_gradient: Policy = "warn"
+    collapsed_threshold: Policy = Field(default="warn", description="A threshold below min_threshold.")
+    exploding_gradient: Policy = Field(default="warn", description="A gradient norm above max_gradient.")
     worse_than_chance: Policy = Field(
         default="warn", description="Epochs in a row whose training loss is above ln(classes), a constant guess's."
     )
@@ -244,29 +268,41 @@ class Health(Table):
 class Paper(Table):
     """[paper]: the published number of this configuration; never inherited."""
 
-    value: float | None = Field(default=None, description="Left out where the paper prints none (a dash).")
+    value: float | None = Field(default=None, description="The published number.")
+    verdict: str = Field(default="", description="What the paper says where it prints no number, such as 'diverges'.")
     spread: float | None = Field(default=None, ge=0, description="The published +- of it.")
-    unit: str = "% accuracy"
+    unit: str = Field(default="% accuracy", description="Of the number.")
     where: str = Field(description="Table, figure or section.")
-    note: str = ""
+    note: str = Field(default="", description="What to know when comparing with it.")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Paper:
+        if self.value is None and not self.verdict:
+            raise ValueError("[paper] needs paper.value or paper.verdict; a place without either is 'shown'")
+        return self
 
 
 class Measured(Table):
-    """[[measured]]: a number of this library; never inherited."""
+    """[[measured]]: a number that this library reached; written by `--record`, never inherited."""
 
-    value: float
-    seed: int
-    commit: str
-    hardware: str
-    date: str
-    unit: str = "% accuracy"
-    note: str = ""
+    value: float = Field(description="The number.")
+    seed: int = Field(description="train.seed of the run.")
+    commit: str = Field(description="Commit of the library; '+changes' where files differed from it.")
+    hardware: str = Field(description="Processor or GPUs, and how many.")
+    date: str = Field(description="Day on which the run ended.")
+    unit: str = Field(default="% accuracy", description="Of the number.")
+    note: str = Field(default="", description="How the run ended where that was not after its last epoch.")
 
 
 class Recipe(Table):
     """One training run."""
 
     about: str = Field(default="", description="One line for lists; never inherited.")
+    shown: str = Field(
+        default="",
+        description="Where the paper shows this configuration without printing a number (a bar, a curve, a dash).",
+    )
+    note: str = Field(default="", description="What was assumed because the paper does not say it.")
     model: Model = Model()
     neuron: Neuron = Neuron()
     norm: Norm = Norm()

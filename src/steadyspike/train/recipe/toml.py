@@ -33,6 +33,11 @@ def dumps(document: dict[str, Any]) -> str:
     return "\n".join(_table(document, ())).strip() + "\n"
 
 
+def text(item: Any) -> str:
+    """One value as TOML writes it, tables on one line."""
+    return _value(item)
+
+
 def _table(table: dict[str, Any], path: tuple[str, ...]) -> list[str]:
     lines, later = [], []
     for key, item in table.items():
@@ -64,5 +69,6 @@ def _value(item: Any) -> str:
     if isinstance(item, (list, tuple)):
         return "[" + ", ".join(_value(i) for i in item) + "]"
     if isinstance(item, dict):
-        return "{ " + ", ".join(f"{_path(k)} = {_value(v)}" for k, v in item.items()) + " }"
+        inside = ", ".join(f"{_path(k)} = {_value(v)}" for k, v in item.items() if v is not None)
+        return f"{{ {inside} }}" if inside else "{}"
     raise TypeError(f"TOML cannot hold {type(item).__name__} {item!r}")

@@ -1,0 +1,117 @@
+"""Which recipes there are: the packaged files, and the names that a file with ``[grid]`` stands for."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from steadyspike.train.recipe import toml
+from steadyspike.train.recipe.errors import RecipeError
+from steadyspike.train.recipe.grid import expand
+from steadyspike.train.recipe.merge import merge
+
+GROUPS = "groups.toml"  # titles of the folders, for lists
+
+
+class Source(NamedTuple):
+    """Where a recipe stands: its name, its file, and whether the file is a grid that holds others too."""
+
+    name: str
+    path: Path
+    in_grid: bool
+
+    @property
+    def group(self) -> str:
+        """The folder of a packaged recipe, which lists show together."""
+        return self.path.parent.name
+
+
+def recipe_root() -> Path:
+    """The folder of the packaged recipes."""
+    return Path(str(files("steadyspike"))) / "recipes"
+
+
+def group_titles() -> dict[str, str]:
+    """Folder -> what its recipes are, in the order of a list."""
+    return dict(read(recipe_root() / GROUPS))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A recipe file as plain values, not yet expanded and not yet inherited. Not to be changed: it is kept."""
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _read(path: Path, changed: int) -> dict[str, Any]:
+    try:
+        return toml.loads(path.read_text(encoding="utf-8"))
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"{path.name} is not TOML: {error}") from None
+
+
+def recipes_of(path: Path) -> dict[str, dict[str, Any]]:
+    """The recipes of a file, by name: one with the file's name, or those of its grid."""
+    document = read(path)
+    if "grid" not in document:
+        return {path.stem: dict(document)}
+    return {name: dict(recipe) for name, recipe in _grid(path, path.stat().st_mtime_ns).items()}
+
+
+@lru_cache(maxsize=64)
+def _grid(path: Path, changed: int) -> dict[str, dict[str, Any]]:
+    return expand(_read(path, changed), path.name, lambda base, over: merge(base, over, {}))
+
+
+def packaged() -> dict[str, Source]:
+    """All packaged recipes by name, those in ``base/`` too."""
+    found: dict[str, Source] = {}
+    for path in sorted(recipe_root().rglob("*.toml")):
+        if path.name == GROUPS:
+            continue
+        in_grid = "grid" in read(path)
+        for name in recipes_of(path) if in_grid else (path.stem,):
+            if name in found:
+                raise RecipeError(f"two packaged recipes are called {name}: {found[name].path.name} and {path.name}")
+            found[name] = Source(name, path, in_grid)
+    return found
+
+
+def recipe_names(bases: bool = False) -> list[str]:
+    """Names of the packaged recipes; those in the folder ``base/`` only on request."""
+    return sorted(name for name, source in packaged().items() if bases or source.group != "base")
+
+
+def find_recipe(recipe: str | Path) -> Source:
+    """A packaged recipe by name, or a file by path; ``FILE.toml:NAME`` is one recipe of a file with ``[grid]``."""
+    text = str(recipe)
+    file, _, cell = text.rpartition(":") if ".toml:" in text else (text, "", "")
+    if file.endswith(".toml"):
+        return _in_file(Path(file), cell)
+    found = packaged()
+    if text not in found:
+        near = get_close_matches(text, list(found), n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise RecipeError(f"there is no recipe {text}{hint} (`steadyspike recipes` lists them; a file ends in .toml)")
+    return found[text]
+
+
+def _in_file(path: Path, cell: str) -> Source:
+    if not path.is_file():
+        raise RecipeError(f"there is no recipe file {path}")
+    if "grid" not in read(path):
+        if cell:
+            raise RecipeError(f"{path} holds one recipe: leave out ':{cell}'")
+        return Source(path.stem, path, False)
+    names = list(recipes_of(path))
+    if cell not in names:
+        raise RecipeError(f"{path} has a [grid]: choose one of its recipes, such as {path}:{names[0]}; "
+                          f"it has {', '.join(names)}")  # fmt: skip
+    return Source(cell, path, True)
+
+
+def recipe_path(recipe: str | Path) -> Path:
+    """The file that a recipe stands in."""
+    return find_recipe(recipe).path

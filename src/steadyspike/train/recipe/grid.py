@@ -1,0 +1,91 @@
+"""One file for many recipes: ``[grid]`` lists what varies, and every combination is a recipe with a name of its own.
+
+    about = "{gradient.text}, V frozen at {v}"
+    [grid]
+    name = "frozen-{gradient}-v{v}"
+    v = [0.1, 0.5]                                              # an axis of plain values
+    gradient = [{ name = "as", text = "AS-SG" }, { name = "rs", text = "RS-SG" }]   # an axis of tables
+    [neuron]
+    gradient = "{gradient}"                                     # alone in a string: the value with its type
+    threshold = "{v}"
+
+``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. A table's ``set`` is laid
+on the recipe. Three keys of ``[grid]`` are no axes: ``name``; ``paper``, with the text that published numbers share and
+``values`` by recipe name; ``only``, with tables for single recipes, by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+from steadyspike.train.recipe.errors import RecipeError
+
+_PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
+_NOT_AXES = ("name", "paper", "only")
+Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
+
+
+def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[str, Any]]:
+    """The recipes of a file with ``[grid]``, by name and still without their base; ``file`` is for messages."""
+    grid, body = document["grid"], {key: item for key, item in document.items() if key != "grid"}
+    if not isinstance(grid, dict) or not isinstance(grid.get("name"), str):
+        raise RecipeError(f"{file}: [grid] needs a name, such as name = 'run-{{axis}}'")
+    axes = {axis: entries for axis, entries in grid.items() if axis not in _NOT_AXES}
+    for axis, entries in axes.items():
+        if not isinstance(entries, list) or not entries:
+            raise RecipeError(f"{file}: grid.{axis} = {entries!r} is not valid; it must be a list of values or tables")
+        if any(isinstance(entry, dict) and "name" not in entry for entry in entries):
+            raise RecipeError(f"{file}: every table of grid.{axis} needs a name")
+    found: dict[str, dict[str, Any]] = {}
+    for entries in product(*axes.values()):
+        chosen = dict(zip(axes, entries))
+        recipe = _filled(body, chosen, file)
+        for entry in entries:
+            if isinstance(entry, dict):
+                recipe = merge(recipe, _filled(entry.get("set", {}), chosen, file))
+        name = str(_filled(grid["name"], chosen, file))
+        if name in found:
+            raise RecipeError(f"{file}: grid.name = {grid['name']!r} gives {name!r} twice; name every axis in it")
+        found[name] = recipe
+    return _with_numbers(found, grid, file, merge)
+
+
+def _with_numbers(
+    found: dict[str, dict[str, Any]], grid: dict[str, Any], file: str, merge: Merge
+) -> dict[str, dict[str, Any]]:
+    """Published numbers and single exceptions, laid on the recipes that they name."""
+    paper = dict(grid.get("paper", {}))
+    extra = {name: {"paper": {**paper, "value": value}} for name, value in paper.pop("values", {}).items()}
+    for tables in (extra, grid.get("only", {})):
+        for name, tables_of_one in tables.items():
+            if name not in found:
+                raise RecipeError(f"{file}: [grid] has no recipe {name!r}; it has {', '.join(found)}")
+            found[name] = merge(found[name], tables_of_one)
+    return found
+
+
+def _filled(item: Any, chosen: dict[str, Any], file: str) -> Any:
+    """``item`` with every ``{axis}`` and ``{axis.key}`` replaced."""
+    if isinstance(item, dict):
+        return {key: _filled(value, chosen, file) for key, value in item.items()}
+    if isinstance(item, list):
+        return [_filled(value, chosen, file) for value in item]
+    if not isinstance(item, str):
+        return item
+    if (whole := _PLACE.fullmatch(item)) is not None:
+        return _value(whole[1], chosen, file)
+    return _PLACE.sub(lambda place: str(_value(place[1], chosen, file)), item)
+
+
+def _value(place: str, chosen: dict[str, Any], file: str) -> Any:
+    axis, _, key = place.partition(".")
+    if axis in chosen:
+        entry = chosen[axis]
+        if not key:
+            return entry["name"] if isinstance(entry, dict) else entry
+        if isinstance(entry, dict) and key in entry:
+            return entry[key]
+    raise RecipeError(f"{file}: {{{place}}} is not in [grid]; it has the axes {', '.join(chosen)}")
