@@ -120,6 +120,21 @@ inline void store(Doubles value, double* to, int64_t count) { put<FULL>(value, t
 template <bool FULL, class H>
 inline void store(Floats value, H* to, int64_t count) { put<FULL>(narrow(value, H{}), to, count); }
 
+// One bit per element of a comparison, the first element lowest.
+inline uint32_t lane_bits(Words mask) {
+#if defined(__AVX512DQ__)
+    return uint32_t(_mm512_movepi32_mask(__m512i(mask)));
+#elif defined(__AVX__)
+    return uint32_t(_mm256_movemask_ps(__m256(mask)));
+#elif defined(__SSE2__)
+    return uint32_t(_mm_movemask_ps(__m128(mask)));
+#else
+    uint32_t bits = 0;
+    for (int64_t i = 0; i < WIDTH<float>; ++i) bits |= (mask[i] & 1u) << i;
+    return bits;
+#endif
+}
+
 // A register of double from as many elements of either type.
 inline Doubles load_doubles(const double* from) { return take<true, Doubles>(from, 0); }
 inline Doubles load_doubles(const float* from) { return __builtin_convertvector((take<true, HalfFloats>(from, 0)), Doubles); }

@@ -35,16 +35,24 @@ struct Scan {
     int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index below steadyspike_isas()
 };
 
+// Spikes as bits: element i of a step is bit i % 64 of word i / 64; padding bits are 0. All or none of these are asked for.
 struct Forward {
     void *out, *u, *m;                        // out in dtype, [steps, n]; u [n], m [steps, n] or null: compute type
     double* active;                           // [2, channels if channelwise else 1]
     int64_t channelwise;
+    uint64_t* bits;                           // [steps, (n + 63) / 64] or null: where out is neither 0 nor NaN
+    uint64_t* needed;                         // the same shape or null: where the backward may use g_out (see below)
+    int64_t* counts;                          // [steps + 1] with bits: spikes per step; then 1 if an output is NaN, else 0
 };
+// needed: a spike, or a potential where the surrogate's derivative may be other than 0. Everywhere else the backward
+// multiplies g_out by 0. With a surrogate that has no window this is everywhere.
 
 struct Backward {
     const void *g_out, *g_u, *g_m;            // null: zero. g_out in dtype; g_u [n], g_m in the compute type
     int64_t g_out_stride, g_m_stride;         // from one time step to the next
-    void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n], of the input; the others like u0, v, a
+    void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n], of the input; the others like u0, v, a or null
+    const void* center;                       // with affine: [affine.channels] in the compute type, or null
+    double* norm_sums;                        // with center: [2, affine.channels], sums of dx and of dx (x - center)
 };
 
 STEADYSPIKE_EXPORT int64_t steadyspike_lif_forward(const Scan*, const Forward*);

@@ -1,85 +1,109 @@
 // The forward of one chunk of elements.
 #pragma once
-#include "block.h"
+#include "fast.h"
 
 namespace {
 
-template <class R, class IO, bool SCALED, bool SIMPLE>
-struct ForwardBlock {
-    const Scan& scan;
-    const ConstantRows<R>& constants;
-    const Input<R, IO>& input;
-    const Output<R, IO>& output;
-    const R* start;
-    R *u_row, *m_row;          // U[T], and M[0] of n elements or null
-    R *kept, *fired;           // U[T] of neurons that fired, and 1 for each of them
-
-    template <bool FULL, int TOGETHER>
-    void run(int64_t i, int64_t count) const {
-        // Copies: what a pointer leads to would be read again after every store.
-        const Input<R, IO> in = input;
-        const Output<R, IO> out = output;
-        const int64_t steps = scan.steps, reset = SIMPLE ? int64_t(SOFT) : scan.reset, size = scan.n;
-        R* const m_at = SIMPLE ? nullptr : m_row;
-        Constants<R> c[TOGETHER];
-        Vec<R> u[TOGETHER], any[TOGETHER];
-        EACH(k, TOGETHER) {
-            c[k] = constants.at(i + k * WIDTH<R>);
-            u[k] = load<true>(start + i + k * WIDTH<R>, 0);
-            any[k] = Vec<R>{};
-        }
-        for (int64_t t = 0; t < steps; ++t) {
-            EACH(k, TOGETHER) {
-                const int64_t at = i + k * WIDTH<R>;
-                const Vec<R> m = charge<R>(u[k], in.template at<FULL, SIMPLE>(t, at, count), c[k]);
-                const Vec<R> s = spike<R>(m, c[k].fire), scaled = c[k].v * s;
-                u[k] = reset == SOFT ? m - scaled : after_reset<R>(m, s, c[k].v, reset);
-                any[k] = s > any[k] ? s : any[k];
-                out.template put<FULL, SIMPLE>(SCALED ? scaled : s, t, at, count);
-                if (m_at) store<FULL>(m, m_at + t * size + at, count);
+// What a block's spikes and needed places are from values in scratch: the general twin of BitRows::put. Padding stays 0.
+template <class R>
+void bits_of(Steps<R> out, Steps<R> m, int64_t steps, int64_t n, const ConstantRows<R>& c, BitRows bits, BitRows needed,
+             bool& nan) {
+    for (int64_t t = 0; t < steps; ++t) {
+        for (int64_t word = 0; word * 64 < n; ++word) {
+            uint64_t spikes = 0, places = 0;
+            for (int64_t j = 0; j < 64 && word * 64 + j < n; ++j) {
+                const int64_t i = word * 64 + j;
+                const R value = out.at(t)[i], potential = m.at(t)[i];
+                nan = nan || value != value;
+                const bool fired = value == value && value != 0;
+                spikes |= uint64_t(fired) << j;
+                places |= uint64_t(fired || (potential >= c.low[i] && potential <= c.high[i])) << j;
             }
+            bits.first[t * bits.stride + word] = spikes;
+            if (needed.first) needed.first[t * needed.stride + word] = places;
         }
-        EACH(k, TOGETHER) {
-            const int64_t at = i + k * WIDTH<R>;
-            store<FULL>(u[k], u_row + at, count);
-            store<true>(any[k] > Vec<R>{} ? u[k] : Vec<R>{}, kept + at, 0);
-            store<true>(any[k], fired + at, 0);
+    }
+}
+
+template <class R>
+struct ForwardBlock {
+    const ForwardTask& task;
+    const ConstantRows<R>& constants;
+    const Input<R>& input;
+    R *u, *fired, *out_rows, *m_rows;
+    double* bit_sums;   // spikes per step, blocks with a NaN
+
+    BitRows bit_rows(uint64_t* words, int64_t first) const {
+        const int64_t stride = (task.scan.n + 63) / 64;
+        return words ? BitRows{words + first * stride + input.i0 / 64, stride} : BitRows{};
+    }
+
+    // False if the fast way met a NaN.
+    bool run(bool fast) const {
+        const Forward& io = task.io;
+        const int64_t n = input.n, wide = padded(n), i0 = input.i0;
+        bool nan = false;
+        start_potential(task.scan, task.params, i0, n, u);
+        for (int64_t i = 0; i < wide; ++i) fired[i] = R(0);
+        const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);
+        const Output<R> potentials(io.m, task.scan, false, i0, n, true, m_rows);
+        for (int64_t first = 0; first < task.scan.steps; first += TILE) {
+            const int64_t left = task.scan.steps - first, steps = left < TILE ? left : TILE;
+            const Steps<R> out = output.tile(first), m = potentials.tile(first);
+            const ForwardTile<R> tile{task.scan, constants, steps, input.tile(first, steps), out, m, u, fired};
+            const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
+            if constexpr (sizeof(R) == 4) {
+                if (fast && !(constants.one ? fast_forward<true> : fast_forward<false>)(tile, wide, output.streams(), bits, needed))
+                    return false;
+            }
+            if (!fast) {
+                general_forward<R>(tile, wide);
+                if (io.bits) bits_of<R>(out, m, steps, n, constants, bits, needed, nan);
+                if (io.m)
+                    for (int64_t t = 0; t < steps; ++t)
+                        std::memcpy(static_cast<R*>(io.m) + (first + t) * task.scan.n + i0, m.at(t), size_t(n) * sizeof(R));
+            }
+            output.finish(first, steps);
         }
+        if (io.bits) count_bits(nan);
+        return true;
+    }
+
+    void count_bits(bool nan) const {
+        const BitRows bits = bit_rows(task.io.bits, 0);
+        for (int64_t t = 0; t < task.scan.steps; ++t) {
+            int64_t spikes = 0;
+            for (int64_t word = 0; word < (input.n + 63) / 64; ++word)
+                spikes += __builtin_popcountll(bits.first[t * bits.stride + word]);
+            bit_sums[t] += double(spikes);
+        }
+        bit_sums[task.scan.steps] += nan;
     }
 };
 
-template <class R, class IO, bool SCALED, bool SIMPLE>
-void forward_blocks(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
+template <class R>
+void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
     const Plan& plan = task.plan;
     const Geometry<R> geometry{scan.channels, scan.inner};
-    Rows<R> rows{static_cast<R*>(scratch), plan.block};
+    Rows<R> rows{static_cast<R*>(scratch)};
     ConstantRows<R> constants(rows);
-    R* start = rows.take();
-    R *kept = rows.take(), *fired = rows.take();
+    Input<R> input(scan, rows);
+    R *u = rows.take(), *fired = rows.take();
+    R *out_rows = rows.take(TILE), *m_rows = rows.take(TILE);
+    const ForwardBlock<R> block{task, constants, input, u, fired, out_rows, m_rows, sums + 2 * scan.channels};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
-    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
-        const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
-        Rows<R> spare = rows;
-        constants.set(task.params, geometry, i0, n, plan.block);
-        const Input<R, IO> input(scan, plan, i0, n, spare);
-        const Output<R, IO> output(task.io.out, scan, plan, i0, spare);
-        R* m = task.io.m ? static_cast<R*>(task.io.m) + i0 : nullptr;
-        start_potential(scan, task.params, i0, n, start);
-        const ForwardBlock<R, IO, SCALED, SIMPLE> block{scan, constants, input, output, start,
-                                                        static_cast<R*>(task.io.u) + i0, m, kept, fired};
-        for_registers<R, FORWARD_TOGETHER>(block, n);
-        output.finish(scan.steps, n);
-        geometry.add_to(sums, kept, i0, n);
+    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
+        const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
+        constants.set(task.params, geometry, i0, n);
+        input.set(i0, n);
+        if (!plan.fast || !block.run(true)) block.run(false);
+        write_bytes(static_cast<R*>(task.io.u) + i0, u, n * int64_t(sizeof(R)), plan.stream);
         geometry.add_to(sums + scan.channels, fired, i0, n);
+        for (int64_t i = 0; i < n; ++i) fired[i] = fired[i] > 0 ? u[i] : R(0);
+        geometry.add_to(sums, fired, i0, n);
     }
     if (plan.stream) stream_end();
-}
-
-template <class R, class IO, bool SCALED>
-void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
-    const bool plain = simple(task.scan, task.plan) && !task.io.m;
-    (plain ? forward_blocks<R, IO, SCALED, true> : forward_blocks<R, IO, SCALED, false>)(task, chunk, scratch, sums);
 }
 
 }  // namespace

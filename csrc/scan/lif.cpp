@@ -23,8 +23,6 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t BLOCK = 256;  // what a block needs fits the first cache
-constexpr int64_t SHORT_WINDOW = 32;
 constexpr int64_t STREAM_BYTES = 16 << 20;     // from here on the reader would not find the output in its cache
 constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
@@ -70,34 +68,28 @@ void want_huge_pages(void* tensor, int64_t bytes) {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-Plan make_plan(const Scan& scan, int64_t fixed_rows, bool backward) {
+Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
     Plan plan{};
-    const int64_t size = scan.dtype == F64 ? 8 : 4;
-    plan.window = scan.steps;
-    if (scan.steps > SHORT_WINDOW) {
-        plan.window = SHORT_WINDOW;
-        while (plan.window * plan.window < scan.steps) plan.window *= 2;
-    }
-    plan.windows = (scan.steps + plan.window - 1) / plan.window;
-    plan.block = BLOCK;
+    plan.tiles = (scan.steps + TILE - 1) / TILE;
     plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
     if (plan.chunk * scan.steps < CHUNK_WORK) plan.chunk = CHUNK_WORK / scan.steps;
     if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
-    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
+    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, BLOCK);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= STREAM_BYTES;
-    const bool collect = plan.stream && scan.steps <= COLLECTED_STEPS;
-    const int64_t rows = fixed_rows + (scan.affine ? AFFINE_ROWS : 0) + (collect ? scan.steps : 0);
-    plan.scratch = rows * plan.block * size + (backward ? (3 * plan.window + plan.windows) * STATE_BYTES : 0);
+    plan.fast = fast && scan.dtype != F64 && scan.reset == SOFT && scan.detach == KEEP && scan.decay_input;
+    plan.scratch = (rows + (backward ? plan.tiles : 0)) * BLOCK * (scan.dtype == F64 ? 8 : 4);
     return plan;
 }
 
 // Parameters per channel in the compute type, with what the rows need derived from them once.
 template <class R>
 struct ParamTable {
-    std::vector<R> v, fire, keep, gain, inverse, low, high, u0;
+    std::vector<R> v, fire, keep, gain, inverse, low, high, level, u0;
+    bool ordinary = true;  // every threshold is finite and above 0
 
-    explicit ParamTable(const Scan& scan, bool backward) {
+    // windows: low and high are wanted. wide: they may be too far out, where an exact edge is of no use.
+    ParamTable(const Scan& scan, bool windows, bool wide) {
         const R *v_in = static_cast<const R*>(scan.v), *a_in = static_cast<const R*>(scan.a);
         const R* u0_in = static_cast<const R*>(scan.u0);
         for (int64_t c = 0; c < scan.channels; ++c) {
@@ -107,12 +99,21 @@ struct ParamTable {
             keep.push_back(1 - a);
             gain.push_back(scan.decay_input ? a : R(1));
             inverse.push_back(1 / value);
+            level.push_back(scan.family == TRSG ? value : R(1));
+            ordinary = ordinary && value > 0 && value < std::numeric_limits<R>::infinity();
+            const bool exact = scan.surrogate == RECT || scan.surrogate == DSPIKE;
             const Window<R> window{value, R(scan.width / 2), scan.family == AS, scan.surrogate == DSPIKE};
-            const bool windowed = backward && (scan.surrogate == RECT || scan.surrogate == DSPIKE);
-            low.push_back(windowed ? window.edge(false) : R(0));
-            high.push_back(windowed ? window.edge(true) : R(0));
+            const R reach = scan.surrogate == TRIANGLE ? triangle_reach(scan, value) : std::numeric_limits<R>::infinity();
+            low.push_back(!windows ? R(0) : exact ? window.edge(false) : wide ? value - reach : R(0));
+            high.push_back(!windows ? R(0) : exact ? window.edge(true) : wide ? value + reach : R(0));
             u0.push_back(scan.u0_kind == ELEMENT ? R(0) : u0_in[scan.u0_kind == CHANNEL ? c : 0]);
         }
+    }
+
+    // How far from V the triangle may be above 0, with room for every rounding.
+    static R triangle_reach(const Scan& scan, R value) {
+        const R width = R(scan.width), size = std::fabs(value);
+        return (scan.family == AS ? width : width * size) * R(1.001) + size * R(1e-5);
     }
 
     // M > V is M >= the next number above V; nothing is above infinity.
@@ -122,7 +123,8 @@ struct ParamTable {
     }
 
     ChannelParams pointers() const {
-        return {v.data(), fire.data(), keep.data(), gain.data(), inverse.data(), low.data(), high.data(), u0.data()};
+        return {v.data(), fire.data(), keep.data(), gain.data(), inverse.data(),
+                low.data(), high.data(), level.data(), u0.data()};
     }
 };
 
@@ -134,11 +136,11 @@ SurrogateShape make_shape(const Scan& s) {
     return {w, height[s.surrogate], steep[s.surrogate]};
 }
 
-// Runs all chunks; returns their partial sums added up in the order of the chunks, [kinds][channels].
+// Runs all chunks; returns their `size` partial sums added up in the order of the chunks.
 template <class Task, class Chunk>
-int64_t run(const Task& task, Chunk chunk_function, int64_t kinds, std::vector<double>& sums) {
+int64_t run(const Task& task, Chunk chunk_function, int64_t size, std::vector<double>& sums) {
     const Plan& plan = task.plan;
-    const size_t width = size_t(kinds * task.scan.channels);
+    const size_t width = size_t(size);
     std::vector<double> partial(width * size_t(plan.chunks), 0.0);
     std::atomic<int64_t> next{0};
     std::atomic<bool> failed{false};
@@ -179,6 +181,7 @@ double total(const double* values, int64_t n) {
 template <class R>
 void store(const double* per_channel, int64_t channels, int64_t kind, void* to) {
     R* out = static_cast<R*>(to);
+    if (out == nullptr) return;
     if (kind == SCALAR) out[0] = R(total(per_channel, channels));
     if (kind == CHANNEL)
         for (int64_t c = 0; c < channels; ++c) out[c] = R(per_channel[c]);
@@ -186,31 +189,37 @@ void store(const double* per_channel, int64_t channels, int64_t kind, void* to) 
 
 template <class R>
 int64_t forward(const Scan& scan, const Forward& io) {
-    const ParamTable<R> table(scan, false);
+    const ParamTable<R> table(scan, io.needed != nullptr, true);
     const int64_t elements = scan.steps * scan.n;
     want_huge_pages(io.out, elements * io_size(scan.dtype));
     want_huge_pages(io.m, elements * int64_t(sizeof(R)));
-    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false), table.pointers()};
+    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false, table.ordinary && !io.m), table.pointers()};
     std::vector<double> sums;
-    const int64_t status = run(task, chunks_for(scan).forward[scan.dtype][scan.family == TRSG], 2, sums);
+    const int64_t bit_sums = io.bits ? scan.steps + 1 : 0;
+    const int64_t status = run(task, chunks_for(scan).forward[sizeof(R) == 4], 2 * scan.channels + bit_sums, sums);
     if (status != OK) return status;
     const int64_t kind = io.channelwise ? CHANNEL : SCALAR, width = io.channelwise ? scan.channels : 1;
     store<double>(sums.data(), scan.channels, kind, io.active);
     store<double>(sums.data() + scan.channels, scan.channels, kind, io.active + width);
+    for (int64_t i = 0; i < bit_sums; ++i) io.counts[i] = int64_t(sums[size_t(2 * scan.channels + i)]);
+    if (io.bits) io.counts[scan.steps] = io.counts[scan.steps] > 0;
     return OK;
 }
 
 template <class R>
 int64_t backward(const Scan& scan, const Backward& io) {
-    const ParamTable<R> table(scan, true);
+    const ParamTable<R> table(scan, true, false);
     want_huge_pages(io.dx, scan.steps * scan.n * io_size(scan.dtype));
-    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true), table.pointers(), make_shape(scan)};
+    const bool fast = table.ordinary && io.g_out && !io.g_m;
+    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), make_shape(scan)};
     std::vector<double> sums;
-    const int64_t status = run(task, chunks_for(scan).backward[scan.dtype][scan.family][scan.surrogate], 3, sums);
+    const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0;
+    const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], 3 * scan.channels + norm_sums, sums);
     if (status != OK) return status;
     store<R>(sums.data(), scan.channels, scan.v_kind, io.dv);
     store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da);
     store<R>(sums.data() + 2 * scan.channels, scan.channels, scan.u0_kind, io.du0);
+    for (int64_t i = 0; i < norm_sums; ++i) io.norm_sums[i] = sums[size_t(3 * scan.channels + i)];
     return OK;
 }
 
@@ -219,7 +228,7 @@ int64_t backward(const Scan& scan, const Backward& io) {
 extern "C" {
 
 int64_t steadyspike_lif_forward(const Scan* scan, const Forward* io) {
-    if (!valid(*scan)) return BAD_ARGUMENT;
+    if (!valid(*scan) || (io->bits == nullptr) != (io->counts == nullptr) || (io->needed && !io->bits)) return BAD_ARGUMENT;
     try {
         return scan->dtype == F64 ? forward<double>(*scan, *io) : forward<float>(*scan, *io);
     } catch (const std::bad_alloc&) {
@@ -229,6 +238,7 @@ int64_t steadyspike_lif_forward(const Scan* scan, const Forward* io) {
 
 int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
     if (!valid(*scan) || io->g_out_stride < 0 || io->g_m_stride < 0) return BAD_ARGUMENT;
+    if ((io->center == nullptr) != (io->norm_sums == nullptr) || (io->center && !scan->affine)) return BAD_ARGUMENT;
     try {
         return scan->dtype == F64 ? backward<double>(*scan, *io) : backward<float>(*scan, *io);
     } catch (const std::bad_alloc&) {

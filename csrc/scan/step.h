@@ -5,12 +5,6 @@
 
 namespace {
 
-// A register of each constant: V, the level from which on S is 1, 1 - a, the input's factor.
-template <class R>
-struct Constants {
-    Vec<R> v, fire, keep, gain;
-};
-
 // S: 1 if the potential reaches the firing level, NaN if it is NaN.
 template <class R>
 inline Vec<R> spike(Vec<R> m, Vec<R> level) {
@@ -19,8 +13,8 @@ inline Vec<R> spike(Vec<R> m, Vec<R> level) {
 }
 
 template <class R>
-inline Vec<R> charge(Vec<R> u, Vec<R> x, const Constants<R>& c) {
-    return c.keep * u + c.gain * x;
+inline Vec<R> charge(Vec<R> u, Vec<R> x, Vec<R> keep, Vec<R> gain) {
+    return keep * u + gain * x;
 }
 
 template <class R>
@@ -28,23 +22,29 @@ inline Vec<R> after_reset(Vec<R> m, Vec<R> s, Vec<R> v, int64_t reset) {
     return reset == SOFT ? m - v * s : reset == HARD ? m * (1 - s) : m;
 }
 
-// One step back through a spike and a reset.
+// The constants of a register's neurons: V, the level from which on S is 1, 1 - a, the input's factor, 1 / V.
+template <class R>
+struct Constants {
+    Vec<R> v, fire, keep, gain, inverse;
+};
+
+// dL/dU[t], and dL/dV, dL/da summed over the steps so far.
 template <class R>
 struct Gradients {
-    Vec<R> du, dv, da;  // dL/dU[t], and dL/dV, dL/da summed over the steps so far
+    Vec<R> du, dv, da;
 
-    // M, S, dM/da, f'(z) and the gradients into the output and into M; returns dL/dI. inverse: 1/V.
-    template <int FAMILY>
-    Vec<R> back(Vec<R> m, Vec<R> s, Vec<R> by_a, Vec<R> f, Vec<R> g, Vec<R> g_m, const Constants<R>& c,
-                Vec<R> inverse, int64_t reset, int64_t detach) {
+    // One step back through a spike and a reset: M, S, dM/da, f'(z) and the gradients into the output and into M;
+    // returns dL/dI.
+    Vec<R> back(Vec<R> m, Vec<R> s, Vec<R> by_a, Vec<R> f, Vec<R> g, Vec<R> g_m, const Constants<R>& c, const Scan& scan) {
+        const int64_t family = scan.family, reset = scan.reset, detach = scan.detach;
         const Vec<R> gu = du;
-        Vec<R> gs = FAMILY == TRSG ? g * c.v : g;  // dL/dS, from the output and through the reset
+        Vec<R> gs = family == TRSG ? g * c.v : g;  // dL/dS, from the output and through the reset
         if (detach == KEEP) gs = reset == SOFT ? gs - gu * c.v : reset == HARD ? gs - gu * m : gs;
         const Vec<R> gz = gs * f;
-        const Vec<R> from_spike = FAMILY == AS ? gz : gz * inverse;
+        const Vec<R> from_spike = family == AS ? gz : gz * c.inverse;
         const Vec<R> gm = from_spike + (reset == HARD ? gu * (1 - s) : gu) + g_m;
-        Vec<R> gv = FAMILY == AS ? -gz : -(from_spike * (m * inverse));
-        if constexpr (FAMILY == TRSG) gv = gv + g * s;
+        Vec<R> gv = family == AS ? -gz : -(from_spike * (m * c.inverse));
+        if (family == TRSG) gv = gv + g * s;
         if (reset == SOFT && detach != DETACH_PRODUCT) gv = gv - gu * s;
         dv = dv + gv;
         da = da + gm * by_a;

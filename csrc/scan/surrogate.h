@@ -50,10 +50,9 @@ struct Shape {
     R width, height, steep;
 };
 
-// z = M - V ("as") or M/V - 1: the steep Dspike divides as the reference does, for the others a product is as good.
-template <class R, bool ABSOLUTE, int SURROGATE>
-inline Vec<R> argument(Vec<R> m, Vec<R> v, Vec<R> inverse) {
-    if constexpr (ABSOLUTE) return m - v;
+// z = M/V - 1: the steep Dspike divides as the reference does, for the others a product is as good.
+template <class R, int SURROGATE>
+inline Vec<R> relative(Vec<R> m, Vec<R> v, Vec<R> inverse) {
     return (SURROGATE == DSPIKE ? m / v : m * inverse) - 1;
 }
 

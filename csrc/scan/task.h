@@ -6,18 +6,17 @@
 struct Plan {
     int64_t chunk;      // elements per chunk, the unit of parallel work with its own partial sums
     int64_t chunks;
-    int64_t block;      // elements that go through all time steps together, in cache
-    int64_t window;     // time steps that the backward recomputes and keeps at once
-    int64_t windows;
+    int64_t tiles;      // of TILE time steps, the last one shorter
     int64_t stream;     // 1: the written T-sized tensor bypasses the cache
+    int64_t fast;       // 1: the common case, see fast.h
     int64_t scratch;    // bytes per thread
 };
 
 // Parameters per channel, in the compute type: threshold V, the value from which on S is 1, 1 - a, factor of the input,
-// 1 / V, the least and the greatest potential in the surrogate's window (window.h; backward only), and the initial
+// 1 / V, the least and the greatest potential in the surrogate's window (window.h), a spike's output, and the initial
 // potential (unless it is per element).
 struct ChannelParams {
-    const void *v, *fire, *keep, *gain, *inverse, *low, *high, *u0;
+    const void *v, *fire, *keep, *gain, *inverse, *low, *high, *level, *u0;
 };
 
 // A surrogate's constants, derived from width, scale and temperature; see slope() in surrogate.h.
@@ -41,18 +40,19 @@ struct BackwardTask {
 };
 
 // sums: this chunk's partial sums in double, zeroed by the caller. Forward [2][channels]: sum of U[T] over active
-// neurons, their number. Backward [3][channels]: dv, da, du0.
+// neurons, their number; then, with bits, [steps] spikes and the number of blocks with a NaN. Backward [3][channels]: dv,
+// da, du0; then, with norm_sums, [2][affine.channels].
 using ForwardChunk = void (*)(const ForwardTask&, int64_t chunk, void* scratch, double* sums);
 using BackwardChunk = void (*)(const BackwardTask&, int64_t chunk, void* scratch, double* sums);
 
 struct ChunkFunctions {
-    ForwardChunk forward[4][2];       // by DType, and whether the output is V S
-    BackwardChunk backward[4][3][5];  // by DType, family, surrogate
+    ForwardChunk forward[2];    // computing in double, in float
+    BackwardChunk backward[2];
 };
 
-// Rows of `block` elements (of the compute type) in a thread's scratch; the driver sizes it, chunk.cpp cuts it.
-constexpr int64_t FORWARD_ROWS = 10;
-constexpr int64_t BACKWARD_ROWS = 15;
-constexpr int64_t AFFINE_ROWS = 3;       // more, if the input is an affine map of x
-constexpr int64_t COLLECTED_STEPS = 32;  // results of so many steps at most are collected before they are streamed
-constexpr int64_t STATE_BYTES = 4 * 64;  // a state of the registers a backward takes together; one per window, three per step
+constexpr int64_t BLOCK = 256;  // elements that go through all time steps together: what they need fits the first cache
+constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
+constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
+// Rows of BLOCK elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.
+constexpr int64_t FORWARD_ROWS = 16 + 4 * TILE;
+constexpr int64_t BACKWARD_ROWS = 24 + 7 * TILE;

@@ -34,7 +34,11 @@ class ScanStruct(ctypes.Structure):
 class ForwardStruct(ctypes.Structure):
     """``Forward`` of csrc/scan/abi.h."""
 
-    _fields_ = [(name, _pointer) for name in ("out", "u", "m", "active")] + [("channelwise", _int)]
+    _fields_ = (
+        [(name, _pointer) for name in ("out", "u", "m", "active")]
+        + [("channelwise", _int)]
+        + [(name, _pointer) for name in ("bits", "needed", "counts")]
+    )
 
 
 class BackwardStruct(ctypes.Structure):
@@ -43,7 +47,7 @@ class BackwardStruct(ctypes.Structure):
     _fields_ = (
         [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
         + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
-        + [(name, _pointer) for name in ("dx", "du0", "dv", "da")]
+        + [(name, _pointer) for name in ("dx", "du0", "dv", "da", "center", "norm_sums")]
     )
 
 

@@ -13,6 +13,7 @@ from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, emp
 from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
 from steadyspike.kernels.scan.contract import Affine
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
+from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
@@ -57,8 +58,9 @@ class CpuBackend:
         constants: list[float],
         membrane: bool,
         channelwise: bool,
+        words: SpikeWords | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See `Backend.forward`."""
+        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits."""
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
         m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
@@ -68,7 +70,8 @@ class CpuBackend:
         active = x.new_empty(shape, dtype=torch.float64)
         scan = self._scan(x, u0, v, a, codes, constants, channelwise, None)
         io = ForwardStruct(
-            out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise
+            *(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise),
+            *(() if words is None else words.pointers()),
         )
         self._call("steadyspike_lif_forward", scan, io)
         return out, u, m, active

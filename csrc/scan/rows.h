@@ -1,0 +1,213 @@
+// Rows of a block in scratch: its constants, and its inputs and results where they are not used in place.
+#pragma once
+#include <cstring>
+
+#include "geometry.h"
+#include "step.h"
+#include "stream.h"
+#include "task.h"
+
+namespace {
+
+inline int64_t padded(int64_t n) { return (n + PAD - 1) / PAD * PAD; }
+
+// Hands out rows of a thread's scratch.
+template <class R>
+struct Rows {
+    R* next;
+
+    R* take(int64_t rows = 1) {
+        R* row = next;
+        next += rows * BLOCK;
+        return row;
+    }
+};
+
+// Rows of one time step each, `stride` elements apart; null: there are none.
+template <class T>
+struct Steps {
+    T* first = nullptr;
+    int64_t stride = 0;
+
+    T* at(int64_t t) const { return first + t * stride; }
+};
+
+// The constants of a block's elements. one: they are the same for all of them.
+template <class R>
+struct ConstantRows {
+    R *v, *fire, *keep, *gain, *inverse, *low, *high, *level;
+    int64_t channel = -1;
+    bool one = false;
+
+    explicit ConstantRows(Rows<R>& rows)
+        : v(rows.take()), fire(rows.take()), keep(rows.take()), gain(rows.take()), inverse(rows.take()),
+          low(rows.take()), high(rows.take()), level(rows.take()) {}
+
+    void set(const ChannelParams& params, const Geometry<R>& geometry, int64_t i0, int64_t n) {
+        one = geometry.one_channel(i0, n);
+        const int64_t c = geometry.channel(i0);
+        if (one && c == channel) return;
+        channel = one ? c : -1;
+        const void* const from[] = {params.v,       params.fire, params.keep, params.gain,
+                                    params.inverse, params.low,  params.high, params.level};
+        R* const to[] = {v, fire, keep, gain, inverse, low, high, level};
+        for (int k = 0; k < 8; ++k) {
+            const R* values = static_cast<const R*>(from[k]);
+            const int64_t filled = one ? 0 : n;
+            if (!one) geometry.expand(values, i0, n, to[k]);
+            for (int64_t i = filled; i < BLOCK; ++i) to[k][i] = values[c];
+        }
+    }
+
+    Constants<R> at(int64_t i) const {
+        return {load<true>(v + i, 0), load<true>(fire + i, 0), load<true>(keep + i, 0), load<true>(gain + i, 0),
+                load<true>(inverse + i, 0)};
+    }
+};
+
+template <class R, class IO>
+inline void widen_row(const IO* from, int64_t n, R* to) {
+    int64_t i = 0;
+    for (; i + WIDTH<R> <= n; i += WIDTH<R>) store<true>(load<true>(from + i, 0), to + i, 0);
+    if (i < n) store<true>(load<false>(from + i, n - i), to + i, 0), i += WIDTH<R>;
+    for (; i < padded(n); i += WIDTH<R>) store<true>(Vec<R>{}, to + i, 0);
+}
+
+// n elements of a tensor in `dtype` from element `at` on, in the compute type and filled up with zeros.
+template <class R>
+inline void read_row(const void* tensor, int64_t dtype, int64_t at, int64_t n, R* to) {
+    if (sizeof(R) == 8 || dtype == F32) return widen_row(static_cast<const R*>(tensor) + at, n, to);
+    if constexpr (sizeof(R) == 4) {
+        if (dtype == BF16) return widen_row(static_cast<const Bf16*>(tensor) + at, n, to);
+        widen_row(static_cast<const Fp16*>(tensor) + at, n, to);
+    }
+}
+
+template <class IO>
+inline void narrow_row(const float* from, int64_t n, IO* to) {
+    for (int64_t i = 0; i < n; i += WIDTH<float>) store<true>(load<true>(from + i, 0), to + i, 0);
+}
+
+inline void write_bytes(void* to, const void* from, int64_t bytes, bool stream) {
+    if (stream) return stream_bytes(to, from, bytes);
+    std::memcpy(to, from, size_t(bytes));
+}
+
+// The inverse of read_row.
+template <class R>
+inline void write_row(const R* from, void* tensor, int64_t dtype, int64_t at, int64_t n, bool stream) {
+    if (sizeof(R) == 8 || dtype == F32)
+        return write_bytes(static_cast<R*>(tensor) + at, from, n * int64_t(sizeof(R)), stream);
+    if constexpr (sizeof(R) == 4) {
+        alignas(64) uint16_t half[BLOCK];
+        if (dtype == BF16)
+            narrow_row(from, n, reinterpret_cast<Bf16*>(half));
+        else
+            narrow_row(from, n, reinterpret_cast<Fp16*>(half));
+        write_bytes(static_cast<uint16_t*>(tensor) + at, half, n * 2, stream);
+    }
+}
+
+template <class R>
+inline bool computed_in(int64_t dtype) { return sizeof(R) == 8 || dtype == F32; }
+
+// A tensor's rows of one tile of a block: in place where they can be read in whole registers as they are, else converted.
+template <class R>
+inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stride, int64_t first, int64_t steps, int64_t i0,
+                                 int64_t n, R* scratch) {
+    if (tensor == nullptr) return {};
+    if (computed_in<R>(dtype) && n % PAD == 0) return {static_cast<const R*>(tensor) + first * stride + i0, stride};
+    for (int64_t t = 0; t < steps; ++t) read_row(tensor, dtype, (first + t) * stride + i0, n, scratch + t * BLOCK);
+    return {scratch, BLOCK};
+}
+
+// A block's input current: x, or an affine map of it with per-channel constants.
+template <class R>
+struct Input {
+    const Scan& scan;
+    R *scale, *shift, *extra_scale, *converted, *extra;
+    int64_t i0 = 0, n = 0;
+
+    Input(const Scan& scan, Rows<R>& rows)
+        : scan(scan), scale(rows.take()), shift(rows.take()), extra_scale(rows.take()), converted(rows.take(TILE)),
+          extra(rows.take()) {}
+
+    void set(int64_t first_element, int64_t elements) {
+        i0 = first_element, n = elements;
+        const Affine* affine = scan.affine;
+        if (!affine) return;
+        const Geometry<R> geometry{affine->channels, affine->inner};
+        geometry.expand(static_cast<const R*>(affine->scale), i0, n, scale);
+        geometry.expand(static_cast<const R*>(affine->shift), i0, n, shift);
+        if (affine->extra_scale) geometry.expand(static_cast<const R*>(affine->extra_scale), i0, n, extra_scale);
+        for (int64_t i = n; i < padded(n); ++i) scale[i] = shift[i] = extra_scale[i] = R(0);
+    }
+
+    Steps<const R> tile(int64_t first, int64_t steps) const {
+        const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, converted);
+        if (!scan.affine) return x;
+        for (int64_t t = 0; t < steps; ++t) map(x.at(t), first + t, converted + t * BLOCK);
+        return {converted, BLOCK};
+    }
+
+private:
+    void map(const R* x, int64_t t, R* to) const {
+        const Affine& affine = *scan.affine;
+        for (int64_t i = 0; i < padded(n); i += WIDTH<R>)
+            store<true>(load<true>(scale + i, 0) * load<true>(x + i, 0) + load<true>(shift + i, 0), to + i, 0);
+        if (!affine.extra) return;
+        read_row(affine.extra, scan.dtype, t * affine.extra_stride + i0, n, extra);
+        for (int64_t i = 0; i < padded(n); i += WIDTH<R>) {
+            const Vec<R> more = load<true>(extra + i, 0);
+            const Vec<R> scaled = affine.extra_scale ? load<true>(extra_scale + i, 0) * more : more;
+            store<true>(load<true>(to + i, 0) + scaled, to + i, 0);
+        }
+    }
+};
+
+// Where a block's rows of results go: to the tensor, past the cache if it is large, or to scratch, from where `finish`
+// writes them to the tensor.
+template <class R>
+struct Output {
+    void* tensor;
+    int64_t dtype, size, i0, n;  // size: elements per time step
+    bool stream, direct;
+    R* scratch;
+
+    Output(void* tensor, const Scan& scan, bool stream, int64_t i0, int64_t n, bool collect, R* scratch)
+        : tensor(tensor), dtype(scan.dtype), size(scan.n), i0(i0), n(n), stream(stream), scratch(scratch) {
+        const uintptr_t address = reinterpret_cast<uintptr_t>(tensor) | uintptr_t(size) * sizeof(R);
+        const bool aligned = !stream || address % STEADYSPIKE_REGISTER == 0;
+        direct = !collect && computed_in<R>(dtype) && n % PAD == 0 && aligned;
+    }
+
+    Steps<R> tile(int64_t first) const {
+        if (direct) return {static_cast<R*>(tensor) + first * size + i0, size};
+        return {scratch, BLOCK};
+    }
+
+    bool streams() const { return direct && stream; }
+
+    void finish(int64_t first, int64_t steps) const {
+        if (direct) return;
+        for (int64_t t = 0; t < steps; ++t)
+            write_row(scratch + t * BLOCK, tensor, dtype, (first + t) * size + i0, n, stream);
+    }
+};
+
+// U[0] of a block's elements, filled up with zeros.
+template <class R>
+inline void start_potential(const Scan& scan, const ChannelParams& params, int64_t i0, int64_t n, R* row) {
+    if (scan.u0_kind == ELEMENT) return widen_row(static_cast<const R*>(scan.u0) + i0, n, row);
+    Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);
+    for (int64_t i = n; i < padded(n); ++i) row[i] = R(0);
+}
+
+// Registers of other neurons fill the time in which the steps of one neuron wait for each other.
+constexpr int TOGETHER = 4;
+template <class R>
+constexpr int64_t GROUP = TOGETHER * WIDTH<R>;
+#define EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < TOGETHER; ++k)
+static_assert(PAD % (TOGETHER * STEADYSPIKE_REGISTER / 4) == 0, "a padded row is a whole number of groups");
+
+}  // namespace

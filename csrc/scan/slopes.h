@@ -1,0 +1,33 @@
+// The surrogate's derivative at all potentials of a group of neurons.
+#pragma once
+#include "rows.h"
+
+namespace {
+
+template <class R, int SURROGATE>
+void slopes_of(const Vec<R>* m, Vec<R>* f, int64_t steps, bool absolute, const ConstantRows<R>& constants, int64_t i,
+               const Shape<R>& shape) {
+    for (int k = 0; k < TOGETHER; ++k) {
+        const int64_t at = i + k * WIDTH<R>;
+        const Vec<R> v = load<true>(constants.v + at, 0), inverse = load<true>(constants.inverse + at, 0);
+        const Vec<R> low = load<true>(constants.low + at, 0), high = load<true>(constants.high + at, 0);
+        for (int64_t t = 0; t < steps; ++t) {
+            const Vec<R> potential = m[t * TOGETHER + k];
+            const Vec<R> z = absolute ? potential - v : relative<R, SURROGATE>(potential, v, inverse);
+            f[t * TOGETHER + k] = slope<R, SURROGATE>(z, potential, low, high, shape);
+        }
+    }
+}
+
+// m, f: [steps][TOGETHER]; the group starts at element i of the block.
+template <class R>
+void slopes(const Vec<R>* m, Vec<R>* f, int64_t steps, const BackwardTask& task, const ConstantRows<R>& constants, int64_t i) {
+    const bool absolute = task.scan.family == AS;
+    const Shape<R> shape{R(task.shape.width), R(task.shape.height), R(task.shape.steep)};
+    using Function = void (*)(const Vec<R>*, Vec<R>*, int64_t, bool, const ConstantRows<R>&, int64_t, const Shape<R>&);
+    constexpr Function of[] = {slopes_of<R, RECT>, slopes_of<R, TRIANGLE>, slopes_of<R, ARCTAN>, slopes_of<R, SIGMOID>,
+                               slopes_of<R, DSPIKE>};
+    of[task.scan.surrogate](m, f, steps, absolute, constants, i, shape);
+}
+
+}  // namespace

@@ -1,0 +1,40 @@
+"""The spikes of a scan's output as bits, written by the C++ forward as it writes the output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SpikeWords:
+    """Room for the bits of one forward of x [T, B, ...] with n elements per time step, in the memory order of out[t].
+
+    bits: int64 [T, ceil(n / 64)]; element i of a step is bit i % 64 of word i // 64, 1 where the output is a spike.
+        Bits past the last element are 0.
+    needed: the same, 1 where the backward may use the gradient of the output: at spikes, and at potentials where the
+        surrogate's derivative may be other than 0 (everywhere, for a surrogate without a window). None: not wanted.
+    counts: int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is no spike and has no bit.
+    """
+
+    bits: Tensor
+    needed: Tensor | None
+    counts: Tensor
+
+    @classmethod
+    def like(cls, x: Tensor, needed: bool = False) -> SpikeWords:
+        """For the forward of ``x``; the forward fills it. Without elements there is nothing to fill."""
+        steps, words = x.shape[0], -(-x[0].numel() // 64)
+        bits = torch.empty(steps, words, dtype=torch.int64, device="cpu")
+        return cls(bits, torch.empty_like(bits) if needed else None, torch.zeros(steps + 1, dtype=torch.int64, device="cpu"))
+
+    @property
+    def has_nan(self) -> bool:
+        """True if some output is NaN."""
+        return bool(self.counts[-1])
+
+    def pointers(self) -> tuple[int | None, ...]:
+        needed = None if self.needed is None else self.needed.data_ptr()
+        return self.bits.data_ptr(), needed, self.counts.data_ptr()
