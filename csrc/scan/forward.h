@@ -66,7 +66,14 @@ struct ForwardBlock {
             output.finish(first, steps);
         }
         if (io.bits) count_bits(nan);
+        if (io.needed && n % 64) clear_padding(bit_rows(io.needed, 0));
         return true;
+    }
+
+    // The potential of what a row was filled up with may lie in the window.
+    void clear_padding(BitRows needed) const {
+        const uint64_t real = (uint64_t(1) << (input.n % 64)) - 1;
+        for (int64_t t = 0; t < task.scan.steps; ++t) needed.first[t * needed.stride + input.n / 64] &= real;
     }
 
     void count_bits(bool nan) const {

@@ -28,7 +28,9 @@ class SpikeWords:
         """For the forward of ``x``; the forward fills it. Without elements there is nothing to fill."""
         steps, words = x.shape[0], -(-x[0].numel() // 64)
         bits = torch.empty(steps, words, dtype=torch.int64, device="cpu")
-        return cls(bits, torch.empty_like(bits) if needed else None, torch.zeros(steps + 1, dtype=torch.int64, device="cpu"))
+        return cls(
+            bits, torch.empty_like(bits) if needed else None, torch.zeros(steps + 1, dtype=torch.int64, device="cpu")
+        )
 
     @property
     def has_nan(self) -> bool:

@@ -1,0 +1,102 @@
+"""The C++ kernel's path for the common case: float32 inside, soft reset, no membrane asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from steadyspike.core.spec import FAMILIES, ScanSpec
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from tests.kernels.scan_cases import TUNED, Case, check_against_reference, draw_inputs, run
+
+MISSING = CpuBackend().why_not(torch.empty(0))
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+SHAPES = [(4, 3, 5, 7, 9), (1, 2, 64), (17, 2, 3, 8, 8), (33, 1, 300), (5, 4, 16, 8, 8)]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("strict", [False, True])
+def test_every_family_and_surrogate(family: str, surrogate: str, strict: bool) -> None:
+    spec = ScanSpec(family, TUNED[surrogate], strict=strict)
+    for i, v in enumerate(("scalar", "channel")):
+        case = Case(spec, shape=(5, 4, 6, 8, 8), dtype=torch.float32, v=v, a=v, u0="element", membrane=False)
+        check_against_reference(case, "cpu", seed=i)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "static", "strided_time"])
+def test_shapes_and_layouts(dtype: torch.dtype, shape: tuple[int, ...], layout: str) -> None:
+    for v in ("scalar", "channel"):
+        case = Case(shape=shape, dtype=dtype, layout=layout, v=v, a="channel", membrane=False, channelwise=True)
+        check_against_reference(case, "cpu")
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_it_gives_the_spikes_of_the_general_path(dtype: torch.dtype) -> None:
+    """Asking for the membrane chooses the general path."""
+    case = Case(shape=(9, 4, 5, 8, 9), dtype=dtype, v="channel", u0="element", membrane=False)
+    inputs = draw_inputs(case)
+    fast, general = (run(replace(case, membrane=m), inputs, "cpu") for m in (False, True))
+    for name in ("out", "u", "active_sum", "active_count"):
+        assert torch.equal(fast[name], general[name]), name
+
+
+@pytest.mark.parametrize("steps", [3, 20])
+def test_a_nan_takes_only_its_block_to_the_general_path(steps: int) -> None:
+    case = Case(shape=(steps, 2, 4, 16, 16), dtype=torch.float32, membrane=False)
+    inputs = draw_inputs(case)
+    x, u0, v, a = inputs.x.clone(), inputs.u0, inputs.v, inputs.a
+    x[1, 1, 2, 3, 4] = float("nan")
+    x[0, 0, 0, 0, 1] = float("inf")
+    spec = case.spec
+    backend = CpuBackend()
+    out = backend.forward(x, u0, v, a, spec.codes, spec.constants, False, False)[0]
+    want = backend.forward(x, u0, v, a, spec.codes, spec.constants, True, False)[0]
+    assert torch.equal(out.nan_to_num(-7), want.nan_to_num(-7))
+    assert out.isnan().sum() == steps - 1 and out[1:, 1, 2, 3, 4].isnan().all()
+    g = torch.randn_like(x)
+    got = backend.backward(g, None, None, x, u0, v, a, spec.codes, spec.constants)
+    want = backend.backward(g, None, torch.zeros_like(x), x, u0, v, a, spec.codes, spec.constants)
+    assert got[2].isnan().all() and want[2].isnan().all()
+    torch.testing.assert_close(got[0], want[0], rtol=2e-5, atol=2e-6, equal_nan=True)
+
+
+def test_a_nan_gradient_is_not_lost_where_nothing_fires() -> None:
+    x = torch.full((3, 1, 64), -50.0)  # far from the surrogate's window
+    one, half, spec = torch.ones(1), torch.full((1,), 0.5), ScanSpec()
+    g = torch.zeros_like(x)
+    g[2, 0, 5] = float("nan")
+    dx, _, dv, da = CpuBackend().backward(g, None, None, x, one, one, half, spec.codes, spec.constants)
+    assert dx[:, 0, 5].isnan().all() and dv.isnan().all() and da.isnan().all()
+
+
+def test_thresholds_that_are_no_thresholds_take_the_general_path() -> None:
+    x = torch.randn(3, 2, 128)
+    for value in (0.0, -1.0, float("inf"), float("nan")):
+        v, a, spec = torch.tensor([value]), torch.full((1,), 0.5), ScanSpec()
+        results = [CpuBackend().forward(x, v * 0, v, a, spec.codes, spec.constants, m, False)[0] for m in (False, True)]
+        assert torch.equal(*(r.nan_to_num(-7) for r in results))
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_same_bits_on_every_instruction_set(dtype: torch.dtype) -> None:
+    case = Case(shape=(6, 3, 10, 9, 9), dtype=dtype, v="channel", a="channel", membrane=False)
+    for surrogate in SURROGATES:
+        spec = ScanSpec("trsg", TUNED[surrogate])
+        inputs = draw_inputs(case)
+        x, u0, v, a = inputs.x, inputs.u0, inputs.v, inputs.a
+        g = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+        results = []
+        for isa in range(len(CpuBackend().instruction_sets)):
+            backend = CpuBackend(isa=isa)
+            forward = backend.forward(x, u0, v, a, spec.codes, spec.constants, False, True)
+            backward = backend.backward(g, None, None, x, u0, v, a, spec.codes, spec.constants)
+            results.append((*forward, *backward))
+        for other in results[1:]:
+            assert all(torch.equal(p, q) for p, q in zip(results[0], other))

@@ -1,0 +1,100 @@
+"""Spikes as bits, and the places where a gradient is needed, written by the C++ forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from steadyspike.core.spec import FAMILIES, Reset, ScanSpec
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from tests.kernels.scan_cases import TUNED
+
+MISSING = CpuBackend().why_not(torch.empty(0))
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+SHAPES = [(4, 2, 3, 5, 7), (3, 1, 64), (18, 2, 8, 8, 8), (2, 1, 1), (3, 5, 513)]
+
+
+def unpacked(words: Tensor, n: int) -> Tensor:
+    """[T, n] of bool."""
+    bits = (words[:, :, None] >> torch.arange(64)) & 1
+    flat = bits.flatten(1)
+    assert not flat[:, n:].any(), "padding bits must be 0"
+    return flat[:, :n].bool()
+
+
+def in_memory_order(out: Tensor) -> Tensor:
+    """[T, n] of a dense [T, B, ...]."""
+    return out.as_strided((out.shape[0], out[0].numel()), (out[0].numel(), 1))
+
+
+def forward(
+    x: Tensor, spec: ScanSpec, *, isa: int = -1, needed: bool = True, v: Tensor | None = None
+) -> tuple[Tensor, SpikeWords]:
+    dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+    u0, a = torch.full((1,), 0.2, dtype=dtype), torch.full((1,), 0.5, dtype=dtype)
+    v = torch.ones(1, dtype=dtype) if v is None else v
+    words = SpikeWords.like(x, needed)
+    out = CpuBackend(isa=isa).forward(x, u0, v, a, spec.codes, spec.constants, False, False, words)[0]
+    return out, words
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_bits_are_the_output_that_is_not_zero(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).mul_(3).to(dtype)
+    for spec in (ScanSpec(), ScanSpec("rs", reset=Reset("hard"))):
+        for isa in range(len(CpuBackend().instruction_sets)):
+            out, words = forward(x, spec, isa=isa, needed=False)
+            fired = in_memory_order(out) != 0
+            assert torch.equal(unpacked(words.bits, fired.shape[1]), fired)
+            assert torch.equal(words.counts[:-1], fired.sum(1)) and not words.has_nan and words.needed is None
+
+
+def test_bits_follow_the_memory_of_channels_last() -> None:
+    x = torch.randn(3, 2, 8, 4, 6).mul_(3)
+    x = x.flatten(0, 1).to(memory_format=torch.channels_last).unflatten(0, (3, 2))
+    out, words = forward(x, ScanSpec(), v=torch.linspace(0.5, 2, 8))
+    assert torch.equal(unpacked(words.bits, out[0].numel()), in_memory_order(out) != 0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("surrogate", SURROGATES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_gradient_at_other_places_changes_nothing(family: str, surrogate: str, dtype: torch.dtype) -> None:
+    """Where nothing is needed, any gradient gives the results that 0 gives, bit for bit."""
+    x = torch.randn(6, 2, 5, 9, 9, dtype=dtype).mul_(3)
+    spec, one, half = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=dtype), torch.full((1,), 0.5, dtype=dtype)
+    words = SpikeWords.like(x, True)
+    CpuBackend().forward(x, one * 0.2, one, half, spec.codes, spec.constants, False, False, words)
+    assert words.needed is not None
+    needed = unpacked(words.needed, x[0].numel()).view(x.shape)
+    g = torch.randn_like(x)
+    tensors = (x, one * 0.2, one, half, spec.codes, spec.constants)
+    everywhere = CpuBackend().backward(g, None, None, *tensors)
+    only_there = CpuBackend().backward(torch.where(needed, g, 0), None, None, *tensors)
+    for got, want in zip(only_there, everywhere):
+        assert torch.equal(got, want)
+    spikes = unpacked(words.bits, x[0].numel()).view(x.shape)
+    assert not (spikes & ~needed).any()
+    windowed = surrogate in ("rect", "triangle", "dspike")
+    assert bool((~needed).any()) == windowed
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_nan_is_told_and_is_no_spike(dtype: torch.dtype) -> None:
+    x = torch.randn(4, 2, 300).mul_(3).to(dtype)
+    x[2, 1, 7] = float("nan")
+    out, words = forward(x, ScanSpec())
+    assert words.has_nan and out.isnan().any()
+    fired = in_memory_order(out)
+    assert torch.equal(unpacked(words.bits, 600), (fired != 0) & ~fired.isnan())
+
+
+def test_out_of_the_cache_the_bits_are_the_same() -> None:
+    x = torch.randn(4, 1, 1_100_000)
+    out, words = forward(x, ScanSpec())
+    assert torch.equal(unpacked(words.bits, 1_100_000), in_memory_order(out) != 0)
