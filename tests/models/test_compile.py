@@ -8,8 +8,16 @@ import torch
 from steadyspike import models
 from tests.models.members import FAMILIES, TINY, images, member, one_step
 
+# Made of the same layers as spikformer, and long to compile.
+SLOW = ("qkformer", "sdt", "spikformer_v2", "spikingformer")
 
-@pytest.mark.parametrize("name", [next(n for n in TINY if n in models.names(family)) for family in FAMILIES])
+
+def first_member(family: str) -> object:
+    name = next(n for n in TINY if n in models.names(family))
+    return pytest.param(name, marks=pytest.mark.slow if family in SLOW else ())
+
+
+@pytest.mark.parametrize("name", [first_member(family) for family in FAMILIES])
 def test_compiled_equals_eager(name: str) -> None:
     compare(name, "aot_eager")
 

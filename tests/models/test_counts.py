@@ -8,7 +8,8 @@ import torch
 from steadyspike import models
 from tests.models.members import weights_and_neurons
 
-# Weights, norm parameters and biases, without the two parameters of each LIF.
+# Weights, norm parameters and biases, without the two parameters of each LIF and without modules of the official code
+# that never run (docs/models.md).
 COUNTS = [
     ("resnet19", {}, 12_502_090, 17),
     ("resnet19", {"num_classes": 100}, 12_548_260, 17),
@@ -28,6 +29,40 @@ COUNTS = [
     ("ms_resnet18", {}, 11_693_736, 17),
     ("ms_resnet34", {}, 21_801_896, 33),
     ("ms_resnet104", {}, 77_350_504, 103),
+    ("spikformer_dvs", {}, 2_566_666, 19),
+    ("spikformer_8_384", {}, 16_816_024, 61),
+    ("spikformer_8_512", {}, 29_689_384, 61),
+    ("spikformer_8_768", {}, 66_338_632, 61),
+    ("spikformer_cifar", {}, 9_324_730, 33),
+    ("spikformer_cifar", {"num_classes": 100}, 9_359_380, 33),
+    ("spikingformer_dvs", {}, 2_566_666, 18),
+    ("spikingformer_8_384", {}, 16_816_024, 60),
+    ("spikingformer_8_512", {}, 29_689_384, 60),
+    ("spikingformer_8_768", {}, 66_338_632, 60),
+    ("spikingformer_cifar", {}, 9_320_122, 32),
+    ("spikingformer_cifar", {"num_classes": 100}, 9_354_772, 32),
+    ("spikingformer_cifar_4_256", {}, 4_152_106, 32),
+    ("spikingformer_cifar_2_384", {}, 5_762_746, 18),
+    ("sdt_dvs", {}, 2_566_666, 19),
+    ("sdt_8_384", {}, 16_816_536 - 512, 61),
+    ("sdt_8_512", {}, 29_689_896 - 512, 61),
+    ("sdt_8_768", {}, 66_339_144 - 512, 61),
+    ("sdt_cifar_2_256", {}, 2_566_954, 19),
+    ("sdt_cifar_2_512", {}, 10_233_418, 19),
+    ("qkformer_dvs", {}, 1_504_138, 21),
+    ("qkformer_gesture", {}, 1_999_371, 21),
+    ("qkformer_10_384", {}, 16_473_688, 77),
+    ("qkformer_10_512", {}, 29_079_336, 77),
+    ("qkformer_10_768", {}, 64_962_760, 77),
+    ("qkformer_cifar", {}, 6_706_234, 35),
+    ("qkformer_cifar", {"num_classes": 100}, 6_740_884, 35),
+    ("spikingresformer_ti", {}, 11_180_992, 38),
+    ("spikingresformer_s", {}, 17_813_824, 38),
+    ("spikingresformer_m", {}, 35_601_472, 38),
+    ("spikingresformer_l", {}, 60_375_680, 38),
+    ("spikingresformer_cifar", {}, 10_793_152, 38),
+    ("spikingresformer_cifar", {"num_classes": 100}, 10_827_712, 38),
+    ("spikingresformer_gesture", {}, 2_709_792, 38),
 ]
 
 

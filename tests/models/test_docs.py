@@ -30,6 +30,14 @@ def test_the_table_of_names_is_true(name: str) -> None:
     assert f"| {weights:,} | {lifs} |" in row
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["spikformer_cifar", "spikingformer_dvs", "sdt_dvs", "qkformer_cifar", "qkformer_dvs", "spikingresformer_cifar"],
+)
+def test_the_table_of_transformers_is_true(name: str) -> None:
+    test_the_table_of_names_is_true(name)
+
+
 def test_every_name_and_option_is_documented() -> None:
     for name in models.names():
         if not name.startswith("ms_resnet"):

@@ -54,6 +54,27 @@ def test_each_network_starts_as_its_official_code(name: str) -> None:
         assert abs(model.head.fc.weight.std().item() / 0.01 - 1) < 0.05 and not model.head.fc.bias.any()
 
 
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("spikformer_dvs", {"head"}),
+        ("spikformer_cifar", {"head", "tokens"}),
+        ("sdt_cifar_2_256", {"tokens", "images"}),
+        ("spikingresformer_cifar", {"head", "tokens", "images"}),
+    ],
+)
+def test_transformers_start_with_truncated_normals_where_their_code_does(name: str, wanted: set[str]) -> None:
+    found = set()
+    for m in member(name, width=0.25, image_size=32).modules():
+        if isinstance(m, (nn.Conv2d, nn.Linear)) and m.weight.numel() > 500:
+            kind = "head" if isinstance(m, nn.Linear) else "tokens" if m.kernel_size == (1, 1) else "images"
+            spread = m.weight.std().item()
+            truncated = abs(spread / 0.02 - 1) < 0.1 and m.weight.max().item() > 2.2 * spread  # a uniform ends at 1.73
+            assert truncated == (kind in wanted), (name, kind)
+            found |= {kind} if truncated else set()
+    assert found == wanted
+
+
 def test_init_is_an_option() -> None:
     wide = member("resnet19_tiny", width=0.25, init="kaiming_fan_out")
     assert all(abs(std / math.sqrt(2 / fan_out) - 1) < 0.06 for std, _, fan_out in conv_spread(wide))

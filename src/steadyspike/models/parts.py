@@ -94,9 +94,13 @@ class Parts:
             return full
         return max(CHANNEL_MULTIPLE, round(full * self.width / CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE)
 
-    def make_neuron(self, shape: Shape) -> nn.Module:
-        """A neuron layer for [T, B, C, H, W]."""
-        return neuron_for(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps))
+    def make_neuron(self, shape: Shape, threshold: float | None = None) -> nn.Module:
+        """A neuron layer for [T, B, C, H, W]; ``threshold``: V at the start, if not that of the other neurons."""
+        return neuron_for(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps), threshold)
+
+    def make_map_neuron(self, heads: int, size: int, threshold: float | None = None) -> nn.Module:
+        """A neuron layer for attention maps [T, B, heads, size]; its channels are the heads."""
+        return neuron_for(self.neuron, Site(heads, (size,), self.timesteps), threshold)
 
     def make_flat_neuron(self, features: int) -> nn.Module:
         """A neuron layer for [T, B, features]."""

@@ -29,10 +29,28 @@ def _imagenet(model: nn.Module) -> None:
             nn.init.zeros_(m.bias)
 
 
+def _trunc_normal(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> None:
+    """Truncated normal(0, 0.02), bias 0, for the chosen convolutions and fully connected layers."""
+    for m in model.modules():
+        if isinstance(m, (nn.Conv2d, nn.Linear)) and chosen(m):
+            nn.init.trunc_normal_(m.weight, std=0.02)
+            if m.bias is not None:
+                nn.init.zeros_(m.bias)
+
+
+def _is_token_layer(m: nn.Module) -> bool:
+    """True for what the official code writes as nn.Linear: the head, and 1x1 convolutions on tokens."""
+    return isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride == (1, 1))
+
+
 INITS: dict[str, Callable[[nn.Module], None]] = {
     "default": _default,
     "kaiming_fan_out": _kaiming_fan_out,
     "imagenet": _imagenet,
+    "trunc_linear": lambda model: _trunc_normal(model, lambda m: isinstance(m, nn.Linear)),
+    "trunc_tokens": lambda model: _trunc_normal(model, _is_token_layer),
+    "trunc_conv": lambda model: _trunc_normal(model, lambda m: isinstance(m, nn.Conv2d)),
+    "trunc_all": lambda model: _trunc_normal(model, lambda m: True),
 }
 
 
@@ -48,7 +66,9 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
 
     init: ``"default"`` (PyTorch's own: the paper's ResNet-19, TET's ResNet-19, MS-ResNet, SEW's CIFAR10-DVS network),
         ``"kaiming_fan_out"`` (convolutions normal with variance 2/fan_out: TEBN, TAB, TET's VGGSNN), ``"imagenet"``
-        (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34, SEW-ResNet-34), or a
+        (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34, SEW-ResNet-34),
+        ``"trunc_linear"``, ``"trunc_tokens"``, ``"trunc_conv"``, ``"trunc_all"`` (truncated normal(0, 0.02) with bias 0
+        for fully connected layers; for these and 1x1 convolutions; for convolutions; for all: transformers), or a
         function of the model.
     zero_residual: the last norm of every residual branch starts at scale 0, so that the block starts as its shortcut.
     A spiking fully connected layer gets `fire` under every name: none of them makes it fire at V = 1. A function of

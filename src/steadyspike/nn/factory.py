@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -27,8 +29,32 @@ class Placeable(Protocol):
 NeuronLike = Placeable | Callable[[], nn.Module]
 
 
-def neuron_for(neuron: NeuronLike, site: Site) -> nn.Module:
-    """A new neuron layer for ``site``: ``neuron.at(site)`` if it has that, else ``neuron()`` (e.g. ``ss.LIF``)."""
+@runtime_checkable
+class Adjustable(Protocol):
+    """Something that gives the same neuron with another threshold at the start."""
+
+    def with_threshold(self, threshold: float) -> NeuronLike: ...
+
+
+def with_threshold(neuron: NeuronLike, threshold: float) -> NeuronLike:
+    """``neuron`` with another V at the start, or a ValueError if it cannot be told one."""
+    if isinstance(neuron, Adjustable):
+        return neuron.with_threshold(threshold)
+    if not isinstance(neuron, Placeable) and "threshold" in inspect.signature(neuron).parameters:
+        return partial(neuron, threshold=threshold)  # type: ignore[call-arg]
+    raise ValueError(
+        f"a layer of this network starts with the threshold {threshold:g}, and {neuron!r} takes no threshold; pass a "
+        "neuron by name, a class or a functools.partial of one (ss.LIF), or give the network attn_v_init=None"
+    )
+
+
+def neuron_for(neuron: NeuronLike, site: Site, threshold: float | None = None) -> nn.Module:
+    """A new neuron layer for ``site``: ``neuron.at(site)`` if it has that, else ``neuron()`` (e.g. ``ss.LIF``).
+
+    threshold: V at the start, if not the neuron's own.
+    """
+    if threshold is not None:
+        neuron = with_threshold(neuron, threshold)
     layer = neuron.at(site) if isinstance(neuron, Placeable) else neuron()
     if not isinstance(layer, nn.Module):
         raise TypeError(f"the neuron factory {neuron!r} returned {type(layer).__name__}, not a module")

@@ -7,12 +7,20 @@ from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.norm import TimeNorm
-from steadyspike.nn.time import fold_time
+from steadyspike.nn.time import Folded, fold_time
 
 
 def is_repeated(x: Tensor) -> bool:
     """True if all time steps of ``x`` are the same memory, as `repeat_in_time` gives them."""
     return x.shape[0] > 1 and x.stride(0) == 0
+
+
+def once(layer: nn.Module, x: Tensor) -> Tensor:
+    """A layer without time (pooling) on [T, B, ...]; a repetition goes through it once and stays one."""
+    if not is_repeated(x):
+        return layer(x)
+    y = layer(x[:1])
+    return y.expand(x.shape[0], *y.shape[1:])
 
 
 def same_at_every_step(norm: nn.Module) -> bool:
@@ -29,13 +37,27 @@ class ConvNorm(nn.Module):
     once; the result is again a repetition without a copy.
 
     residual: the result is added to a shortcut (tdBN scales such norms, see `Parts.residual_alpha`).
+    bias: of the convolution; None: as `Parts.conv_bias` says.
+    padding: half the kernel unless given.
     """
 
     def __init__(
-        self, parts: Parts, shape: Shape, channels: int, kernel: int = 3, stride: int = 1, *, residual: bool = False
+        self,
+        parts: Parts,
+        shape: Shape,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        *,
+        residual: bool = False,
+        bias: bool | None = None,
+        padding: int | None = None,
+        groups: int = 1,
     ) -> None:
         super().__init__()
-        self.conv: nn.Module = nn.Conv2d(shape.channels, channels, kernel, stride, kernel // 2, bias=parts.conv_bias)
+        bias = parts.conv_bias if bias is None else bias
+        padding = kernel // 2 if padding is None else padding
+        self.conv: nn.Module = nn.Conv2d(shape.channels, channels, kernel, stride, padding, groups=groups, bias=bias)
         self.norm = parts.make_norm(channels, residual)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -48,13 +70,34 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
 
-class ConvNormLIF(nn.Module):
-    """Convolution, norm, spike: ``lif(norm(conv(x)))``."""
+def pool_spikes() -> Folded:
+    """The 3x3 max-pooling of stride 2 of ImageNet stems and transformers, for [T, B, C, H, W]."""
+    return Folded(nn.MaxPool2d(3, 2, 1))
 
-    def __init__(self, parts: Parts, shape: Shape, channels: int, kernel: int = 3, stride: int = 1) -> None:
+
+class ConvNormLIF(nn.Module):
+    """Convolution, norm, spike: ``lif(norm(conv(x)))``.
+
+    pool: 3x3 max-pooling of stride 2 between norm and neuron.
+    bias: of the convolution; None: as `Parts.conv_bias` says.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        shape: Shape,
+        channels: int,
+        kernel: int = 3,
+        stride: int = 1,
+        *,
+        pool: bool = False,
+        bias: bool | None = None,
+    ) -> None:
         super().__init__()
-        self.conv_norm = ConvNorm(parts, shape, channels, kernel, stride)
-        self.lif = parts.make_neuron(shape.conv(channels, stride))
+        self.conv_norm = ConvNorm(parts, shape, channels, kernel, stride, bias=bias)
+        self.pool = pool_spikes() if pool else nn.Identity()
+        self.shape = shape.conv(channels, stride).conv(channels, 2 if pool else 1)
+        self.lif = parts.make_neuron(self.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.lif(self.conv_norm(x))
+        return self.lif(self.pool(self.conv_norm(x)))

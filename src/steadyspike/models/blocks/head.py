@@ -16,6 +16,7 @@ class Head(nn.Module):
     spiking: a neuron after the hidden layer. It has no norm before it, so its weights need a start at which it fires
         (`models.weight_init.fire`, and docs/models.md on dead layers).
     votes: outputs per class that are averaged.
+    bias: of the last layer.
     """
 
     GLOBAL = -1
@@ -31,6 +32,7 @@ class Head(nn.Module):
         spiking: bool = False,
         dropout: float = 0.0,
         votes: int = 1,
+        bias: bool = True,
     ) -> None:
         super().__init__()
         self.pool, self.votes = pool, votes
@@ -45,7 +47,7 @@ class Head(nn.Module):
             self.fc1 = nn.Linear(features, width)
             self.lif = parts.make_flat_neuron(width) if spiking else nn.Identity()
             features = width
-        self.fc = nn.Linear(features, num_classes * votes)
+        self.fc = nn.Linear(features, num_classes * votes, bias=bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mean((-2, -1)) if self.pool == self.GLOBAL else self.average(x).flatten(2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -125,6 +125,10 @@ class NeuronSpec:
         if self.channelwise:
             options["channels"] = site.channels
         return build(**options)
+
+    def with_threshold(self, threshold: float) -> NeuronSpec:
+        """The same with another V at the start."""
+        return replace(self, options={**self.options, "threshold": threshold})
 
     def __repr__(self) -> str:
         text = "".join(f", {k}={v!r}" for k, v in self.options.items())

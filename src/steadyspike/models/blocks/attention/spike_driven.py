@@ -1,0 +1,52 @@
+"""Spike-driven self-attention, SDSA-1 (Yao et al., 2023): masks and sums, no matrix product."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn.functional import max_pool2d
+
+from steadyspike.models.blocks.attention.plan import AttentionPlan
+from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
+from steadyspike.models.parts import Parts, Shape
+from steadyspike.nn.attention.product import heads_of, image_of
+from steadyspike.nn.time import fold_time
+
+
+def _widen(x: Tensor) -> Tensor:
+    """3x3 max-pooling of stride 1 over the last two axes of [T, B, C, H, W]."""
+    return fold_time(lambda y: max_pool2d(y, 3, 1, 1), x)
+
+
+class SpikeDrivenAttention(nn.Module):
+    """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same; x are spikes.
+
+    erode: the official form for event data ("Erode", in fact a dilation): 3x3 max-pooling of k and v in space, and of
+        k * v and of the masked q over (token, channel of a head), as the published code does it.
+    """
+
+    def __init__(self, parts: Parts, shape: Shape, plan: AttentionPlan, *, erode: bool = False) -> None:
+        super().__init__()
+        plan.head_width(shape.channels)
+        self.heads, self.erode = plan.heads, erode
+        self.q, self.k, self.v = (
+            ConvNormLIF(parts, shape, shape.channels, kernel=1, bias=plan.qkv_bias or None) for _ in range(3)
+        )
+        self.lif = parts.make_neuron(Shape(shape.channels, 1, 1), plan.v_init)
+        self.proj = ConvNorm(parts, shape, shape.channels, kernel=1, residual=True, bias=plan.bias or None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        if self.erode:
+            k, v = _widen(k), _widen(v)
+        mask = self.lif(self._mixed(k * v).sum((-2, -1), keepdim=True))
+        return self.proj(self._mixed(q * mask))
+
+    def _mixed(self, x: Tensor) -> Tensor:
+        """Max-pooled over tokens and channels of a head, for event data."""
+        if not self.erode:
+            return x
+        tokens = heads_of(x, self.heads)
+        return image_of(_widen(tokens.flatten(0, 1)).unflatten(0, tuple(x.shape[:2])), x)
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, erode={self.erode}"

@@ -1,0 +1,86 @@
+"""The MLPs of spiking transformers: 1x1 convolutions, so that tokens stay an image [T, B, C, H, W]."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
+from steadyspike.models.parts import Parts, Shape
+
+
+def hidden_channels(channels: int, ratio: float) -> int:
+    """The width between the two layers."""
+    hidden = round(channels * ratio)
+    if hidden < 1:
+        raise ValueError(f"mlp_ratio must be above 0, got {ratio!r}")
+    return hidden
+
+
+class SpikeMLP(nn.Module):
+    """``lif(norm(conv( lif(norm(conv(x))) )))``: spikes in, spikes out (Spikformer, QKFormer)."""
+
+    def __init__(self, parts: Parts, shape: Shape, ratio: float = 4.0, *, bias: bool = False) -> None:
+        super().__init__()
+        hidden = hidden_channels(shape.channels, ratio)
+        self.fc1 = ConvNormLIF(parts, shape, hidden, kernel=1, bias=bias or None)
+        self.fc2 = ConvNormLIF(parts, shape._replace(channels=hidden), shape.channels, kernel=1, bias=bias or None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(self.fc1(x))
+
+
+class CurrentMLP(nn.Module):
+    """``x + norm(conv( lif2(norm(conv( lif1(x) ))) ))``: the stream is a current (Spikingformer, S-Transformer).
+
+    inner_residual: ``x`` is also added after the first norm where the widths agree (ratio 1), and what comes last is
+        added to that sum: S-Transformer's rule.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        shape: Shape,
+        ratio: float = 4.0,
+        *,
+        bias: bool = False,
+        inner_residual: bool = False,
+    ) -> None:
+        super().__init__()
+        hidden = hidden_channels(shape.channels, ratio)
+        inner = shape._replace(channels=hidden)
+        self.inner_residual = inner_residual and hidden == shape.channels
+        self.lif1 = parts.make_neuron(shape)
+        self.fc1 = ConvNorm(parts, shape, hidden, kernel=1, bias=bias or None, residual=self.inner_residual)
+        self.lif2 = parts.make_neuron(inner)
+        self.fc2 = ConvNorm(parts, inner, shape.channels, kernel=1, bias=bias or None, residual=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.fc1(self.lif1(x))
+        if self.inner_residual:
+            x = y = x + y
+        return x + self.fc2(self.lif2(y))
+
+
+class GroupMLP(nn.Module):
+    """``x + norm(conv(lif(m)))``, m = u + norm(group conv 3x3 (lif(u))), u = norm(conv(lif(x))): SpikingResformer's.
+
+    group: channels of one group of the 3x3 convolution.
+    """
+
+    def __init__(self, parts: Parts, shape: Shape, ratio: float, group: int, *, bias: bool = False) -> None:
+        super().__init__()
+        hidden = hidden_channels(shape.channels, ratio)
+        if hidden % group:
+            raise ValueError(f"mlp_ratio={ratio!r} gives {hidden} channels, which groups of {group} cannot share")
+        inner = shape._replace(channels=hidden)
+        self.lif1 = parts.make_neuron(shape)
+        self.fc1 = ConvNorm(parts, shape, hidden, kernel=1, bias=bias or None)
+        self.lif2 = parts.make_neuron(inner)
+        self.conv = ConvNorm(parts, inner, hidden, bias=bias or None, residual=True, groups=hidden // group)
+        self.lif3 = parts.make_neuron(inner)
+        self.fc2 = ConvNorm(parts, inner, shape.channels, kernel=1, bias=bias or None, residual=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        u = self.fc1(self.lif1(x))
+        m = u + self.conv(self.lif2(u))
+        return x + self.fc2(self.lif3(m))

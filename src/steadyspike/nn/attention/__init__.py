@@ -1,0 +1,1 @@
+"""Products of spikes for attention, and firing rates per head."""

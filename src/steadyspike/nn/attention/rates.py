@@ -1,0 +1,81 @@
+"""`RunningRate`: a running mean of how often each head fires, for attention that is scaled by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from steadyspike.nn.checkpointed_forward import Memory, recomputing
+from steadyspike.nn.snapshot import snapshot
+from steadyspike.nn.sync import Group, summed
+
+# A head that (almost) never fired must not be scaled by infinity: 0 * inf is not a number.
+LEAST_RATE = 1e-4
+
+
+class RunningRate(nn.Module):
+    """``rate(out)``: [heads], the running share of spikes per head of ``out`` [T, B, heads, ...]; it has no gradient.
+
+    A spike is an output that is not 0, so V*S and S give the same rate. A training forward moves the mean first and
+    then returns it, as SpikingResformer's code does; the first one sets it. In evaluation mode it stays; before any
+    training forward it counts as 1. It is at least `LEAST_RATE`. The buffers ``rate`` and ``batches`` are saved, and
+    summed over all processes of ``group``. A forward that activation checkpointing repeats moves nothing and gets the
+    rate of its first run.
+
+    momentum: weight of the new batch; 0.001 in SpikingResformer.
+    """
+
+    rate: Tensor
+    batches: Tensor
+
+    def __init__(
+        self, heads: int, momentum: float = 1e-3, sync: bool = True, group: dist.ProcessGroup | None = None
+    ) -> None:
+        super().__init__()
+        if not 0 < momentum <= 1:
+            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+        self.momentum, self.sync, self.group = momentum, sync, Group(group)
+        self.register_buffer("rate", torch.zeros(heads))
+        self.register_buffer("batches", torch.zeros((), dtype=torch.long))
+        self._memory = Memory()
+
+    def forward(self, out: Tensor) -> Tensor:
+        if not self.training:
+            return self._usable(self.rate.clone(), self.batches)
+        if recomputing():
+            return self._memory.recall(out)
+        rate = self._usable(self._move(out), self.batches)
+        self._memory.store(out, rate)
+        return rate
+
+    @torch.no_grad()
+    def _move(self, out: Tensor) -> Tensor:
+        old, first = snapshot(self.rate), snapshot(self.batches) == 0
+        heads = out.shape[2]
+        fired = (out != 0).transpose(0, 2).flatten(1).sum(1, dtype=torch.float32)
+        size = torch.full((1,), out.numel() / heads, dtype=torch.float32, device=out.device)
+        totals = torch.cat([fired, size])
+        totals = summed(totals, self.group.group) if self.sync else totals
+        batch = (totals[:-1] / totals[-1]).to(old.dtype)
+        moved = torch.where(first, batch, old + self.momentum * (batch - old))
+        self.rate.copy_(moved)
+        self.batches.add_(1)
+        return moved
+
+    @staticmethod
+    def _usable(rate: Tensor, batches: Tensor) -> Tensor:
+        return torch.where(batches > 0, rate.clamp_min(LEAST_RATE), torch.ones_like(rate))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningRate:
+        """A model in half precision keeps this mean in float32: steps of a slow average would be rounded away."""
+        rate = self.rate
+        super()._apply(fn, recurse)
+        if self.rate.dtype in (torch.float16, torch.bfloat16):
+            self.rate = rate.to(self.rate.device)
+        return self
+
+    def extra_repr(self) -> str:
+        return f"{self.rate.numel()} heads, momentum={self.momentum}" + ("" if self.sync else ", sync=False")

@@ -1,0 +1,116 @@
+"""Firing rates per head: on S, saved, the same under checkpointing, accumulation and several processes, never NaN."""
+
+from __future__ import annotations
+
+import copy
+import os
+import tempfile
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from steadyspike import models
+from steadyspike.nn.attention.rates import LEAST_RATE, RunningRate
+
+NAME = "spikingresformer_tiny"
+
+
+def spikes(rate: float = 0.3, seed: int = 0, batch: int = 4) -> Tensor:
+    return (torch.rand(2, batch, 3, 5, 7, generator=torch.Generator().manual_seed(seed)) < rate).float()
+
+
+def rates(model: torch.nn.Module) -> dict[str, Tensor]:
+    return {n: b.clone() for n, b in model.named_buffers() if n.endswith((".rate", ".batches"))}
+
+
+def images(batch: int = 4, seed: int = 1) -> Tensor:
+    return torch.randn(batch, 3, 16, 16, generator=torch.Generator().manual_seed(seed))
+
+
+def test_first_batch_sets_it_later_ones_move_it() -> None:
+    layer, a, b = RunningRate(3, momentum=0.1), spikes(0.3), spikes(0.6, 1)
+    wanted = a.mean((0, 1, 3, 4))
+    torch.testing.assert_close(layer(a), wanted)
+    torch.testing.assert_close(layer(b), 0.9 * wanted + 0.1 * b.mean((0, 1, 3, 4)))
+    moved = layer.rate.clone()
+    assert torch.equal(layer.eval()(a), moved) and torch.equal(layer.rate, moved)
+
+
+def test_it_counts_spikes_not_v_times_spikes() -> None:
+    assert torch.equal(RunningRate(3)(0.25 * spikes()), RunningRate(3)(spikes()))
+
+
+def test_silence_and_a_fresh_model_are_finite() -> None:
+    assert torch.equal(RunningRate(3).eval()(spikes()), torch.ones(3))
+    silent = spikes()
+    silent[:, :, 1] = 0
+    rate = RunningRate(3)(silent)
+    assert rate[1] == pytest.approx(LEAST_RATE) and rate[0] > 0.1
+    model = models.create(NAME).eval()
+    assert model(images()).isfinite().all()
+    model.train()
+    assert model(torch.zeros(2, 3, 16, 16)).isfinite().all()
+
+
+def test_saved_copied_and_kept_in_float32() -> None:
+    model = models.create(NAME)
+    model(images())
+    other = models.create(NAME)
+    other.load_state_dict(model.state_dict())
+    for twin in (other, copy.deepcopy(model), copy.deepcopy(model).bfloat16()):
+        assert all(torch.equal(a, b) for a, b in zip(rates(model).values(), rates(twin).values()))
+    assert all(b.item() == 1 for n, b in rates(model).items() if n.endswith("batches"))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_moves_it_once_and_repeats_the_forward(reentrant: bool) -> None:
+    x, grads, seen = images(), [], []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        model = models.create(NAME)
+        model(images(seed=2))  # so that the rates move and not only start
+        stem = model.stem(model.frames(x))
+        body = checkpoint(model.body, stem, use_reentrant=reentrant) if recompute else model.body(stem)
+        model.head(body).square().mean().backward()
+        grads.append({n: p.grad for n, p in model.named_parameters()})
+        seen.append(rates(model))
+    for name, g in grads[0].items():
+        torch.testing.assert_close(grads[1][name], g, rtol=1e-5, atol=1e-7, msg=name)
+    assert all(torch.equal(a, b) for a, b in zip(seen[0].values(), seen[1].values()))
+
+
+def test_accumulation_moves_it_once_per_forward() -> None:
+    layer, a, b = RunningRate(3, momentum=0.5), spikes(0.3), spikes(0.5, 1)
+    x = a.clone().requires_grad_()
+    loss = sum((part * layer(part).view(-1, 1, 1)).sum() for part in (x, b))
+    loss.backward()
+    torch.testing.assert_close(layer.rate, (a.mean((0, 1, 3, 4)) + b.mean((0, 1, 3, 4))) / 2)
+    # The gradient is that of the rate each forward used.
+    torch.testing.assert_close(x.grad[0, 0, :, 0, 0], a.mean((0, 1, 3, 4)))
+    assert layer.batches.item() == 2
+
+
+def _process(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    layer = RunningRate(3)
+    layer(spikes(batch=4)[:, 2 * rank : 2 * rank + 2])
+    torch.save(layer.rate, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_processes_share_the_rate_of_the_whole_batch() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_process, args=(folder,), nprocs=2)
+        found = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
+    wanted = RunningRate(3)(spikes(batch=4))
+    assert torch.equal(found[0], found[1])
+    torch.testing.assert_close(found[0], wanted)
+
+
+def test_momentum_is_checked() -> None:
+    with pytest.raises(ValueError, match="weight of the new batch"):
+        RunningRate(3, momentum=0.0)
