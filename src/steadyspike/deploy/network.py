@@ -24,6 +24,8 @@ class FoldedNetwork(nn.Module):
         super().__init__()
         self.graph = graph
         self.proofs: list[object] = []  # what `fold` found when it compared the network with its model
+        # The most time steps this network can run; None: any number.
+        self.steps_limit = min((t.shape[0] for n in graph for t in n.tensors.values() if per_step(n, t)), default=None)
         self._keys: dict[tuple[str, str], str] = {}
         for node in graph:
             for what, tensor in node.tensors.items():
@@ -96,7 +98,7 @@ class FoldedNetwork(nn.Module):
         if not x.is_floating_point():
             raise TypeError(f"the folded network takes floating-point input, got {x.dtype}; convert it as for training")
         steps = x.shape[0] if node.timed else self.graph.timesteps if timesteps is None else timesteps
-        limit = min((t.shape[0] for n in self.graph for t in n.tensors.values() if per_step(n, t)), default=None)
+        limit = self.steps_limit
         if limit is not None and steps > limit:
             raise ValueError(f"the network has constants for {limit} time steps and cannot run {steps}")
         return steps

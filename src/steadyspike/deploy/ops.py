@@ -13,9 +13,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.core.lif import lif_step, per_channel
-from steadyspike.core.spec import Reset, ScanSpec
+from steadyspike.core.spec import RESETS, Reset, ScanSpec
 from steadyspike.deploy.graph import Node
 
+# Made once: torch.compile cannot follow the making of a ScanSpec.
+SPECS = {
+    (kind, strict, decay): ScanSpec("as", reset=Reset(kind), strict=strict, decay_input=decay)
+    for kind in RESETS
+    for strict in (False, True)
+    for decay in (False, True)
+}
 Compute = Callable[..., Tensor]
 
 
@@ -109,7 +116,7 @@ def lif_steps(node: Node, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, T
     emit: ``"spikes"`` S in {0, 1}; ``"scaled"`` V S; ``"potential"`` M (a readout).
     """
     o, dtype = node.options, torch.promote_types(x.dtype, torch.float32)
-    spec = ScanSpec("as", reset=Reset(o["reset"]), strict=o["strict"], decay_input=o["decay_input"])
+    spec = SPECS[o["reset"], o["strict"], o["decay_input"]]
     v, a = (per_channel(node.tensors[name].to(dtype), x.ndim - 1) for name in ("threshold", "leak"))
     if u is None:
         u = initial_potential(node, x)

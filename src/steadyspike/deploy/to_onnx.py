@@ -1,0 +1,106 @@
+"""ONNX export of a folded network: all time steps in one graph, or one step with explicit state."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.deploy.errors import missing_package
+from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.ops import initial_potential, lif_steps
+
+
+class OneStep(nn.Module):
+    """One time step of a folded network with explicit state: ``(frame, *potentials) -> (output, *potentials)``.
+
+    potentials: U of every neuron layer, [B, ...], in the order of ``names``; `start` gives those of the first step.
+    Networks with constants per time step have no single step and are refused.
+    """
+
+    def __init__(self, network: FoldedNetwork) -> None:
+        super().__init__()
+        if network.steps_limit is not None:
+            raise ValueError("a network with constants per time step (TEBN, TAB, BNTT) has no single step to export")
+        self.network = network
+        self.names = [node.name for node in network.graph.neurons()]
+
+    def start(self, batch: int) -> list[Tensor]:
+        """U[0] of every layer for a batch of this size."""
+        potentials = []
+        for name in self.names:
+            node = self.network.node(name)
+            like = node.tensors["threshold"].new_empty(1, batch, *node.shape)
+            potentials.append(initial_potential(node, like).clone())
+        return potentials
+
+    def forward(self, frame: Tensor, *potentials: Tensor) -> tuple[Tensor, ...]:
+        state = dict(zip(self.names, potentials))
+
+        def neuron(name: str, current: Tensor) -> Tensor:
+            out, state[name] = lif_steps(self.network.node(name), current, state[name])
+            return out
+
+        return (self.network.run_step(frame, 0, neuron), *(state[name] for name in self.names))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """torch's exporter notes that torchvision is absent and its own internals are deprecated; neither matters here."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def export_onnx(
+    network: FoldedNetwork, path: str | os.PathLike[str], *, streaming: bool = False, batch: int = 2
+) -> Path:
+    """Writes ``network`` as ONNX; the batch size stays free, T is that of the network.
+
+    streaming: one time step with inputs ``frame, u_<i>`` and outputs ``output, u_<i>_next``; the initial potentials are
+        the caller's to feed (`OneStep.start`).
+    """
+    for package in ("onnx", "onnxscript"):
+        missing_package(package, "export")
+    node = network.graph.input
+    like = next(network.buffers())
+    size = torch.export.Dim("batch", min=1)
+    module: nn.Module
+    args: tuple[Tensor, ...]
+    if streaming:
+        one = OneStep(network)
+        module, args = one, (like.new_zeros(batch, *node.shape), *one.start(batch))
+        inputs = ["frame", *(f"u_{i}" for i in range(len(one.names)))]
+        outputs = ["output", *(f"u_{i}_next" for i in range(len(one.names)))]
+        shapes: dict[str, Any] = {"frame": {0: size}, "potentials": tuple({0: size} for _ in one.names)}
+    else:
+        lead = (network.graph.timesteps, batch) if node.timed else (batch,)
+        module, args = network, (like.new_zeros(*lead, *node.shape),)
+        inputs, outputs, shapes = ["input"], ["output"], {"x": {len(lead) - 1: size}}
+    with _quietly():
+        program = torch.onnx.export(
+            module.eval(),
+            args,
+            dynamo=True,
+            input_names=inputs,
+            output_names=outputs,
+            dynamic_shapes=shapes,
+            verbose=False,
+        )  # type: ignore[call-overload]
+    target = Path(path)
+    assert program is not None
+    program.save(str(target), external_data=False)
+    return target
