@@ -12,7 +12,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt requirements-peers.txt $(wild
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -c constraints.txt torch numpy
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[data,aedat4,train,analysis,triton,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt -e ".[data,aedat4,train,analysis,export,triton,dev]"
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps -r requirements-peers.txt
 	touch $@
 

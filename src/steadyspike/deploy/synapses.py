@@ -50,6 +50,35 @@ def absorb_norms(graph: Graph) -> Graph:
     return done
 
 
+def compose_linear(graph: Graph) -> Graph:
+    """Two linear layers with nothing between them become one: W2 (W1 x + b1) + b2."""
+    users = graph.consumers()
+    done = Graph(graph.timesteps)
+    into: dict[str, str] = {}
+    for node in graph:
+        node = node.with_inputs(*(into.get(name, name) for name in node.inputs))
+        first = done.nodes.get(node.inputs[0]) if node.op == "linear" else None
+        plain = first is not None and first.op == "linear" and not {"gain"} & {*first.tensors, *node.tensors}
+        if plain and first is not None and len(users[first.name]) == 1:
+            weight = node.tensors["weight"]
+            tensors = {"weight": weight @ first.tensors["weight"]}
+            biases = [
+                t for t in (_through(weight, first.tensors.get("bias")), node.tensors.get("bias")) if t is not None
+            ]
+            if biases:
+                tensors["bias"] = torch.stack(biases).sum(0)
+            done.nodes[first.name] = replace(first, shape=node.shape, tensors=tensors)
+            into[node.name] = first.name
+        else:
+            done.nodes[node.name] = node
+    done.output = into.get(graph.output, graph.output)
+    return done
+
+
+def _through(weight: Tensor, bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else weight @ bias
+
+
 def _absorbs(synapse: Node, norm: Node) -> bool:
     """A linear layer's channels are its last axis, a norm's its first: they are the same only for one axis."""
     if synapse.op not in ("conv", "linear") or synapse.timed != norm.timed:

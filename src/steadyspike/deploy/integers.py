@@ -1,0 +1,239 @@
+"""Integer networks: int8 weights, integer thresholds, potentials and decays, and a simulator that computes with them.
+
+Every current has a scale s: the integer current is s times the real one. Synapses whose outputs are added together
+share their scale, and a neuron's threshold and initial potential take the scale of the current it reads:
+
+    M[t] = (keep U[t-1] + gain I[t]) / 4096, rounded toward zero     keep = (1 - a) 4096, gain = a 4096
+    S[t] = 1 where M[t] >= V
+    U[t] = M[t] - V S[t]  (soft)  or  M[t] (1 - S[t])  (hard)
+
+V is already in the weights behind a neuron (`fold`), so the scales of different layers do not depend on each other. The
+first layer reads real numbers: it is computed in floating point and its current is rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.lif import per_channel
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.kinds import REAL, value_kinds
+from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
+from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.synapses import compose_linear
+
+DECAY = 4096
+_SUMMED = {"avg_pool", "adaptive_avg_pool", "mean", "time_mean"}
+
+
+@dataclass(frozen=True)
+class IntegerNode:
+    """A node with its integer constants: weights, edges and biases in units of 1/scale."""
+
+    node: Node
+    scale: float
+    tensors: dict[str, Tensor]
+
+
+def current_groups(graph: Graph, kinds: dict[str, str]) -> dict[str, str]:
+    """For every node with a real value, the name of its group: values that are added together share one scale."""
+    parent: dict[str, str] = {}
+
+    def root(name: str) -> str:
+        while parent[name] != name:
+            name = parent[name]
+        return name
+
+    for node in graph:
+        if kinds[node.name] != REAL:
+            continue
+        parent[node.name] = node.name
+        if node.op not in ("conv", "linear", "lif"):
+            for source in node.inputs:
+                if kinds[source] == REAL:
+                    parent[root(source)] = root(node.name)
+    return {name: root(name) for name in parent}
+
+
+class IntegerNetwork:
+    """A folded network in integers. ``run`` takes what the folded network takes and gives real outputs.
+
+    bits: of the weights (symmetric, one scale per group of currents).
+    """
+
+    def __init__(self, network: FoldedNetwork, bits: int = 8) -> None:
+        if not 2 <= bits <= 16:
+            raise ValueError(f"weights take 2 to 16 bits, got {bits}")
+        self.network, self.bits = FoldedNetwork(compose_linear(network.graph)), bits
+        self.graph = self.network.graph
+        self.kinds = value_kinds(self.graph)
+        self.groups = current_groups(self.graph, self.kinds)
+        self.first = self._first_layers()
+        self._refuse()
+        self.scales = self._scales()
+        self.nodes = {node.name: self._integers(node) for node in self.graph}
+
+    def _first_layers(self) -> set[str]:
+        """Nodes before any neuron: what they compute stays in floating point."""
+        found: set[str] = set()
+        for node in self.graph:
+            if node.op == "input" or (node.op != "lif" and node.inputs and all(i in found for i in node.inputs)):
+                found.add(node.name)
+        return found
+
+    def _refuse(self) -> None:
+        for node in self.graph:
+            if node.name in self.first:
+                continue
+            if any(per_step(node, t) for t in node.tensors.values()):
+                raise CannotFold(f"{node.name}: constants that differ from step to step have no integer form here")
+            if node.op in ("conv", "linear") and self.kinds[node.inputs[0]] == REAL:
+                raise CannotFold(
+                    f"{node.name} reads real numbers ({node.inputs[0]}), so its product would need a second rounding; "
+                    "integer hardware takes spikes there"
+                )
+            if node.op in ("multiply", "matmul", "relu", "affine", "complement") and self.kinds[node.name] == REAL:
+                raise CannotFold(f"{node.name}: {node.op} of real numbers has no integer form here")
+            if node.op == "lif" and self.kinds[node.inputs[0]] != REAL:
+                raise CannotFold(f"{node.name} reads spikes without a weight; put a layer with weights before it")
+
+    def _weights(self, node: Node) -> list[Tensor]:
+        """The constants that must fit the weights' bits."""
+        if node.op in ("conv", "linear"):
+            return [self._weight(node)]
+        if node.op == "sum":
+            return [t for what, t in node.tensors.items() if what.startswith("edge")]
+        return []
+
+    def _weight(self, node: Node) -> Tensor:
+        """A synapse's weight for sums in place of averages: integers have no 1/k."""
+        return node.tensors["weight"].double() / averaged(self.graph, node.inputs[0])
+
+    def _scales(self) -> dict[str, float]:
+        top = 2 ** (self.bits - 1) - 1
+        largest: dict[str, float] = {}
+        for node in self.graph:
+            if node.name in self.groups and node.name not in self.first:
+                group = self.groups[node.name]
+                for weight in self._weights(node):
+                    largest[group] = max(largest.get(group, 0.0), float(weight.abs().max()))
+        scales = {group: top / value if value > 0 else 1.0 for group, value in largest.items()}
+        for node in self.graph.neurons():  # a current that only the first layer makes: as fine as 16 bits of V
+            group = self.groups[node.inputs[0]]
+            if group not in scales:
+                scales[group] = 2**14 / float(node.tensors["threshold"].abs().max())
+        return scales
+
+    def scale_of(self, name: str) -> float:
+        """Integer units per 1 of a current."""
+        return self.scales.get(self.groups[name], 1.0)
+
+    def _integers(self, node: Node) -> IntegerNode:
+        if node.name in self.first or node.op == "input":
+            return IntegerNode(node, 1.0, {})
+        if node.op == "lif":
+            scale = self.scale_of(node.inputs[0])
+            leak = node.tensors["leak"].double()
+            keep = ((1 - leak) * DECAY).round()
+            gain = (leak * DECAY).round() if node.options["decay_input"] else torch.full_like(keep, DECAY)
+            tensors = {"threshold": (node.tensors["threshold"].double() * scale).round(), "keep": keep, "gain": gain}
+            tensors["start"] = (node.tensors["start"].double() * scale).round()
+            return IntegerNode(node, scale, tensors)
+        if self.kinds[node.name] != REAL:
+            return IntegerNode(node, 1.0, {})
+        scale = self.scale_of(node.name)
+        tensors = {what: (t.double() * scale).round() for what, t in node.tensors.items()}
+        if node.op in ("conv", "linear"):
+            tensors["weight"] = (self._weight(node) * scale).round()
+        return IntegerNode(node, scale, tensors)
+
+    @torch.no_grad()
+    def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
+        """The output in real numbers; ``watch(node, value)`` sees spikes and integer currents (float64 holds them)."""
+        steps = self.network.check_input(x, timesteps)
+        values: dict[str, Tensor] = {}
+        for name in self.graph.nodes:
+            node, integer = self.network.node(name), self.nodes[name]
+            inputs = [values[i] for i in node.inputs]
+            values[name] = self._value(node, integer, inputs, x, steps)
+            if watch is not None:
+                watch(node, values[name])
+        out = self.graph.output
+        real = self.kinds[out] == REAL and out not in self.first
+        return (values[out] / self.scale_of(out) if real else values[out]).to(x.dtype)
+
+    def _value(self, node: Node, integer: IntegerNode, inputs: list[Tensor], x: Tensor, steps: int) -> Tensor:
+        if node.op == "input":
+            return x
+        if node.op == "repeat":
+            value = OPS["repeat"].compute(node, inputs[0], steps)
+        elif node.name in self.first:
+            return OPS[node.op].compute(node, *inputs)
+        elif node.op == "lif":
+            return self._neuron(integer, self._current(node, inputs[0]))
+        elif node.op in _SUMMED and self.kinds[node.name] != REAL:
+            value = OPS[node.op].compute(node, inputs[0]) * ratio(self.graph, node)
+            value = value.round()  # a sum of whole numbers, taken as an average times its size
+        elif node.op == "sum" and self.kinds[node.name] == REAL:
+            value = self._sum(node, integer, inputs)
+        else:
+            value = OPS[node.op].compute(replace(node, tensors={**node.tensors, **integer.tensors}), *inputs)
+        return value
+
+    def _current(self, node: Node, current: Tensor) -> Tensor:
+        """The integer current of a neuron; what the first layer computed is rounded here."""
+        if node.inputs[0] in self.first:
+            return (current.double() * self.scale_of(node.inputs[0])).round()
+        return current
+
+    def _sum(self, node: Node, integer: IntegerNode, inputs: list[Tensor]) -> Tensor:
+        """Real operands are in the group's scale already; spikes take the scale through their edge."""
+        total = torch.zeros((), dtype=torch.float64)
+        for i, (source, value) in enumerate(zip(node.inputs, inputs)):
+            edge = integer.tensors.get(f"edge{i}")
+            if self.kinds[source] == REAL:
+                if edge is not None:
+                    raise CannotFold(f"{node.name}: a constant times a real current has no integer form here")
+                total = total + (
+                    self._current(replace(node, inputs=(source,)), value) if source in self.first else value
+                )
+            else:
+                total = total + value.double() * (round(integer.scale) if edge is None else edge)
+        return total + integer.tensors["offset"] if "offset" in integer.tensors else total
+
+    def _neuron(self, integer: IntegerNode, current: Tensor) -> Tensor:
+        o, axes = integer.node.options, current.ndim - 1
+        v, keep, gain = (per_channel(integer.tensors[what], axes) for what in ("threshold", "keep", "gain"))
+        start = integer.tensors["start"]
+        u = (start if start.ndim > 1 else per_channel(start, axes)).expand(current.shape[1:])
+        outs = []
+        for i in current.unbind(0):
+            m = torch.trunc((keep * u + gain * i) / DECAY)
+            s = ((m > v) if o["strict"] else (m >= v)).double()
+            u = m - v * s if o["reset"] == "soft" else m * (1 - s) if o["reset"] == "hard" else m
+            outs.append(m if o["emit"] == "potential" else s)
+        return torch.stack(outs)
+
+
+def ratio(graph: Graph, node: Node) -> int:
+    """How many values an average joins."""
+    if node.op == "avg_pool":
+        uneven = node.options["ceil_mode"] or (any(node.options["padding"]) and not node.options["count_include_pad"])
+        if uneven:
+            raise CannotFold(f"{node.name}: windows of different sizes cannot be sums with one weight")
+        return math.prod(node.options["kernel_size"])
+    return math.prod(graph[node.inputs[0]].shape) // math.prod(node.shape)
+
+
+def averaged(graph: Graph, name: str) -> int:
+    """The product of the sizes of all averages between a neuron's spikes and this value."""
+    size, node = 1, graph[name]
+    while node.op not in ("lif", "input", "conv", "linear"):
+        size *= ratio(graph, node) if node.op in _SUMMED else 1
+        node = graph[node.inputs[0]]
+    return size

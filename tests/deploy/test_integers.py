@@ -1,0 +1,108 @@
+"""Integer networks: the literal recursion, close to the network they come from, refused where they cannot be."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike.deploy import CannotFold, fold
+from steadyspike.deploy.hardware import chip_report
+from steadyspike.deploy.integers import IntegerNetwork
+from steadyspike.deploy.network import spikes_of_layers
+from tests.deploy.trained import trained
+
+
+def agreement(network, integer, x):
+    wanted, _ = spikes_of_layers(network, x)
+    seen = {}
+    out = integer.run(x, watch=lambda node, value: seen.__setitem__(node.name, value > 0) if node.op == "lif" else None)
+    same = [float((seen[name] == s).double().mean()) for name, s in wanted.items()]
+    return sum(same) / len(same), out
+
+
+def literal(weights, v, keep, gain, start, spikes):
+    """The integer recursion for one dense layer in Python's own integers."""
+    outs = []
+    u = [start] * len(weights)
+    for step in spikes:
+        current = [sum(w for w, s in zip(row, step) if s) for row in weights]
+        out = []
+        for i, c in enumerate(current):
+            total = keep * u[i] + gain * c
+            m = abs(total) // 4096 * (1 if total >= 0 else -1)
+            out.append(int(m >= v))
+            u[i] = m - v * out[-1]
+        outs.append(out)
+    return outs
+
+
+def test_the_simulator_is_the_literal_recursion():
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        nn.Linear(8, 12), ss.LIF(), nn.Linear(12, 6, bias=False), ss.LIF(threshold=0.4, tau=1.7)
+    ).eval()
+    with torch.no_grad():
+        model[0].weight.abs_()
+        model[2].weight.add_(0.1)
+        model[3].init.running_mean.fill_(0.13)
+    x = 2 * torch.rand(6, 5, 8)
+    network = fold(model, x)
+    integer = IntegerNetwork(network)
+    seen = {}
+    integer.run(x, watch=lambda node, value: seen.__setitem__(node.name, value))
+    constants = integer.nodes["3"].tensors
+    weights = integer.nodes["2"].tensors["weight"].to(torch.int64).tolist()
+    v, keep, gain, start = (int(constants[k]) for k in ("threshold", "keep", "gain", "start"))
+    assert max(abs(w) for row in weights for w in row) == 127
+    for sample in range(5):
+        spikes = seen["1"][:, sample].to(torch.int64).tolist()
+        assert literal(weights, v, keep, gain, start, spikes) == seen["3"][:, sample].to(torch.int64).tolist()
+    assert 0 < float(seen["3"].mean()) < 1
+
+
+@pytest.mark.parametrize("name", ["resnet19_tiny", "cnn7_tiny", "vggsnn_tiny"])
+def test_sixteen_bits_are_nearly_the_network(name):
+    model, x = trained(name)
+    network = fold(model, x)
+    share, out = agreement(network, IntegerNetwork(network, 16), x)
+    # Decays have 12 bits: a potential near the threshold may flip, and a flipped spike moves single outputs visibly.
+    wanted = network(x)
+    assert share > 0.98 and float((out - wanted).abs().mean()) < 0.02 * float(wanted.abs().max())
+
+
+def test_eight_bits_agree_on_most_spikes_and_weights_fit():
+    model, x = trained("resnet19_tiny")
+    network = fold(model, x)
+    integer = IntegerNetwork(network)
+    share, _ = agreement(network, integer, x)
+    assert share > 0.9
+    for node in network.graph:
+        for what, tensor in integer.nodes[node.name].tensors.items():
+            assert torch.equal(tensor, tensor.round())
+            if what == "weight" or what.startswith("edge"):
+                assert tensor.abs().max() <= 127, node.name
+
+
+def test_what_has_no_integer_form_is_named():
+    model, x = trained("ms_resnet_tiny")
+    with pytest.raises(CannotFold, match="reads real numbers"):
+        IntegerNetwork(fold(model, x))
+    model, x = trained("cnn7_tiny", norm="tebn")
+    with pytest.raises(CannotFold, match="step to step"):
+        IntegerNetwork(fold(model, x))
+    with pytest.raises(ValueError, match="bits"):
+        IntegerNetwork(fold(*trained("cnn7_tiny")), 1)
+
+
+def test_chips_say_what_fits():
+    model, x = trained("resnet19_tiny")
+    integer = IntegerNetwork(fold(model, x))
+    loihi, speck = chip_report(integer, "loihi2"), chip_report(integer, "speck")
+    assert "soft reset needs a neuron program" in loihi and "stem.conv_norm.conv" in loihi
+    assert "a leak that multiplies" in speck
+    hard, x = trained("cnn7_tiny", neuron=lambda: ss.LIF(reset="hard"))
+    assert "soft reset" not in chip_report(IntegerNetwork(fold(hard, x)), "loihi2")
+    with pytest.raises(ValueError, match="loihi2, speck"):
+        chip_report(integer, "tpu")
