@@ -29,6 +29,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
 from steadyspike.kernels.layout import compute_dtype
 from steadyspike.kernels.library import LIBRARY
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.memory.heap import keep_freed_memory
@@ -60,9 +61,9 @@ def measure(x: Tensor, spec: ScanSpec, backend: CpuBackend, args: argparse.Names
     copies: dict[str, Callable[[], object]] = {"copy": lambda: dst.copy_(x), "clone": x.clone}
     copies["memcpy"] = lambda: ctypes.memmove(dst.data_ptr(), x.data_ptr(), x.nbytes)
     times = {"copy": best(copies["memcpy" if args.memcpy else "clone" if args.fresh else "copy"], seconds)}
-    tensors = (x, u0, v, a, spec.codes, spec.constants)
-    times["forward"] = best(lambda: backend.forward(*tensors, False, channelwise), seconds)
-    times["backward"] = best(lambda: backend.backward(g, None, None, *tensors), seconds)
+    scan, gradients = Scan(x, u0, v, a, Call.of(spec, channelwise=channelwise)), OutputGradients(g)
+    times["forward"] = best(lambda: backend.forward(scan), seconds)
+    times["backward"] = best(lambda: backend.backward(scan, gradients), seconds)
     return times
 
 

@@ -12,6 +12,7 @@ from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from tests.kernels.scan_cases import (
     TUNED,
@@ -220,12 +221,13 @@ def test_same_bits_for_every_run_thread_count_and_instruction_set(kind: str, lay
         torch.set_num_threads(threads)
         assert_same_bits(run(case, inputs, "cpu"), want)
     g = torch.randn_like(inputs.x)
-    args = (inputs.x, inputs.u0, inputs.v, inputs.a, case.spec.codes, case.spec.constants)
+    tensors = (inputs.x, inputs.u0, inputs.v, inputs.a)
     sets = CpuBackend().instruction_sets
     assert sets[0] == "base"
     runs = [CpuBackend(isa=i) for i in range(len(sets))]
-    forward = [backend.forward(*args, True, True) for backend in runs]
-    backward = [backend.backward(g, None, None, *args) for backend in runs]
+    scan = Scan(*tensors, Call.of(case.spec, membrane=True, channelwise=True))
+    forward = [backend.forward(scan) for backend in runs]
+    backward = [backend.backward(scan, OutputGradients(g)) for backend in runs]
     for results in (forward, backward):
         for other in results[1:]:
             assert all(torch.equal(t, r) for t, r in zip(other, results[0]))
@@ -246,8 +248,9 @@ def test_every_output_element_is_written(dtype: torch.dtype) -> None:
     cases = [*size_cases(dtype=dtype), *(c for c in parameter_cases(dtype=dtype) if c.layout == "channels_last")]
     for case in cases:
         inputs = draw_inputs(case)
-        args = (inputs.x, inputs.u0, inputs.v, inputs.a, case.spec.codes, case.spec.constants)
-        outputs = backend.forward(*args, True, case.channelwise)
-        grads = backend.backward(torch.ones_like(inputs.x), None, None, *args)
+        tensors = (inputs.x, inputs.u0, inputs.v, inputs.a)
+        scan = Scan(*tensors, Call.of(case.spec, membrane=True, channelwise=case.channelwise))
+        outputs = backend.forward(scan)
+        grads = backend.backward(scan, OutputGradients(torch.ones_like(inputs.x)))
         for tensor in (*outputs, *grads):
             assert not tensor.isnan().any(), case

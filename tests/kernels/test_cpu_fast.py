@@ -9,6 +9,7 @@ import torch
 
 from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, draw_inputs, run
 
@@ -56,13 +57,14 @@ def test_a_nan_takes_only_its_block_to_the_general_path(steps: int) -> None:
     x[0, 0, 0, 0, 1] = float("inf")
     spec = case.spec
     backend = CpuBackend()
-    out = backend.forward(x, u0, v, a, spec.codes, spec.constants, False, False)[0]
-    want = backend.forward(x, u0, v, a, spec.codes, spec.constants, True, False)[0]
+    scan = Scan(x, u0, v, a, Call.of(spec))
+    out = backend.forward(scan)[0]
+    want = backend.forward(scan._replace(call=Call.of(spec, membrane=True)))[0]
     assert torch.equal(out.nan_to_num(-7), want.nan_to_num(-7))
     assert out.isnan().sum() == steps - 1 and out[1:, 1, 2, 3, 4].isnan().all()
     g = torch.randn_like(x)
-    got = backend.backward(g, None, None, x, u0, v, a, spec.codes, spec.constants)
-    want = backend.backward(g, None, torch.zeros_like(x), x, u0, v, a, spec.codes, spec.constants)
+    got = backend.backward(scan, OutputGradients(g))
+    want = backend.backward(scan, OutputGradients(g, m=torch.zeros_like(x)))
     assert got[2].isnan().all() and want[2].isnan().all()
     torch.testing.assert_close(got[0], want[0], rtol=2e-5, atol=2e-6, equal_nan=True)
 
@@ -72,7 +74,7 @@ def test_a_nan_gradient_is_not_lost_where_nothing_fires() -> None:
     one, half, spec = torch.ones(1), torch.full((1,), 0.5), ScanSpec()
     g = torch.zeros_like(x)
     g[2, 0, 5] = float("nan")
-    dx, _, dv, da = CpuBackend().backward(g, None, None, x, one, one, half, spec.codes, spec.constants)
+    dx, _, dv, da = CpuBackend().backward(Scan(x, one, one, half, Call.of(spec)), OutputGradients(g))
     assert dx[:, 0, 5].isnan().all() and dv.isnan().all() and da.isnan().all()
 
 
@@ -80,7 +82,7 @@ def test_thresholds_that_are_no_thresholds_take_the_general_path() -> None:
     x = torch.randn(3, 2, 128)
     for value in (0.0, -1.0, float("inf"), float("nan")):
         v, a, spec = torch.tensor([value]), torch.full((1,), 0.5), ScanSpec()
-        results = [CpuBackend().forward(x, v * 0, v, a, spec.codes, spec.constants, m, False)[0] for m in (False, True)]
+        results = [CpuBackend().forward(Scan(x, v * 0, v, a, Call.of(spec, m)))[0] for m in (False, True)]
         assert torch.equal(*(r.nan_to_num(-7) for r in results))
 
 
@@ -95,8 +97,7 @@ def test_same_bits_on_every_instruction_set(dtype: torch.dtype) -> None:
         results = []
         for isa in range(len(CpuBackend().instruction_sets)):
             backend = CpuBackend(isa=isa)
-            forward = backend.forward(x, u0, v, a, spec.codes, spec.constants, False, True)
-            backward = backend.backward(g, None, None, x, u0, v, a, spec.codes, spec.constants)
-            results.append((*forward, *backward))
+            scan = Scan(x, u0, v, a, Call.of(spec, channelwise=True))
+            results.append((*backend.forward(scan), *backend.backward(scan, OutputGradients(g))))
         for other in results[1:]:
             assert all(torch.equal(p, q) for p, q in zip(results[0], other))

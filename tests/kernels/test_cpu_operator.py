@@ -13,6 +13,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.library import LIBRARY
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.contract import Call, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.operator import lif_scan_backward_op, lif_scan_op
 from tests.kernels.scan_cases import Case, draw_inputs
@@ -117,17 +118,17 @@ def test_bad_arguments_are_named(name: str, backend: str) -> None:
 @needs_kernel
 def test_the_operator_itself_refuses_what_would_be_read_out_of_bounds() -> None:
     x, u0, v, a = inputs((3, 2, 4, 10))
-    spec = (SPEC.codes, SPEC.constants)
-    copied, *_ = lif_scan_op(x[..., ::2], u0, v, a, *spec, False, False, "cpu")
+    call = Call.of(SPEC)
+    copied, *_ = lif_scan_op(x[..., ::2], u0, v, a, *call)
     assert torch.equal(copied, reference_scan(x[..., ::2], u0, v, a, SPEC).out)
     with pytest.raises(TypeError, match=r"v must be torch\.float64"):
-        lif_scan_op(x, u0, v.float(), a, *spec, False, False, "cpu")
+        lif_scan_op(x, u0, v.float(), a, *call)
     with pytest.raises(ValueError, match="memory order"):
-        lif_scan_op(x, x[0].mT.contiguous().mT, v, a, *spec, False, False, "cpu")
+        lif_scan_op(x, x[0].mT.contiguous().mT, v, a, *call)
     with pytest.raises(ValueError, match="gradient must have x's shape"):
-        lif_scan_backward_op(x[:2], None, None, x, u0, v, a, *spec, "cpu")
+        lif_scan_backward_op(x[:2], None, None, x, u0, v, a, *call)
     with pytest.raises(RuntimeError, match="out of range"):
-        lif_scan_op(x, u0, v, a, [7, *SPEC.codes[1:]], SPEC.constants, False, False, "cpu")
+        lif_scan_op(x, u0, v, a, *call._replace(codes=[7, *call.codes[1:]]))
 
 
 @needs_kernel
@@ -145,11 +146,11 @@ def test_opcheck(membrane: bool) -> None:
     permuted = x.movedim(2, -1).contiguous().movedim(-1, 2)
     for leaves in ((x, u0, v, a), (permuted, permuted[0], v.repeat(4), a)):
         x_, u_, v_, a_ = (t.detach().clone().requires_grad_() for t in leaves)
-        torch.library.opcheck(lif_scan_op, (x_, u_, v_, a_, SPEC.codes, SPEC.constants, membrane, True, "cpu"))
+        torch.library.opcheck(lif_scan_op, (x_, u_, v_, a_, *Call.of(SPEC, membrane, channelwise=True)))
     g = torch.randn_like(x)
     m = torch.randn_like(x) if membrane else None
     tests = ("test_schema", "test_faketensor")
-    args = (g, g[0].clone(), m, x, u0, v, a, SPEC.codes, SPEC.constants, "cpu")
+    args = (g, g[0].clone(), m, x, u0, v, a, *Call.of(SPEC, membrane))
     torch.library.opcheck(lif_scan_backward_op, args, test_utils=tests)
 
 
@@ -176,7 +177,7 @@ def test_reasons_not_to_run(tmp_path: Path) -> None:
     missing = CpuBackend(tmp_path / "_native.so")
     assert "not built" in str(missing.why_not(x))
     with pytest.raises(RuntimeError, match="not built"):
-        missing.forward(*(t.float() for t in inputs()), SPEC.codes, SPEC.constants, False, False)
+        missing.forward(Scan(*(t.float() for t in inputs()), Call.of(SPEC)))
     (tmp_path / "broken.so").write_bytes(b"not a library")
     assert "does not load" in str(CpuBackend(tmp_path / "broken.so").why_not(x))
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike, Rect, Surrogate
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
 pytestmark = pytest.mark.skipif(
@@ -31,7 +32,7 @@ def slopes(x: Tensor, v: float, spec: ScanSpec) -> tuple[Tensor, Tensor]:
     x = x.reshape(1, 1, -1).contiguous()
     u0, leak, threshold = x.new_zeros(1), x.new_ones(1), x.new_full((1,), v)
     g = torch.ones_like(x)
-    kernel = CpuBackend().backward(g, None, None, x, u0, threshold, leak, spec.codes, spec.constants)[0]
+    kernel = CpuBackend().backward(Scan(x, u0, threshold, leak, Call.of(spec)), OutputGradients(g))[0]
     leaf = x.clone().requires_grad_()
     (reference,) = torch.autograd.grad(reference_scan(leaf, u0, threshold, leak, spec).out, leaf, g)
     return kernel, reference

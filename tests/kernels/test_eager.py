@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -191,3 +192,19 @@ def test_a_snapshot_is_a_copy_without_a_graph() -> None:
     x = torch.ones(2, requires_grad=True)
     copied = snapshot(x)
     assert not copied.requires_grad and copied.data_ptr() != x.data_ptr()
+
+
+@needs_kernel
+def test_a_layer_is_six_frames_away_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from `LIF.forward` to the backend that calls C, torch's own frames included."""
+    library, frames = CpuBackend()._library(), []
+
+    class Watched:
+        def steadyspike_lif_forward(self, *args: object) -> int:
+            frames.extend(f.function for f in inspect.stack()[1:])
+            return library.steadyspike_lif_forward(*args)
+
+    monkeypatch.setattr(CpuBackend, "_library", lambda self: Watched())
+    ss.LIF()(torch.randn(2, 3, 4))
+    path = frames[: frames.index("_call_impl")]
+    assert path[-1] == "forward" and len(path) <= 6, path

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from steadyspike.core.spec import FAMILIES, Reset, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from tests.kernels.scan_cases import TUNED
@@ -38,7 +39,7 @@ def forward(
     u0, a = torch.full((1,), 0.2, dtype=dtype), torch.full((1,), 0.5, dtype=dtype)
     v = torch.ones(1, dtype=dtype) if v is None else v
     words = SpikeWords.like(x, needed)
-    out = CpuBackend(isa=isa).forward(x, u0, v, a, spec.codes, spec.constants, False, False, words)[0]
+    out = CpuBackend(isa=isa).forward(Scan(x, u0, v, a, Call.of(spec)), words)[0]
     return out, words
 
 
@@ -69,13 +70,13 @@ def test_a_gradient_at_other_places_changes_nothing(family: str, surrogate: str,
     x = torch.randn(6, 2, 5, 9, 9, dtype=dtype).mul_(3)
     spec, one, half = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=dtype), torch.full((1,), 0.5, dtype=dtype)
     words = SpikeWords.like(x, True)
-    CpuBackend().forward(x, one * 0.2, one, half, spec.codes, spec.constants, False, False, words)
+    scan = Scan(x, one * 0.2, one, half, Call.of(spec))
+    CpuBackend().forward(scan, words)
     assert words.needed is not None
     needed = unpacked(words.needed, x[0].numel()).view(x.shape)
     g = torch.randn_like(x)
-    tensors = (x, one * 0.2, one, half, spec.codes, spec.constants)
-    everywhere = CpuBackend().backward(g, None, None, *tensors)
-    only_there = CpuBackend().backward(torch.where(needed, g, 0), None, None, *tensors)
+    everywhere = CpuBackend().backward(scan, OutputGradients(g))
+    only_there = CpuBackend().backward(scan, OutputGradients(torch.where(needed, g, 0)))
     for got, want in zip(only_there, everywhere):
         assert torch.equal(got, want)
     spikes = unpacked(words.bits, x[0].numel()).view(x.shape)

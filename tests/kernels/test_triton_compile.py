@@ -16,6 +16,7 @@ import torch
 
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, empty_steps
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.triton.backend import backward_launch, forward_launch
 from steadyspike.kernels.scan.triton.launch import CONFIGS, FIXED, OPTIONS, Launch
 from tests.kernels.scan_cases import TUNED, Case, arrange, few_specs
@@ -39,10 +40,10 @@ def launches(case: Case) -> tuple[Launch, Launch]:
     u0, v, a = (torch.empty(sizes[kind], dtype=dtype, device="meta") for kind in (case.u0, case.v, case.a))
     out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
     m = empty_steps(x, dtype) if case.membrane else None
-    codes, constants = case.spec.codes, case.spec.constants
-    forward, _ = forward_launch(x, u0, v, a, codes, out, u, m, case.channelwise)
+    scan = Scan(x, u0, v, a, Call.of(case.spec, case.membrane, case.channelwise))
+    forward, _ = forward_launch(scan, out, u, m)
     du0 = u if case.u0 == "element" else None
-    backward, _ = backward_launch((out, u, m), x, u0, v, a, codes, constants, out, du0)
+    backward, _ = backward_launch(scan, OutputGradients(out, u, m), out, du0)
     return forward, backward
 
 

@@ -19,6 +19,7 @@ from steadyspike.core.lif import reference_scan
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.triton import launch as triton_launch
 from steadyspike.kernels.scan.triton.backend import TritonBackend
 from steadyspike.kernels.scan.triton.launch import Launch
@@ -178,10 +179,9 @@ TILED = [
 
 def run_on(backend: TritonBackend, case: Case, inputs: Inputs) -> list[Tensor]:
     """All results of a backend object, with all three gradients given."""
-    codes, constants = case.spec.codes, case.spec.constants
-    parameters = (inputs.x, inputs.u0, inputs.v, inputs.a)
-    out, u, m, active = backend.forward(*parameters, codes, constants, True, case.channelwise)
-    return [out, u, m, active, *backend.backward(out, u, m, *parameters, codes, constants)]
+    scan = Scan(inputs.x, inputs.u0, inputs.v, inputs.a, Call.of(case.spec, True, case.channelwise))
+    out, u, m, active = backend.forward(scan)
+    return [out, u, m, active, *backend.backward(scan, OutputGradients(out, u, m))]
 
 
 @pytest.mark.parametrize("case", TILED, ids=str)

@@ -11,9 +11,10 @@ from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import ArcTan, Sigmoid
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import get_backend
+from steadyspike.kernels.scan.contract import Call
 from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
 from steadyspike.nn.memory.current import Term, current
-from steadyspike.nn.memory.current_scan import Call, scan_terms
+from steadyspike.nn.memory.current_scan import scan_terms
 from steadyspike.nn.memory.sampling import is_sum
 from tests.kernels.scan_cases import LAYOUTS, arrange
 
@@ -53,7 +54,7 @@ def run(terms, backend, spec, sizes, keep, steps=None, membrane=True, dtype=torc
     x = current(terms, steps or terms[0].y.shape[0])
     leaves = [t.detach().requires_grad_() for t in (x, u0, v, a)]
     if keep:
-        result = scan_terms(leaves[0], terms, *leaves[1:], Call(spec, membrane, True, backend))
+        result = scan_terms(leaves[0], terms, *leaves[1:], spec, Call.of(spec, membrane, True, backend))
     else:
         result = lif_scan(*leaves, spec, membrane=membrane, channelwise=True, backend=backend)
     outputs = [o for o in (result.out, result.u, result.m) if o is not None]
@@ -144,7 +145,7 @@ def test_wrong_constants_are_refused():
 
     def call(scale=good, extra=None, extra_scale=None):
         spec = ScanSpec()
-        arguments = (x, scale, good, extra, extra_scale, one, one, one * 0.5, spec.codes, spec.constants)
+        arguments = (x, one, one, one * 0.5, scale, good, extra, extra_scale, spec.codes, spec.constants)
         return current_scan_backward_op(x, None, None, *arguments)
 
     call()

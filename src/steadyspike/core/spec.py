@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from steadyspike.core.surrogate import Rect, Surrogate, resolve_surrogate
+from steadyspike.core.surrogate import Rect, Surrogate, kernel_code, resolve_surrogate
 
 Family = Literal["as", "rs", "trsg"]
 Detach = Literal["none", "spike", "product"]
@@ -72,18 +72,18 @@ class ScanSpec:
             object.__setattr__(self, "reset", Reset(self.reset))
 
     @property
-    def codes(self) -> list[int]:
-        """[family, surrogate, reset, detach, strict, decay_input] as integers for the kernels."""
-        return [
+    def codes(self) -> tuple[int, ...]:
+        """(family, surrogate, reset, detach, strict, decay_input) for the kernels; surrogate -1: not built in."""
+        return (
             FAMILIES[self.family],
-            self.surrogate.code,
+            kernel_code(self.surrogate),
             RESETS[self.reset.kind],
             DETACHES[str(self.reset.detach)],
             int(self.strict),
             int(self.decay_input),
-        ]
+        )
 
     @property
-    def constants(self) -> list[float]:
-        """[width, scale, temperature] of the surrogate for the kernels."""
-        return list(self.surrogate.constants)
+    def constants(self) -> tuple[float, float, float]:
+        """(width, scale, temperature) of the surrogate for the kernels."""
+        return self.surrogate.constants

@@ -1,8 +1,9 @@
 """Surrogate derivatives f'(x) of the Heaviside step (paper section 5.1 and supplement).
 
 Each surrogate is a frozen dataclass: a few fields, the derivative used in the backward pass, and the smooth primitive
-whose derivative it is (used by the finite-difference tests). ``code`` and ``constants`` are what the compiled kernels
-receive, so that the formula stands once here, once in C++ and once in Triton, and equality is tested over `SURROGATES`.
+whose derivative it is (used by the finite-difference tests). The compiled kernels have the same formulas, once in C++
+and once in Triton, and equality is tested over `SURROGATES`. Your own surrogate is a subclass with a ``derivative``; it
+runs on the PyTorch reference (docs/extending.md).
 
 A ``scale`` multiplies the derivative (BNTT and DIET-SNN use 0.3 of a triangle); it is 1 in the paper.
 """
@@ -22,12 +23,13 @@ from torch import Tensor
 class Surrogate:
     """Base of all surrogates. ``x`` is the family's argument: M - V (as) or M/V - 1 (rs, trsg), any shape."""
 
-    code: ClassVar[int]
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
+            if isinstance(value, Tensor):
+                continue  # one that changes while a network trains; only the reference takes it
             if not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise ValueError(f"{type(self).__name__}.{f.name} must be a finite number above 0, got {value!r}")
 
@@ -53,7 +55,6 @@ class Surrogate:
 class Rect(Surrogate):
     """1/w on the open window abs(x) < w/2; the paper's choice with w = 1."""
 
-    code: ClassVar[int] = 0
     name: ClassVar[str] = "rect"
     width: float = 1.0
     scale: float = 1.0
@@ -69,7 +70,6 @@ class Rect(Surrogate):
 class Triangle(Surrogate):
     """max(0, w - abs(x)) / w**2."""
 
-    code: ClassVar[int] = 1
     name: ClassVar[str] = "triangle"
     width: float = 1.0
     scale: float = 1.0
@@ -86,7 +86,6 @@ class Triangle(Surrogate):
 class ArcTan(Surrogate):
     """g / (2 (1 + (pi/2 g x)^2)). Mind that g is a steepness here: larger is narrower (PLIF uses 2)."""
 
-    code: ClassVar[int] = 2
     name: ClassVar[str] = "arctan"
     steepness: float = 2.0
     scale: float = 1.0
@@ -103,7 +102,6 @@ class ArcTan(Surrogate):
 class Sigmoid(Surrogate):
     """s (1 - s) / w with s = sigmoid(x / w). SpikingJelly's Sigmoid(alpha=4) is w = 0.25."""
 
-    code: ClassVar[int] = 3
     name: ClassVar[str] = "sigmoid"
     width: float = 1.0
     scale: float = 1.0
@@ -125,7 +123,6 @@ class DSpike(Surrogate):
     V the firing level, that window is w = 2; w = 1 is the paper's rectangular window, which Dspike equals as b -> 0.
     """
 
-    code: ClassVar[int] = 4
     name: ClassVar[str] = "dspike"
     width: float = 1.0
     scale: float = 1.0
@@ -143,7 +140,33 @@ class DSpike(Surrogate):
         return self.scale * (torch.tanh(b * z) + math.tanh(b / 2)) / (2 * math.tanh(b / 2))
 
 
+# The one list of built-in surrogates. Its order gives the codes by which the kernels know them: csrc/scan/surrogate.h
+# and kernels/scan/triton/surrogate.py have the same formulas in the same order.
 SURROGATES: dict[str, type[Surrogate]] = {cls.name: cls for cls in (Rect, Triangle, ArcTan, Sigmoid, DSpike)}
+# What the kernels compute in place of Python: code and methods of each type, as they are here.
+_COMPILED = {cls: (code, cls.derivative, cls.constants) for code, cls in enumerate(SURROGATES.values())}
+
+
+def kernel_code(surrogate: Surrogate) -> int:
+    """The code of a surrogate whose type is exactly one of `SURROGATES`; -1 for any other."""
+    return _COMPILED.get(type(surrogate), (-1,))[0]
+
+
+def why_not_compiled(surrogate: Surrogate) -> str | None:
+    """None if the compiled kernels compute what ``surrogate.derivative`` does, else the reason in one sentence.
+
+    They know the formulas of `SURROGATES` and nothing else: a subclass may compute something else, and so may a method
+    or a field that was replaced.
+    """
+    cls = type(surrogate)
+    known = _COMPILED.get(cls)
+    if known is None:
+        return f"the surrogate {cls.__name__} is not one of the library's own ({', '.join(SURROGATES)})"
+    if cls.derivative is not known[1] or cls.constants is not known[2] or len(vars(surrogate)) != len(fields(cls)):
+        return f"a method of the surrogate {cls.__name__} was replaced"
+    if any(isinstance(value, Tensor) for value in vars(surrogate).values()):
+        return f"the surrogate {cls.__name__} has a tensor as a constant"
+    return None
 
 
 def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch.autograd import forward_ad
+
+from steadyspike.core.torch_private import in_forward_mode, in_function_transform
 
 
 def is_transformed() -> bool:
     """True inside of torch.func's transforms and of forward-mode differentiation; a compiler never sees it."""
     if torch.compiler.is_compiling():
         return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    return in_function_transform() or in_forward_mode()

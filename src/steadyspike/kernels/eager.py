@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.torch_private import dispatch_modes, function_modes, is_batched_gradient
 from steadyspike.core.transforms import is_transformed
 
 _PLAIN = (Tensor, nn.Parameter)
@@ -20,8 +21,8 @@ def is_ordinary(*tensors: Tensor) -> bool:
     return not (
         torch.compiler.is_compiling()
         or torch.jit.is_tracing()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
+        or dispatch_modes()
+        or function_modes()
         or is_transformed()
         or not all(_is_plain(t) for t in tensors)
     )
@@ -29,4 +30,4 @@ def is_ordinary(*tensors: Tensor) -> bool:
 
 def _is_plain(t: Tensor) -> bool:
     """True if the tensor's memory holds its values: no subclass, not one of a batch of gradients, no pending sign."""
-    return type(t) in _PLAIN and not (t.is_neg() or torch._C._functorch.is_legacy_batchedtensor(t))
+    return type(t) in _PLAIN and not (t.is_neg() or is_batched_gradient(t))

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from steadyspike.core.torch_private import raising_identity
+
 
 def once(grads: Sequence[Tensor], reason: str, *sources: Tensor | None) -> Sequence[Tensor]:
     """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
@@ -16,5 +18,5 @@ def once(grads: Sequence[Tensor], reason: str, *sources: Tensor | None) -> Seque
     if not torch.is_grad_enabled():
         return grads
     linked = [t for t in sources if t is not None and t.requires_grad]
-    refuse = torch._C._functions.DelayedError(reason.encode(), len(grads) + len(linked))
+    refuse = raising_identity(reason, len(grads) + len(linked))
     return list(refuse(*grads, *linked))[: len(grads)]

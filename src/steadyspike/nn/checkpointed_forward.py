@@ -16,7 +16,8 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+
+from steadyspike.core.torch_private import FakeTensor, in_backward, saved_tensor_hooks
 
 # Not id(): that of a checkpoint which is gone may be given to the next one.
 _regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -28,7 +29,7 @@ def recomputing() -> bool:
     if torch.compiler.is_compiling():
         # Decided when the graph runs, by the operator that reads the mean (nn/snapshot.py).
         return False
-    return torch._C._current_graph_task_id() != -1
+    return in_backward()
 
 
 def checkpoint_region() -> int | None:
@@ -39,7 +40,7 @@ def checkpoint_region() -> int | None:
     """
     if torch.compiler.is_compiling():
         return None
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = saved_tensor_hooks()
     if hooks is not None and getattr(hooks[0], "recomputes", True):
         return _regions.setdefault(hooks[0], next(_numbers))
     return None if torch.is_grad_enabled() else 0

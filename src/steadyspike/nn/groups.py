@@ -6,11 +6,18 @@ from typing import Any
 
 from torch import nn
 
+from steadyspike.nn.neuron import neurons
+
 
 def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """The parameters that modules list in ``no_decay``: w, k, TEBN's and TAB's p, learned potentials."""
+    """All parameters of neurons, and those that other modules list in ``no_decay`` (TEBN's and TAB's p, U[0] of IMP).
+
+    Of a neuron: those of the layer itself, as k and w. Layers inside it (a norm, a convolution) follow their own rule.
+    """
     listed = ((module, name) for module in model.modules() for name in getattr(module, "no_decay", ()))
-    found = (getattr(module, name, None) for module, name in listed)
+    found = [getattr(module, name, None) for module, name in listed]
+    for layer in neurons(model).values():
+        found += layer.parameters(recurse=False)
     return {p for p in found if isinstance(p, nn.Parameter)}
 
 

@@ -122,6 +122,7 @@ def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -
         run(_check_activity)
         run(_check_gradients)
     run(_check_range)
+    run(_check_kernel)
     return report
 
 
@@ -288,3 +289,11 @@ def _check_range(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) 
         if not (a.isfinite().all() and (a >= 0).all() and (a < 1).all()):
             checks.append(Check("range", False, f"layer '{name}': 1/tau {a.tolist()} is outside [0, 1)", name))
     return checks or [Check("range", True, "thresholds and taus are in range")]
+
+
+def _check_kernel(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    """Not a mistake, but worth knowing: layers that only the slower reference can compute."""
+    reasons = {name: reason for name, layer in neurons(model).items() if (reason := layer.why_no_kernel()) is not None}
+    if not reasons:
+        return [Check("kernel", True, "compiled kernels can compute every neuron layer")]
+    return [Check("kernel", True, f"layer '{n}' runs on the reference: {reason}", n) for n, reason in reasons.items()]

@@ -16,9 +16,12 @@ from torch import Tensor, nn
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
+from steadyspike.core.surrogate import why_not_compiled
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.scan.choose import BACKENDS
+from steadyspike.kernels.scan.choose import BACKENDS, COMPILED
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
+
+_OWN_RUN = "its dynamics are its own Python code (it overrides run)"
 
 
 class Tap(NamedTuple):
@@ -34,6 +37,8 @@ class Neuron(nn.Module):
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
     """
 
+    # Whether `run` ends in a kernel. A subclass with a `run` of its own says True if that calls Neuron.run.
+    runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # a readout, whose output is its potential, says False
     # What computes the dynamics; `save_memory` gives a layer one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
@@ -51,10 +56,23 @@ class Neuron(nn.Module):
             raise ValueError(f"channels must be None or a whole number above 0, got {channels!r}")
         if backend not in BACKENDS:
             raise ValueError(f"unknown backend {backend!r}; known: {', '.join(BACKENDS)}")
+        if backend in COMPILED and not self.runs_kernel:
+            raise ValueError(f"backend {backend!r} cannot run {type(self).__name__}: {_OWN_RUN}; use backend='auto'")
         self.spec, self.backend = spec, backend
         self.channels = None if channels is None else int(channels)
         self.init = resolve_init(init, self.channels)
         self.taps: dict[object, Tap] = {}
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
+            cls.runs_kernel = False
+
+    def why_no_kernel(self) -> str | None:
+        """None if a compiled kernel can compute this layer, else the reason in one sentence: it needs the reference."""
+        if not self.runs_kernel or "run" in self.__dict__:
+            return f"{type(self).__name__}: {_OWN_RUN}"
+        return why_not_compiled(self.spec.surrogate)
 
     def __getstate__(self) -> dict[str, object]:
         """Copies and pickles are not watched by those who watch this layer."""
@@ -95,7 +113,7 @@ class Neuron(nn.Module):
         """[T, B, ...] -> [T, B, ...], from the initial potential."""
         self.check_input(x)
         u0 = self.init.potential(x)
-        result = self._watched_run(x, u0)
+        result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
         if self.training:
             self.init.update(result.active)
         return result.out

@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steadyspike.core.torch_private import in_backward
 from steadyspike.kernels.eager import is_ordinary
 
 
@@ -21,7 +22,7 @@ def snapshot(x: Tensor) -> Tensor:
 
 @torch.library.custom_op("steadyspike::snapshot", mutates_args=())
 def _snapshot(x: Tensor) -> Tensor:
-    if torch._C._current_graph_task_id() != -1:
+    if in_backward():
         raise RuntimeError(
             "activation checkpointing recomputes a compiled layer whose running statistics have moved on since; "
             "use torch.compile without torch.utils.checkpoint, or checkpointing without torch.compile"

@@ -6,10 +6,12 @@ from torch import Tensor
 
 from steadyspike.core.lif import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
+from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.layout import compute_dtype, like_step
 from steadyspike.kernels.scan.arguments import check_arguments
 from steadyspike.kernels.scan.choose import choose_backend
-from steadyspike.kernels.scan.operator import scan_function
+from steadyspike.kernels.scan.contract import Call
+from steadyspike.kernels.scan.operator import DirectScan, lif_scan_op
 
 
 def lif_scan(
@@ -30,12 +32,15 @@ def lif_scan(
     ``"triton"``; an explicit choice that cannot run raises.
     """
     check_arguments(x, u0, v, a)
-    chosen = choose_backend(backend, x)
+    chosen = choose_backend(backend, x, spec)
     if chosen == "reference":
         return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
     dtype = compute_dtype(x)
     u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
     u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
-    scan = scan_function(x, u0, v, a)
-    out, u, m, active = scan(x, u0, v, a, spec.codes, spec.constants, membrane, channelwise, chosen)
+    call = Call.of(spec, membrane, channelwise, chosen)
+    if is_ordinary(x, u0, v, a):
+        out, u, m, active = DirectScan.apply(x, u0, v, a, call)
+    else:
+        out, u, m, active = lif_scan_op(x, u0, v, a, *call)
     return ScanResult(out, u, m if membrane else None, active)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 
 import torch
 from torch import Tensor
 
+from steadyspike.core.spec import ScanSpec
+from steadyspike.core.surrogate import why_not_compiled
+from steadyspike.core.torch_private import constant_while_compiling
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.scan.contract import Backend
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
+COMPILED = ("cpu", "triton")
 
 
 @cache
@@ -45,34 +50,51 @@ def _choose(backend: str, device: str, dtype: torch.dtype) -> str:
     return candidate
 
 
+@constant_while_compiling
 def _choose_while_compiling(backend: str, device: str, dtype: torch.dtype) -> str:
     return _choose(backend, device, dtype)
 
 
-# What torch.compiler.assume_constant_result does; that function would import the whole compiler with this package.
-_choose_while_compiling._dynamo_marked_constant = True  # type: ignore[attr-defined]
+@cache
+def _say_once(reason: str) -> None:
+    warnings.warn(f"this layer runs on the PyTorch reference, which is slower: {reason}", stacklevel=2)
 
 
-def choose_backend(backend: str, x: Tensor) -> str:
-    """The backend that will run on ``x``: an explicit choice that cannot run raises, ``"auto"`` takes the best.
+def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str:
+    """The backend that runs ``spec`` on ``x``: ``"auto"`` takes the best, an explicit choice that cannot run raises.
 
-    The compiled ones have a backward and no other derivative: torch.func's transforms need the reference.
+    The compiled ones have a backward and no other derivative: torch.func's transforms need the reference. So do
+    surrogates that they have no code for; that is said once, by a warning. Without ``spec``: for a built-in surrogate.
     """
     if torch.compiler.is_compiling():
-        return _choose_while_compiling(backend, x.device.type, x.dtype)
-    if backend != "reference" and is_transformed():
+        chosen = _choose_while_compiling(backend, x.device.type, x.dtype)
+        if spec is None or chosen == "reference" or spec.codes[1] >= 0:
+            return chosen
+        if backend == "auto":
+            return "reference"
+        raise RuntimeError(f"backend {backend!r} has no code for the surrogate; use backend='auto' or 'reference'")
+    chosen = _choose(backend, x.device.type, x.dtype)
+    if chosen == "reference":
+        return chosen
+    if is_transformed():
         if backend == "auto":
             return "reference"
         raise RuntimeError(
             f"torch.func and forward-mode derivatives do not see through backend {backend!r}; "
             "use backend='auto' or 'reference' there"
         )
-    return _choose(backend, x.device.type, x.dtype)
+    reason = None if spec is None else why_not_compiled(spec.surrogate)
+    if reason is None:
+        return chosen
+    if backend == "auto":
+        _say_once(reason)
+        return "reference"
+    raise RuntimeError(f"backend {backend!r} cannot run this layer: {reason}; use backend='auto' or 'reference'")
 
 
 def backend_report(x: Tensor) -> dict[str, str]:
     """For each backend, ``"available"`` or the reason why it cannot run on ``x``."""
     report = {"reference": "available"}
-    for name in ("cpu", "triton"):
+    for name in COMPILED:
         report[name] = get_backend(name).why_not(x) or "available"
     return report

@@ -3,14 +3,16 @@ reads x, so that the current is not in memory."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.layout import compute_dtype, empty_steps, is_dense, laid_out_like, same_strides
+from steadyspike.kernels.layout import compute_dtype, empty_steps, is_dense, same_strides
 from steadyspike.kernels.scan.arguments import check_contract
 from steadyspike.kernels.scan.choose import get_backend
-from steadyspike.kernels.scan.contract import Affine
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.contract import Affine, Call, Results, Scan
+from steadyspike.kernels.scan.operator import gradients_like
 from steadyspike.nn.memory.current import Term
 
 
@@ -49,12 +51,6 @@ def _cast(x: Tensor, *constants: Tensor) -> list[Tensor]:
     return [c.to(x.dtype).contiguous() for c in constants]
 
 
-def _backend() -> CpuBackend:
-    backend = get_backend("cpu")
-    assert isinstance(backend, CpuBackend)
-    return backend
-
-
 def _checked(x: Tensor, affine: Affine, u0: Tensor, v: Tensor, a: Tensor) -> Affine:
     """Nothing wrong may reach a kernel that gets pointers."""
     check_contract(x, u0, v, a, compute_dtype(x))
@@ -72,42 +68,22 @@ def _checked(x: Tensor, affine: Affine, u0: Tensor, v: Tensor, a: Tensor) -> Aff
     return affine
 
 
-@torch.library.custom_op("steadyspike::current_scan_backward", mutates_args=())
-def current_scan_backward_op(
-    g_out: Tensor | None,
-    g_u: Tensor | None,
-    g_m: Tensor | None,
-    x: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    extra: Tensor | None,
-    extra_scale: Tensor | None,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    affine = _checked(x, Affine(scale, shift, extra, extra_scale), u0, v, a)
-    g_out, g_m = (None if g is None else laid_out_like(g, x, x.dtype) for g in (g_out, g_m))
-    g_u = None if g_u is None else laid_out_like(g_u[None], x[:1], x.dtype)[0]
-    return _backend().backward(g_out, g_u, g_m, x, u0, v, a, codes, constants, affine)
+def _backward(*args: Any) -> Results:
+    g_out, g_u, g_m, x, u0, v, a, *affine, codes, constants = args
+    scan = Scan(x, u0, v, a, Call(codes, constants), _checked(x, Affine(*affine), u0, v, a))
+    return get_backend("cpu").backward(scan, gradients_like(x, g_out, g_u, g_m))
+
+
+current_scan_backward_op = torch.library.custom_op(
+    "steadyspike::current_scan_backward",
+    _backward,
+    mutates_args=(),
+    schema="(Tensor? g_out, Tensor? g_u, Tensor? g_m, Tensor x, Tensor u0, Tensor v, Tensor a, Tensor scale, "
+    "Tensor shift, Tensor? extra, Tensor? extra_scale, int[] codes, float[] constants) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+)
 
 
 @current_scan_backward_op.register_fake
-def _(
-    g_out: Tensor | None,
-    g_u: Tensor | None,
-    g_m: Tensor | None,
-    x: Tensor,
-    scale: Tensor,
-    shift: Tensor,
-    extra: Tensor | None,
-    extra_scale: Tensor | None,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _(g_out: Any, g_u: Any, g_m: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, *rest: Any) -> Results:
     return empty_steps(x, x.dtype), torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import per_channel
+from steadyspike.core.torch_private import FakeTensor
 from steadyspike.kernels.layout import is_dense
 from steadyspike.kernels.spikes.words import can_pack, pack_words, unpack_words
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +12,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, like_step
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.contract import Call, Results
 from steadyspike.kernels.scan.operator import lif_scan_backward_op
 from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
 from steadyspike.nn.memory.current import Term, current
@@ -22,15 +22,6 @@ NOT_TWICE = (
     "save_memory (steadyspike.nn.memory.transform.restore_memory) and use neurons with backend='reference'"
 )
 PER_TERM = len(Term.__dataclass_fields__)  # tensors of a term
-
-
-class Call(NamedTuple):
-    """The arguments of a scan that are no tensors."""
-
-    spec: ScanSpec
-    membrane: bool
-    channelwise: bool
-    backend: str
 
 
 def _terms(flat: tuple[Tensor | None, ...]) -> tuple[Term, ...]:
@@ -43,12 +34,11 @@ class _Scan(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
+        ctx: Any, spec: ScanSpec, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
     ) -> tuple[Tensor, ...]:
-        spec, membrane, channelwise, backend = call
-        scan = partial(lif_scan, membrane=membrane, channelwise=channelwise, backend=backend)
-        out, u, m, active = scan(x, u0, v, a, spec)
-        ctx.call, ctx.steps = call, x.shape[0]
+        options = {"membrane": call.membrane, "channelwise": call.channelwise, "backend": call.backend}
+        out, u, m, active = lif_scan(x, u0, v, a, spec, **options)  # type: ignore[arg-type]
+        ctx.spec, ctx.call, ctx.steps = spec, call, x.shape[0]
         ctx.stride = (x[0].numel(), *torch.empty_like(x[0], device="meta").stride())
         ctx.save_for_backward(u0, v, a, *(t for term in terms for t in term.tensors()))
         ctx.set_materialize_grads(False)
@@ -62,12 +52,12 @@ class _Scan(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         u0, v, a, *flat = ctx.saved_tensors
         with torch.no_grad():
-            dx, *others = _gradients(ctx.call, ctx.steps, (g_out, g_u, g_m), _terms(tuple(flat)), u0, v, a)
+            dx, *others = _gradients(ctx.spec, ctx.call, ctx.steps, (g_out, g_u, g_m), _terms(tuple(flat)), u0, v, a)
             if dx.stride() != ctx.stride:
                 # As the plain scan returns it: torch's batch norm treats some layouts of equal meaning differently.
                 dx = torch.empty_strided(dx.shape, ctx.stride, dtype=dx.dtype, device=dx.device).copy_(dx)
         grads = [dx, *others]
-        return None, None, *once(grads, NOT_TWICE, g_out, g_u, g_m, u0, v, a, *flat)
+        return None, None, None, *once(grads, NOT_TWICE, g_out, g_u, g_m, u0, v, a, *flat)
 
 
 def _start(u0: Tensor, x: Tensor) -> Tensor:
@@ -76,17 +66,24 @@ def _start(u0: Tensor, x: Tensor) -> Tensor:
 
 
 def _gradients(
-    call: Call, steps: int, grads: tuple[Tensor | None, ...], terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the current, u0, v and a; on the CPU the kernel works the current out as it goes."""
-    spec, fused = call.spec, affine_of(terms, steps) if call.backend == "cpu" else None
+    spec: ScanSpec,
+    call: Call,
+    steps: int,
+    grads: tuple[Tensor | None, ...],
+    terms: tuple[Term, ...],
+    *parameters: Tensor,
+) -> Results:
+    """Gradients of the current, u0, v and a; on the CPU the kernel computes the current while it reads its terms."""
+    u0, v, a = parameters
+    fused = affine_of(terms, steps) if call.backend == "cpu" else None
     if fused is not None:
         x, affine = fused
-        dx, du0, dv, da = current_scan_backward_op(*grads, x, *affine, _start(u0, x), v, a, spec.codes, spec.constants)
+        numbers = (call.codes, call.constants)
+        dx, du0, dv, da = current_scan_backward_op(*grads, x, _start(u0, x), v, a, *affine, *numbers)
         return dx, du0.sum_to_size(u0.shape), dv, da
     x = current(terms, steps)
     if call.backend != "reference":
-        dx, du0, dv, da = lif_scan_backward_op(*grads, x, _start(u0, x), v, a, spec.codes, spec.constants, call.backend)
+        dx, du0, dv, da = lif_scan_backward_op(*grads, x, _start(u0, x), v, a, *call)
         return dx, du0.sum_to_size(u0.shape), dv, da
     with torch.enable_grad():
         leaves = [t.detach().requires_grad_() for t in (x, u0, v, a)]
@@ -97,9 +94,11 @@ def _gradients(
     return tuple(torch.zeros_like(leaf) if g is None else g for g, leaf in zip(got, leaves))  # type: ignore[return-value]
 
 
-def scan_terms(x: Tensor, terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor, call: Call) -> ScanResult:
+def scan_terms(
+    x: Tensor, terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor, spec: ScanSpec, call: Call
+) -> ScanResult:
     """`lif_scan` of ``x``, which is the sum of ``terms`` and is not kept for the backward; they are."""
     dtype = compute_dtype(x)
     u0, v, a = (p.to(dtype).contiguous() for p in (u0, v, a))
-    out, u, m, active = _Scan.apply(call, terms, x, u0, v, a)
+    out, u, m, active = _Scan.apply(spec, call, terms, x, u0, v, a)
     return ScanResult(out, u, m if call.membrane else None, active)

@@ -10,15 +10,18 @@ import copy
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.torch_private import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    storage_key,
+)
 from steadyspike.nn.memory.track import MemoryTracker
-
-if TYPE_CHECKING:
-    from torch._subclasses import FakeTensorMode
 
 # Tensors of a parameter's size that an optimizer keeps.
 OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2}
@@ -71,9 +74,6 @@ def memory_estimate(
 
 
 def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Tensor], Tensor]) -> MemoryEstimate:
-    from torch._subclasses import FakeTensorMode
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
-
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake: dict[int, object] = {id(t): _without_values(t, mode) for t in (*model.parameters(), *model.buffers())}
     work = copy.deepcopy(model, fake).train()
@@ -117,5 +117,5 @@ def _like(example: Tensor, device: torch.device, mode: AbstractContextManager[An
 
 def _size(tensors: Iterable[Tensor]) -> int:
     """Bytes of distinct storages."""
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors}
+    storages = {storage_key(t): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

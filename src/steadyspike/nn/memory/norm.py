@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from steadyspike.core.torch_private import batch_norm_with_statistics
 from steadyspike.nn.memory.notes import note_norm, plain_only
 from steadyspike.nn.norm.tdbn import TDBN
 
@@ -22,11 +23,9 @@ class NotedTDBN(TDBN):
         self.check_input(x)
         self.count_batch()
         weight = self.weight if self.factor == 1.0 else self.weight * self.factor
-        # What torch's batch_norm does, which does not tell the statistics.
-        out, mean, invstd, *_ = torch._batch_norm_impl_index(
-            x.flatten(0, 1), weight, self.bias, *self.running(), self.training, self.momentum, self.eps,
-            torch.backends.cudnn.enabled,
-        )  # fmt: skip
+        out, mean, invstd = batch_norm_with_statistics(
+            x.flatten(0, 1), weight, self.bias, self.running(), self.training, self.momentum, self.eps
+        )
         out = out.unflatten(0, x.shape[:2])
         note_norm(out, x, *self._affine(weight, mean, invstd))
         return out

@@ -13,15 +13,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
+from steadyspike.core.torch_private import FakeTensor, added_with_factor_one, saved_tensor_hooks, version
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.kernels.scan.contract import Call
 from steadyspike.nn.memory.current import Term
-from steadyspike.nn.memory.current_scan import Call, scan_terms
+from steadyspike.nn.memory.current_scan import scan_terms
 from steadyspike.nn.memory.sampling import is_sum
 
 _NOTE = "steadyspike: the terms of this output"  # key in a node's metadata
@@ -31,7 +32,7 @@ class _Watch:
     """Tells if a tensor was changed in place, without keeping its memory: shares its version counter."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self.version = tensor._version
+        self.version = version(tensor)
         self.counter: Tensor | None = None
         if not isinstance(tensor, FakeTensor):
             self.counter = tensor.detach()
@@ -39,7 +40,7 @@ class _Watch:
 
     @property
     def unchanged(self) -> bool:
-        return self.counter is None or self.counter._version == self.version
+        return self.counter is None or version(self.counter) == self.version
 
 
 class _Note(NamedTuple):
@@ -67,7 +68,7 @@ def plain_only() -> bool:
 
 def _may_run_again() -> bool:
     """True if saved-tensor hooks are at work that may run a forward again, as activation checkpointing's do."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    hooks = saved_tensor_hooks()
     return hooks is not None and getattr(hooks[0], "recomputes", True)
 
 
@@ -76,10 +77,10 @@ class _Held:
 
     def __init__(self, term: Term) -> None:
         self.held: Term | None = term
-        self.version = term.y._version
+        self.version = version(term.y)
 
     def term(self) -> Term | None:
-        return self.held if self.held is not None and self.held.y._version == self.version else None
+        return self.held if self.held is not None and version(self.held.y) == self.version else None
 
     def let_go(self, *_: Any) -> None:
         self.held = None
@@ -122,7 +123,7 @@ def terms_of(x: Tensor) -> tuple[Term, ...] | None:
         return None
     sources = ((node, x.output_nr),)
     # Version 0: not changed in place since it was added up.
-    if node.name() == "AddBackward0" and node._saved_alpha == 1 and x._version == 0:
+    if added_with_factor_one(node) and version(x) == 0:
         sources = node.next_functions
     terms = tuple(term for source in sources if (term := _term(*source)) is not None)
     if len(terms) < len(sources) or not any(term.normed for term in terms):
@@ -148,4 +149,5 @@ def scan_current(
     terms = None if plain_only() else terms_of(x)
     if terms is None:
         return lif_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise, backend=backend)
-    return scan_terms(x, terms, u0, v, a, Call(spec, membrane, channelwise, choose_backend(backend, x)))
+    call = Call.of(spec, membrane, channelwise, choose_backend(backend, x, spec))
+    return scan_terms(x, terms, u0, v, a, spec, call)

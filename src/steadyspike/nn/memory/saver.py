@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from steadyspike.core.torch_private import FakeTensor, may_hook_saved_tensors, saved_tensor_hooks, storage_key, version
 from steadyspike.core.transforms import is_transformed
 from steadyspike.nn.memory.bits import Bits, pack
 from steadyspike.nn.neuron import Neuron
@@ -43,10 +43,10 @@ class _Kept(NamedTuple):
     version: int
 
     def tensor(self) -> Tensor:
-        if self.saved._version != self.version:
+        if version(self.saved) != self.version:
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[{self.saved.dtype} {list(self.saved.shape)}] is at version {self.saved._version}; expected version "
+                f"[{self.saved.dtype} {list(self.saved.shape)}] is at version {version(self.saved)}; expected version "
                 f"{self.version} instead"
             )
         return self.saved
@@ -60,12 +60,12 @@ class _Spikes:
         self.storage = StorageWeakRef(out.untyped_storage())
         self.level = level.to(out.dtype).reshape(-1)
         self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
-        self.version = out._version
+        self.version = version(out)
         self.bits: Bits | None = None
 
     def pack(self, saved: Tensor) -> Bits | None:
         """The bits, the same object for all who save what did not change in between, even past autograd (``.data``)."""
-        if saved._version != self.version or self.storage.expired():
+        if version(saved) != self.version or self.storage.expired():
             return None
         out = saved.detach().as_strided(self.shape, self.stride, self.offset)
         if isinstance(saved, FakeTensor):
@@ -127,15 +127,12 @@ class SpikeSaver:
         if known is None or out.numel() < SMALLEST or out.is_inference():
             return
         level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
-        known[out.untyped_storage()._cdata] = _Spikes(out, level)
+        known[storage_key(out)] = _Spikes(out, level)
 
 
 def _hooks_are_free() -> bool:
     """False if nobody may hook (torch.func), or somebody does: checkpointing around the model saves nothing at all."""
-    return (
-        torch._C._autograd._saved_tensors_hooks_is_enabled()  # type: ignore[attr-defined]
-        and torch._C._autograd._top_saved_tensors_default_hooks(True) is None
-    )
+    return may_hook_saved_tensors() and saved_tensor_hooks() is None
 
 
 class _Pack:
@@ -147,11 +144,11 @@ class _Pack:
         self.known = known
 
     def __call__(self, tensor: Tensor) -> _Kept | _View:
-        spikes = self.known.get(tensor.untyped_storage()._cdata) if self.known else None
+        spikes = self.known.get(storage_key(tensor)) if self.known else None
         bits = spikes.pack(tensor) if spikes is not None else None
         if spikes is None or bits is None:
             # An operator's output would hold on to the operator that holds on to it.
-            return _Kept(tensor if tensor.grad_fn is None else tensor.detach(), tensor._version)
+            return _Kept(tensor if tensor.grad_fn is None else tensor.detach(), version(tensor))
         return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
 
 

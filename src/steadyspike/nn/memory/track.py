@@ -10,8 +10,8 @@ import weakref
 from typing import Any
 
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+
+from steadyspike.core.torch_private import TorchDispatchMode, storage_key, tree_leaves
 
 
 class MemoryTracker(TorchDispatchMode):
@@ -38,7 +38,7 @@ class MemoryTracker(TorchDispatchMode):
 
     def _follow(self, tensor: Tensor, size: int) -> None:
         storage = tensor.untyped_storage()
-        key = storage._cdata
+        key = storage_key(tensor)
         if key in self._seen:
             return
         self._seen.add(key)

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from steadyspike.core.torch_private import remove_forward_hooks
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.notes import note_spikes, plain_only, scan_current
 from steadyspike.nn.memory.saver import SpikeSaver
@@ -55,9 +56,9 @@ def restore_memory(model: Model) -> Model:
             module.__class__ = TDBN  # type: ignore[assignment]
         if module.__dict__.get("lif_scan") is scan_current:
             del module.lif_scan
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key, hook in list(hooks.items()):
-                if hook is _note or isinstance(getattr(hook, "__self__", None), SpikeSaver):
-                    del hooks[key]
-                    module._forward_hooks_always_called.pop(key, None)
+        remove_forward_hooks(module, _is_ours)
     return model
+
+
+def _is_ours(hook: Any) -> bool:
+    return hook is _note or isinstance(getattr(hook, "__self__", None), SpikeSaver)

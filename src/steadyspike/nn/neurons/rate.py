@@ -48,6 +48,7 @@ class RateLIF(Neuron):
         "reset": Reset("soft", detach=True),
         "decay_input": False,
     }
+    runs_kernel: ClassVar[bool] = True  # where no gradient is wanted
     fixed_threshold: Tensor
     fixed_leak: Tensor
 

@@ -23,6 +23,7 @@ class Readout(Neuron):
     init: MP-Init averages over neurons that fired; none do here, so it is refused.
     """
 
+    runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = False
     no_decay: ClassVar[tuple[str, ...]] = ("w",)
     w: nn.Parameter | None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
 from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
-from steadyspike.kernels.scan.contract import Affine
+from steadyspike.kernels.scan.contract import Affine, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 
@@ -48,59 +48,40 @@ class CpuBackend:
             return f"it has no kernel for {x.dtype}"
         return self._loaded if isinstance(self._loaded, str) else None
 
-    def forward(
-        self,
-        x: Tensor,
-        u0: Tensor,
-        v: Tensor,
-        a: Tensor,
-        codes: list[int],
-        constants: list[float],
-        membrane: bool,
-        channelwise: bool,
-        words: SpikeWords | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, scan: Scan, words: SpikeWords | None = None) -> Results:
         """See `Backend.forward`; ``words`` is filled with the output's spikes as bits."""
+        x, call = scan.x, scan.call
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
-        m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
-        shape = (2, channel_count(x) if channelwise else 1)
+        m = empty_steps(x, dtype) if call.membrane else x.new_empty((0,), dtype=dtype)
+        shape = (2, channel_count(x) if call.channelwise else 1)
         if x.numel() == 0:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
-        scan = self._scan(x, u0, v, a, codes, constants, channelwise, None)
-        io = ForwardStruct(
-            *(out.data_ptr(), u.data_ptr(), m.data_ptr() if membrane else None, active.data_ptr(), channelwise),
-            *(() if words is None else words.pointers()),
-        )
-        self._call("steadyspike_lif_forward", scan, io)
+        pointers = (out.data_ptr(), u.data_ptr(), m.data_ptr() if call.membrane else None, active.data_ptr())
+        bits = () if words is None else words.pointers()
+        struct, io = _scan_struct(scan, self.isa), ForwardStruct(*pointers, call.channelwise, *bits)
+        status = self._library().steadyspike_lif_forward(ctypes.byref(struct), ctypes.byref(io))
+        if status != 0:
+            raise _failed("forward", status)
         return out, u, m, active
 
-    def backward(
-        self,
-        g_out: Tensor | None,
-        g_u: Tensor | None,
-        g_m: Tensor | None,
-        x: Tensor,
-        u0: Tensor,
-        v: Tensor,
-        a: Tensor,
-        codes: list[int],
-        constants: list[float],
-        affine: Affine | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """See `Backend.backward`; with ``affine`` dx is the gradient of that map of x, not of x."""
+    def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
+        """See `Backend.backward`."""
+        x, u0, v, a, *_ = scan
         dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
         du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
-        scan = self._scan(x, u0, v, a, codes, constants, False, affine)
+        struct = _scan_struct(scan, self.isa)
         io = BackwardStruct(
-            *(None if g is None else g.data_ptr() for g in (g_out, g_u, g_m)),
-            *(0 if g is None else g.stride(0) for g in (g_out, g_m)),
+            *(None if g is None else g.data_ptr() for g in gradients),
+            *(0 if g is None else g.stride(0) for g in (gradients.out, gradients.m)),
             *(d.data_ptr() for d in (dx, du0, dv, da)),
         )
-        self._call("steadyspike_lif_backward", scan, io)
+        status = self._library().steadyspike_lif_backward(ctypes.byref(struct), ctypes.byref(io))
+        if status != 0:
+            raise _failed("backward", status)
         return dx, du0, dv, da
 
     def _library(self) -> ctypes.CDLL:
@@ -108,36 +89,27 @@ class CpuBackend:
             raise RuntimeError(f"backend 'cpu' cannot run here: {self._loaded}")
         return self._loaded
 
-    def _scan(
-        self,
-        x: Tensor,
-        u0: Tensor,
-        v: Tensor,
-        a: Tensor,
-        codes: list[int],
-        constants: list[float],
-        channelwise: bool,
-        affine: Affine | None,
-    ) -> ScanStruct:
-        n = x[0].numel()
-        u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
-        v_kind, a_kind = int(v.numel() > 1), int(a.numel() > 1)
-        channels, inner = 1, n
-        if channel_count(x) > 1 and (channelwise or v_kind or a_kind or u0_kind == 1):
-            channels, inner = x.shape[2], x.stride(2)
-        return ScanStruct(
-            *(DTYPES.index(x.dtype), x.shape[0], n, channels, inner),
-            *codes,
-            *constants,
-            *(u0_kind, v_kind, a_kind),
-            *(t.data_ptr() for t in (x, u0, v, a)),
-            *(x.stride(0), _affine_struct(x, affine), torch.get_num_threads(), self.isa),
-        )
 
-    def _call(self, function: str, scan: ScanStruct, io: ctypes.Structure) -> None:
-        status = getattr(self._library(), function)(ctypes.byref(scan), ctypes.byref(io))
-        if status != 0:
-            raise RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")
+def _failed(function: str, status: int) -> RuntimeError:
+    return RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")
+
+
+def _scan_struct(scan: Scan, isa: int) -> ScanStruct:
+    x, u0, v, a, call, affine = scan
+    n = x[0].numel()
+    u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
+    v_kind, a_kind = int(v.numel() > 1), int(a.numel() > 1)
+    channels, inner = 1, n
+    if channel_count(x) > 1 and (call.channelwise or v_kind or a_kind or u0_kind == 1):
+        channels, inner = x.shape[2], x.stride(2)
+    return ScanStruct(
+        *(DTYPES.index(x.dtype), x.shape[0], n, channels, inner),
+        *call.codes,
+        *call.constants,
+        *(u0_kind, v_kind, a_kind),
+        *(t.data_ptr() for t in (x, u0, v, a)),
+        *(x.stride(0), _affine_struct(x, affine), torch.get_num_threads(), isa),
+    )
 
 
 def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[AffineStruct] | None:

@@ -10,13 +10,8 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
-from steadyspike.kernels.scan.triton.launch import (
-    Launch,
-    interpreting,
-    plan_segments,
-    plan_tiles,
-    surrogate_constants,
-)
+from steadyspike.kernels.scan.contract import OutputGradients, Results, Scan
+from steadyspike.kernels.scan.triton.launch import Launch, interpreting, plan_segments, plan_tiles
 
 OLDEST_TRITON = (3, 3)  # the first with tuples in kernels, which hold a segment's steps in registers
 
@@ -53,70 +48,42 @@ class TritonBackend:
             return f"dtype {x.dtype} is not supported, use one of {', '.join(str(d) for d in DTYPES)}"
         return None
 
-    def forward(
-        self,
-        x: Tensor,
-        u0: Tensor,
-        v: Tensor,
-        a: Tensor,
-        codes: list[int],
-        constants: list[float],
-        membrane: bool,
-        channelwise: bool,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, scan: Scan) -> Results:
         """See `Backend.forward`."""
+        x, call = scan.x, scan.call
         dtype = compute_dtype(x)
         out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
-        m = empty_steps(x, dtype) if membrane else x.new_empty((0,), dtype=dtype)
+        m = empty_steps(x, dtype) if call.membrane else x.new_empty((0,), dtype=dtype)
         if x.numel() == 0:
-            active = x.new_zeros((2, channel_count(x) if channelwise else 1), dtype=torch.float64)
+            active = x.new_zeros((2, channel_count(x) if call.channelwise else 1), dtype=torch.float64)
             return out, u, m, active
-        launch, partial = forward_launch(x, u0, v, a, codes, out, u, m if membrane else None, channelwise)
+        launch, partial = forward_launch(scan, out, u, m if call.membrane else None)
         launch.run(x.device, self.fixed)
         active = partial.sum(1)
-        return out, u, m, active if channelwise else active.sum(1, keepdim=True)
+        return out, u, m, active if call.channelwise else active.sum(1, keepdim=True)
 
-    def backward(
-        self,
-        g_out: Tensor | None,
-        g_u: Tensor | None,
-        g_m: Tensor | None,
-        x: Tensor,
-        u0: Tensor,
-        v: Tensor,
-        a: Tensor,
-        codes: list[int],
-        constants: list[float],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
         """See `Backend.backward`."""
+        x, u0, v, a, *_ = scan
         dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
         per_element = _u0_kind(u0, x) == 2
         du0 = torch.empty_like(x[0], dtype=u0.dtype) if per_element else None
-        launch, partial = backward_launch((g_out, g_u, g_m), x, u0, v, a, codes, constants, dx, du0)
+        launch, partial = backward_launch(scan, gradients, dx, du0)
         launch.run(x.device, self.fixed)
         dv, da, shared = partial.sum(1)
         return dx, _sum_to(shared, u0) if du0 is None else du0, _sum_to(dv, v), _sum_to(da, a)
 
 
-def forward_launch(
-    x: Tensor,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    out: Tensor,
-    u: Tensor,
-    m: Tensor | None,
-    channelwise: bool,
-) -> tuple[Launch, Tensor]:
+def forward_launch(scan: Scan, out: Tensor, u: Tensor, m: Tensor | None) -> tuple[Launch, Tensor]:
     """The forward kernel with its arguments, and its partial sums [2, slots, channels] of MP-Init's statistics."""
     from steadyspike.kernels.scan.triton.forward import forward_kernel
 
-    family, _, reset, _, strict, decay_input = codes
+    x, u0, v, a, call, _ = scan
+    family, _, reset, _, strict, decay_input = call.codes
     kinds = _parameter_kinds(x, u0, v, a)
-    tiles = plan_tiles(x, channelwise or 1 in kinds.values())
+    tiles = plan_tiles(x, call.channelwise or 1 in kinds.values())
     partial = x.new_empty((2, tiles.slots, tiles.channels), dtype=torch.float64)
     tensors = {"x_ptr": x, "u0_ptr": u0, "v_ptr": v, "a_ptr": a, "out_ptr": out, "u_ptr": u, "m_ptr": m}
     flags = {"SCALED": family == 2, "RESET": reset, "STRICT": bool(strict), "DECAY_INPUT": bool(decay_input)}
@@ -132,20 +99,12 @@ def forward_launch(
     return Launch(forward_kernel, tiles, arguments, ("size_class", "BLOCK_C")), partial
 
 
-def backward_launch(
-    gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
-    x: Tensor,
-    u0: Tensor,
-    v: Tensor,
-    a: Tensor,
-    codes: list[int],
-    constants: list[float],
-    dx: Tensor,
-    du0: Tensor | None,
-) -> tuple[Launch, Tensor]:
+def backward_launch(scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Tensor | None) -> tuple[Launch, Tensor]:
     """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0."""
     from steadyspike.kernels.scan.triton.backward import backward_kernel
+    from steadyspike.kernels.scan.triton.surrogate import surrogate_constants
 
+    x, u0, v, a, call, _ = scan
     g_out, g_u, g_m = gradients
     kinds = _parameter_kinds(x, u0, v, a)
     tiles = plan_tiles(x, 1 in kinds.values())
@@ -153,7 +112,7 @@ def backward_launch(
     partial = x.new_empty((3, tiles.slots, tiles.channels), dtype=torch.float64)
     segments, steps = plan_segments(x.shape[0], v.dtype)
     starts = x.new_empty((segments, tiles.size), dtype=v.dtype) if segments > 1 else None
-    edge, slope, height = surrogate_constants(codes[1], constants)
+    edge, slope, height = surrogate_constants(call.codes[1], call.constants)
     names = ("FAMILY", "SURROGATE", "RESET", "DETACH", "STRICT", "DECAY_INPUT")
     arguments = {
         "g_out_ptr": g_out,
@@ -176,7 +135,7 @@ def backward_launch(
         "edge": edge,
         "slope": slope,
         "height": height,
-        **dict(zip(names, codes)),
+        **dict(zip(names, call.codes)),
         **kinds,
         "STEPS": steps,
         "RAGGED": x.shape[0] % steps != 0,

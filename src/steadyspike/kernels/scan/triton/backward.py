@@ -17,10 +17,10 @@ from steadyspike.kernels.scan.triton.math import (
     fire,
     initial,
     store_partial,
-    surrogate,
     tile,
     within,
 )
+from steadyspike.kernels.scan.triton.surrogate import surrogate
 
 
 @triton.jit

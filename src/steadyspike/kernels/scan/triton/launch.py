@@ -91,22 +91,6 @@ def plan_segments(timesteps: int, dtype: torch.dtype) -> tuple[int, int]:
     return segments, math.ceil(timesteps / segments)
 
 
-def surrogate_constants(code: int, constants: list[float]) -> tuple[float, float, float]:
-    """(edge, slope, height) as `math.surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
-    width, scale, b = constants
-    if code == 0:
-        return width / 2, 0.0, scale / width
-    if code == 1:
-        return width, 0.0, scale / width**2
-    if code == 2:
-        return 0.0, math.pi / 2 * width, scale * width / 2
-    if code == 3:
-        return 0.0, 1 / width, scale / width
-    if code == 4:
-        return width / 2, 2 * b / width, 4 * scale * b / (2 * math.tanh(b / 2)) / width
-    raise ValueError(f"the Triton kernel has no surrogate with code {code}; known: 0 to 4")
-
-
 def interpreting() -> bool:
     """Whether Triton runs its kernels in its Python interpreter (TRITON_INTERPRET=1), which takes CPU tensors."""
     import triton

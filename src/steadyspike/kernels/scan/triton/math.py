@@ -97,28 +97,6 @@ def advance(x, u, v, a, RESET: tl.constexpr, STRICT: tl.constexpr, DECAY_INPUT: 
 
 
 @triton.jit
-def surrogate(x, edge, slope, height, CODE: tl.constexpr):
-    """f'(x) of `core.surrogate` from the constants of `surrogate_constants`. Conditions are written so that a NaN
-    argument gives what the reference gives: 0 in the rectangle, else NaN."""
-    size = tl.abs(x)
-    if CODE == 0:
-        return tl.where(size < edge, height, 0.0)
-    elif CODE == 1:
-        return tl.where(size >= edge, 0.0, height * (edge - size))
-    elif CODE == 2:
-        z = slope * x
-        return height / (1 + z * z)
-    else:
-        # 4 cosh^-2(y/2) = e / (1 + e)^2 with e = exp(-|y|) serves both the sigmoid and Dspike and cannot overflow.
-        e = tl.exp(-slope * size)
-        bell = height * e / ((1 + e) * (1 + e))
-        if CODE == 3:
-            return bell
-        else:
-            return tl.where(size > edge, 0.0, bell)
-
-
-@triton.jit
 def store_partial(ptr, values, mask, c, channels, row, slots, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
     """Sum ``values`` over the tile's positions into ptr [slots, channels], in double.
 

@@ -1,0 +1,163 @@
+"""Each private piece of torch that the package uses does what its name here says; and nothing else is used."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.autograd.graph import saved_tensors_hooks
+
+from steadyspike.core import torch_private as private
+
+PACKAGE = Path(private.__file__).parent.parent
+PRIVATE = re.compile(
+    r"torch\._|torch\.utils\._|\b_C\.|\._cdata\b|\._version\b|\._saved_|forward_ad\._|\._forward_(pre_)?hooks|_dynamo"
+)
+
+
+def test_modes_are_counted() -> None:
+    class Mode(private.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    assert private.dispatch_modes() == 0 and private.function_modes() == 0
+    with Mode():
+        assert private.dispatch_modes() == 1
+    with torch.device("cpu"):
+        assert private.function_modes() == 1
+
+
+def test_transforms_are_seen() -> None:
+    seen = []
+
+    def look(x: Tensor) -> Tensor:
+        seen.append(private.in_function_transform())
+        return x.sum()
+
+    torch.func.grad(look)(torch.ones(2))
+    assert seen == [True] and not private.in_function_transform()
+    with forward_ad.dual_level():
+        assert private.in_forward_mode()
+    assert not private.in_forward_mode()
+
+
+def test_a_backward_and_its_batched_gradients_are_seen() -> None:
+    seen = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            seen.append((private.in_backward(), private.is_batched_gradient(g)))
+            return g
+
+    x = torch.ones(3, requires_grad=True)
+    y = Look.apply(x)
+    torch.autograd.grad(y, x, torch.ones(3), retain_graph=True)
+    torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
+    assert seen == [(True, False), (True, True)] and not private.in_backward()
+
+
+def test_saved_tensor_hooks_are_seen() -> None:
+    assert private.saved_tensor_hooks() is None and private.may_hook_saved_tensors()
+
+    def pack(t: Tensor) -> Tensor:
+        return t
+
+    with saved_tensors_hooks(pack, pack):
+        hooks = private.saved_tensor_hooks()
+        assert hooks is not None and hooks[0] is pack
+    with torch.autograd.graph.disable_saved_tensors_hooks("not now"):
+        assert not private.may_hook_saved_tensors()
+
+
+def test_a_raising_identity_raises_when_differentiated() -> None:
+    x = torch.ones(2, requires_grad=True)
+    same, _ = private.raising_identity("not twice", 2)(x * 1, x * 2)
+    assert torch.equal(same, x)
+    with pytest.raises(RuntimeError, match="not twice"):
+        same.sum().backward()
+
+
+def test_versions_and_storages() -> None:
+    x = torch.zeros(4)
+    before = private.version(x)
+    x.add_(1)
+    assert private.version(x) == before + 1
+    assert private.storage_key(x) == private.storage_key(x[1:]) != private.storage_key(x.clone())
+
+
+def test_a_plain_sum_is_recognised() -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert private.added_with_factor_one((x + x).grad_fn)
+    assert not private.added_with_factor_one(torch.add(x, x, alpha=2).grad_fn)
+    assert not private.added_with_factor_one((x * x).grad_fn)
+
+
+def test_batch_norm_tells_its_statistics() -> None:
+    x = torch.randn(8, 3, 5)
+    weight, bias = torch.rand(3), torch.rand(3)
+    running = torch.zeros(3), torch.ones(3)
+    out, mean, invstd = private.batch_norm_with_statistics(x, weight, bias, running, True, 0.1, 1e-5)
+    want = nn.functional.batch_norm(x, None, None, weight, bias, True, 0.1, 1e-5)
+    assert torch.equal(out, want)
+    torch.testing.assert_close(mean, x.mean((0, 2)))
+    torch.testing.assert_close(invstd, (x.var((0, 2), correction=0) + 1e-5).rsqrt())
+    torch.testing.assert_close(running[0], 0.1 * x.mean((0, 2)))
+
+
+def test_a_constant_while_compiling() -> None:
+    calls = []
+
+    @private.constant_while_compiling
+    def choose(name: str) -> int:
+        calls.append(name)
+        return len(name)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: x + choose("four"), fullgraph=True, backend="eager")
+    assert torch.equal(compiled(torch.zeros(1)), torch.full((1,), 4.0)) and calls
+    count = len(calls)
+    compiled(torch.ones(1))
+    assert len(calls) == count, "decided when the graph was made"
+
+
+def test_hooks_are_removed_by_a_condition() -> None:
+    layer, seen = nn.Linear(1, 1), []
+
+    def mine(*args: object) -> None:
+        seen.append("mine")
+
+    def theirs(*args: object) -> None:
+        seen.append("theirs")
+
+    layer.register_forward_pre_hook(mine)
+    layer.register_forward_hook(mine, always_call=True)
+    layer.register_forward_hook(theirs)
+    private.remove_forward_hooks(layer, lambda hook: hook is mine)
+    layer(torch.ones(1))
+    assert seen == ["theirs"]
+
+
+def test_fake_tensors_and_trees() -> None:
+    with private.FakeTensorMode():
+        assert isinstance(torch.empty(2), private.FakeTensor)
+    assert private.tree_leaves({"a": [1, 2], "b": (3,)}) == [1, 2, 3]
+    assert issubclass(private.DataDependentOutputException, Exception)
+    assert issubclass(private.DynamicOutputShapeException, Exception)
+
+
+@pytest.mark.parametrize("part", ["core", "kernels", "nn"])
+def test_nothing_private_is_used_elsewhere(part: str) -> None:
+    for path in sorted((PACKAGE / part).rglob("*.py")):
+        if path.name == "torch_private.py":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            assert not PRIVATE.search(line.split("#")[0]), f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
