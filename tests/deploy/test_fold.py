@@ -11,12 +11,11 @@ from torch import Tensor, nn
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold
 from steadyspike.deploy.network import spikes_of_layers
-from steadyspike.models.model_registry import names
+from steadyspike.models.model_registry import entry, names
 from steadyspike.nn.time import Folded, repeat_in_time
 from tests.deploy.trained import example_for, settle, trained
 
 TINY = [name for name in names() if name.endswith("_tiny")]
-STREAMS = ("sew_dvs_tiny", "sew_resnet34_tiny")
 
 
 def assert_equal(model: nn.Module, network: FoldedNetwork, *, silent: int = 0) -> None:
@@ -27,7 +26,7 @@ def assert_equal(model: nn.Module, network: FoldedNetwork, *, silent: int = 0) -
 
 
 def tied(name: str) -> dict[str, object]:
-    return {"tie_stream_threshold": True} if name in STREAMS else {}
+    return {"tie_stream_threshold": True} if "tie_stream_threshold" in entry(name).option_names() else {}
 
 
 @pytest.mark.parametrize("name", TINY)

@@ -67,9 +67,9 @@ def test_sixteen_bits_are_nearly_the_network(name):
     model, x = trained(name)
     network = fold(model, x)
     share, out = agreement(network, IntegerNetwork(network, 16), x)
-    # Decays have 12 bits: a potential near the threshold may flip, and a flipped spike moves single outputs visibly.
+    # Decays have 12 bits, so a few spikes flip in later steps and move the outputs; the first step shows the weights.
     wanted = network(x)
-    assert share > 0.98 and float((out - wanted).abs().mean()) < 0.02 * float(wanted.abs().max())
+    assert share > 0.98 and torch.allclose(out[0], wanted[0], atol=1e-3 * float(wanted.abs().max()))
 
 
 def test_eight_bits_agree_on_most_spikes_and_weights_fit():

@@ -352,8 +352,8 @@ def _getitem(rec: Recorder, x: Tensor, index: Any, *rest: Any, out: Tensor) -> N
     node = rec.graph[value.name]
     if rest:
         index = (*([slice(None)] * (int(index) % x.ndim)), rest[0])
-    if node.op == "repeat" and value.layout == "frames" and index == 0:
-        rec.remember(out, node.inputs[0], "still")
+    if node.op == "repeat" and value.layout == "frames" and index in (0, slice(None, 1), slice(0, 1)):
+        rec.remember(out, node.inputs[0], "still" if index == 0 else "still1")
         return
     parts = index if isinstance(index, tuple) else (index,)
     cut = [(axis, part) for axis, part in enumerate(parts) if part != slice(None)]
