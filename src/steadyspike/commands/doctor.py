@@ -75,6 +75,7 @@ def _devices() -> None:
 def _kernels() -> None:
     import torch
 
+    from steadyspike.core.surrogate import SURROGATES
     from steadyspike.kernels.scan.choose import backend_report, choose_backend
 
     console.print("\n[bold]kernels[/]")
@@ -84,6 +85,8 @@ def _kernels() -> None:
         for name, status in backend_report(x).items():
             note = "active" if name == active else status
             _row(f"{name} ({device})", note, status == "available" or None)
+    known = ", ".join(SURROGATES)
+    _row("surrogates", f"compiled: {known}; any other, and every subclass, runs on the reference", True)
 
 
 def _data(data_dir: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Is a derivative being taken in another way than by a backward pass?"""
+"""Tells whether torch.func or forward-mode differentiation is at work."""
 
 from __future__ import annotations
 

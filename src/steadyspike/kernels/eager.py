@@ -1,8 +1,8 @@
-"""Is this an ordinary call, that nobody traces, transforms or watches?
+"""Tells ordinary eager calls from those that a compiler, a transform or a mode has to see.
 
-An operator's dispatch through torch.library costs more than a small layer's arithmetic. Where a call is ordinary, its
-implementation may be called directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes)
-the operator must be seen.
+Calling an operator through torch.library costs more than a small layer's arithmetic. An ordinary call may run the
+implementation directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes) the call must
+go through the operator.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""The backward of the LIF scan of an affine map of x as an operator, for the C++ kernel: it works the current out as it
-reads x, so that the current is not in memory."""
+"""The backward of the LIF scan of scale x + shift (+ a second term), as an operator for the C++ kernel.
+
+The kernel computes the current while it reads x, so the current is never written to memory.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LIF scan of a current that the backward works out again: what autograd saves are the current's terms."""
+"""A LIF scan that does not save its input current: autograd saves the terms of it, and the backward adds them up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tdBN that notes how its output came about, for the neuron behind it to keep that in place of the current."""
+"""tdBN that records its scale and shift, so that the neuron behind it can compute its input again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from steadyspike.nn.norm.tdbn import TDBN
 
 
 class NotedTDBN(TDBN):
-    """`TDBN`: the same operations on the same parameters, and a note on the output that it is scale x + shift.
+    """`TDBN` with the same operations and parameters; its output also carries the note that it is scale x + shift.
 
-    Between processes that share their statistics, and where no gradient is wanted, it takes no notes.
+    It attaches no note where statistics are shared between processes, and where no gradient is wanted.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,8 +1,9 @@
-"""Input currents that need not be kept: a norm notes at its output how it came about, and the scan looks there.
+"""How `save_memory` avoids keeping input currents: a norm records its scale and shift, and the scan uses them.
 
-Every tensor is an ordinary one, and gradients flow through the graph as ever. The notes lie on nodes of the graph, so
-that a current which was changed on its way (another operator, in place, an autograd function) has none, or one that no
-longer fits, and is kept like any other scan's input.
+The record (a "note") is attached to the autograd node of the norm's output. A scan whose input has a note saves the
+norm's input instead of the current, and computes the current again in the backward. All tensors stay ordinary tensors.
+A current that was changed on the way (by another operator, in place, by an autograd function) has no valid note and is
+saved as usual.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NOTE = "steadyspike: the terms of this output"  # key in a node's metadata
 
 
 class _Watch:
-    """Tells if a tensor was changed in place, without keeping its memory: shares its version counter."""
+    """Tells whether a tensor was changed in place, without keeping its memory: it shares the version counter."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.version = version(tensor)
@@ -44,7 +45,7 @@ class _Watch:
 
 
 class _Note(NamedTuple):
-    """On the node of a tensor that is output ``number`` of it: the term, if it can still be told, and a watch."""
+    """Attached to an autograd node: the term of its output ``number`` (None once it is gone), and a watch on it."""
 
     number: int
     term: Callable[[], Term | None]
@@ -52,7 +53,7 @@ class _Note(NamedTuple):
 
 
 def plain_only() -> bool:
-    """True where a forward takes no notes: no gradient wanted, or somebody else's view of the graph.
+    """True where a forward attaches no notes: no gradient is wanted, or the forward is compiled, traced or recomputed.
 
     Activation checkpointing keeps nothing of a forward that it will run again, and a note would; what the second run
     saves must be what the first one would have.

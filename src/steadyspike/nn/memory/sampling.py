@@ -1,4 +1,4 @@
-"""Does a current still have the values its terms give?
+"""Checks on a sample of elements that a current is still the sum of its terms.
 
 Autograd counts changes in place, but not those past it (``x.data.mul_(2)``, a numpy array on the same memory). These
 are looked for in a sample that has every channel and time step several times, so that a change of a whole tensor, a
