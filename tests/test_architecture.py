@@ -1,6 +1,7 @@
 """The rules of docs/design.md that a machine can check: import direction, public names, sizes, a light import."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,28 @@ PUBLIC = {
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
     "keep_freed_memory", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe", "save_memory",
     "surrogate",
+}  # fmt: skip
+
+PARTS = {
+    "data": {
+        "DataBundle", "DataError", "DataSet", "Events", "FrameSettings", "Split", "SplitMismatchWarning",
+        "from_dataset", "load", "names",
+    },
+    "models": {
+        "Entry", "Parts", "Shape", "SpikingNet", "Task", "create", "names", "register",
+    },
+    "nn": {
+        "BNTT", "Check", "CheckReport", "ConstantInit", "DIET", "Folded", "HealthError", "IF", "InitialPotential",
+        "LIF", "LOSSES", "LTMD", "LearnedInit", "MPBN", "MPInit", "MPS", "NEURONS", "NORMS", "Neuron", "NeuronSpec",
+        "Objective", "PLIF", "RateLIF", "Readout", "Site", "StepBN", "StepNorm", "TAB", "TDBN", "TEBN", "TERMS",
+        "TaskLoss", "Term", "TimeNorm", "check_model", "fold_time", "health", "make_norm", "make_objective",
+        "neuron_factory", "parameter_groups", "repeat_in_time",
+    },
+    "train": {
+        "Recipe", "RecipeError", "RunError", "RunFolder", "SpikingData", "SpikingTask", "build_model",
+        "build_optimizer", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder", "recipe_names",
+        "save_weights", "train",
+    },
 }  # fmt: skip
 
 
@@ -104,3 +127,11 @@ print("light")
 '''
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "light", done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_parts_export_a_pinned_list(part):
+    module = importlib.import_module(f"steadyspike.{part}")
+    assert set(module.__all__) == PARTS[part]
+    for name in module.__all__:
+        assert getattr(module, name) is not None

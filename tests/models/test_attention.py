@@ -98,7 +98,9 @@ def test_dual_attention_has_unit_variance_whatever_v_is(gradient: str, channels:
     currents: dict[float, Tensor] = {}
     for v in (0.2, 1.0):
         torch.manual_seed(0)
-        neuron = ss.neuron("lif", threshold=v, gradient=gradient, init="zero", channelwise=channels is not None)
+        neuron = ss.nn.neuron_factory(
+            "lif", threshold=v, gradient=gradient, init="zero", channelwise=channels is not None
+        )
         layer = DualAttention(Parts(neuron), SHAPE, AttentionPlan(2, v_init=None, bias=False), 2).double()
         nn.init.normal_(layer.y.conv.weight)  # large beside the norm's eps, which does not scale with V
         seen: list[Tensor] = []

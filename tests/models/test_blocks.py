@@ -15,6 +15,7 @@ from steadyspike.models.blocks.conv import ConvNormLIF
 from steadyspike.models.blocks.ms import MSBlock
 from steadyspike.models.blocks.sew import SEWBlock
 from steadyspike.models.parts import Parts, Shape
+from steadyspike.models.weight_init import initialise
 from steadyspike.nn.factory import Site
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.norm import TEBN
@@ -101,8 +102,16 @@ def test_a_neuron_without_spikes_is_taken_to_emit_them() -> None:
 def test_sew_options_are_checked() -> None:
     with pytest.raises(ValueError, match="unknown connect 'or'; known: add, and, iand"):
         models.create("sew_dvs_tiny", connect="or")
-    with pytest.raises(ValueError, match="connect='and' passes nothing on"):
-        models.create("sew_dvs_tiny", connect="and", zero_residual=True)
+    with pytest.raises(ValueError, match="needs a norm with a bias"):
+        models.create("sew_dvs_tiny", connect="and", zero_residual=True, norm="bntt")
+
+
+@pytest.mark.parametrize("connect", ["add", "and", "iand"])
+def test_sew_blocks_start_as_their_shortcut(connect: str) -> None:
+    block = SEWBlock(Parts(neuron="if-sew"), SHAPE, SHAPE.channels, connect=connect)
+    initialise(block, "default", zero_residual=True)
+    x = spikes(1.0)
+    assert torch.equal(block(x), x)
 
 
 def test_tebn_normalises_identity_shortcuts_too() -> None:

@@ -36,7 +36,7 @@ OFFICIAL = {
     "vggsnn": "kaiming_fan_out",
     "vgg9": "kaiming_fan_out",
     "resnet34": "imagenet",
-    "sew_resnet34": "imagenet",
+    "sew_resnet34": "kaiming_fan_out",
     "sew_dvs": "default",
     "ms_resnet18": "default",
 }

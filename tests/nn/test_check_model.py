@@ -117,11 +117,11 @@ def test_outputs_that_see_the_future_are_found(example):
 
 
 def test_wrong_output_layout_is_found(example):
-    class Mean(Net):
+    class BatchFirst(Net):
         def forward(self, x):
-            return super().forward(x).mean(0)
+            return super().forward(x).transpose(0, 1)
 
-    assert failed(ss.check_model(Mean(), example), "output")
+    assert failed(ss.check_model(BatchFirst(), example), "output")
 
 
 def test_collapsed_threshold_is_found(example):
@@ -232,3 +232,33 @@ def test_a_leak_constant_that_ran_away_is_found(example):
     model = Net()
     model.lif1.w.data.fill_(200.0)
     assert failed(ss.check_model(model, example), "range")
+
+
+class Averaged(nn.Module):
+    """A network that returns [B, classes]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.lif, self.last = nn.Linear(6, 8), ss.LIF(threshold=0.2), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.lif(self.first(x))).mean(0)
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 6), (3, 3, 6), (8, 2, 6)])
+def test_a_network_that_averages_over_time_is_checked_too(shape):
+    model = Averaged()
+    x = torch.rand(*shape)
+    report = ss.check_model(model, x).require()
+    assert "causal" not in {c.name for c in report.checks} and "batch" in {c.name for c in report.checks}
+    assert model(x).shape == (shape[1], 3), "the model itself stays as it is"
+
+
+def test_a_leak_between_samples_is_found_in_an_averaging_network(example):
+    class Leaking(Averaged):
+        def forward(self, x):
+            return super().forward(x) + x.mean()
+
+    x = torch.rand(4, 3, 6)
+    assert failed(ss.check_model(Leaking(), x), "batch")

@@ -19,7 +19,7 @@ from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import EAGD, LOSSES, TimeMeanCE, channel_mapping, make_objective
 from steadyspike.nn.model_check import check_model
-from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import NORMS, make_norm
 from steadyspike.nn.time import Folded
 
@@ -269,26 +269,27 @@ def test_an_objective_brings_everything_of_its_own() -> None:
 
 
 def test_mpbn_as_a_norm_takes_the_lif_in_any_form() -> None:
-    assert compose("mpbn", LIF).neuron == neuron("mpbn")
-    assert compose("mpbn", neuron("lif", tau=3.0, channelwise=True)).neuron == neuron("mpbn", tau=3.0, channelwise=True)
+    assert compose("mpbn", LIF).neuron == neuron_factory("mpbn")
+    given, wanted = (neuron_factory(name, tau=3.0, channelwise=True) for name in ("lif", "mpbn"))
+    assert compose("mpbn", given).neuron == wanted
     with pytest.raises(ValueError, match="no form for 'lif-tet'"):
-        compose("mpbn", neuron("lif-tet"))
+        compose("mpbn", neuron_factory("lif-tet"))
 
 
 def test_a_channelwise_neuron_by_name() -> None:
-    assert compose(neuron="lif", channelwise=True).neuron == neuron("lif", channelwise=True)
+    assert compose(neuron="lif", channelwise=True).neuron == neuron_factory("lif", channelwise=True)
 
 
 def test_the_starting_threshold_is_that_of_the_layer() -> None:
-    assert starting_threshold(neuron("lif-tdbn"), SITE) == pytest.approx(0.5)
-    random = neuron("imp", channelwise=True, threshold=0.7)
+    assert starting_threshold(neuron_factory("lif-tdbn"), SITE) == pytest.approx(0.5)
+    random = neuron_factory("imp", channelwise=True, threshold=0.7)
     before = torch.get_rng_state()
     assert starting_threshold(random, SITE) == pytest.approx(0.7)
     with torch.device("meta"):
         assert starting_threshold(LIF, SITE) == pytest.approx(1.0)
     assert torch.equal(torch.get_rng_state(), before)
     for wrong, words in (
-        (neuron("ltmd", threshold=-0.2), "thresholds"),
+        (neuron_factory("ltmd", threshold=-0.2), "thresholds"),
         (lambda: LIF(threshold=[0.5, 1.0], channels=2), r"thresholds \[0.5"),
         (nn.ReLU, "says no threshold"),
     ):
@@ -297,7 +298,7 @@ def test_the_starting_threshold_is_that_of_the_layer() -> None:
 
 
 def test_parts_may_be_objects() -> None:
-    method = compose(lambda c: nn.Identity(), neuron("plif"), make_objective("tet"))
+    method = compose(lambda c: nn.Identity(), neuron_factory("plif"), make_objective("tet"))
     assert not refusals(method.norm, method.neuron, method.objective)
     assert compose(neuron=LIF).neuron is LIF
     assert compose("mpbn", "lif", gradient="trsg").norm == "tdbn"

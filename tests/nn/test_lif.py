@@ -67,8 +67,9 @@ def test_per_channel_values_and_shapes():
 def test_learnable_or_frozen(learn):
     lif = ss.LIF(learn=learn)
     lif(current(4, 2, 3).requires_grad_()).sum().backward()
-    assert (lif.k.grad is not None) == ("threshold" in learn)
-    assert (lif.w.grad is not None) == ("tau" in learn)
+    assert (lif.k is not None and lif.k.grad is not None) == ("threshold" in learn)
+    assert (lif.w is not None and lif.w.grad is not None) == ("tau" in learn)
+    assert lif.learned == (learn if isinstance(learn, tuple) else (learn,))
 
 
 @pytest.mark.parametrize("reset", ["soft", "hard"])
@@ -229,7 +230,7 @@ def test_options_of_the_wrong_type(options, message):
 
 def test_friendly_options():
     lif = ss.LIF(channels=np.int64(3), init=ss.MPInit, learn=None, surrogate=ss.surrogate.Rect(np.float32(1)))
-    assert lif.channels == 3 and not lif.k.requires_grad and lif.running_mean.shape == (3,)
+    assert lif.channels == 3 and lif.learned == () and lif.running_mean.shape == (3,)
 
 
 @pytest.mark.parametrize("make", [lambda: ss.surrogate.Rect(0.0), lambda: ss.surrogate.DSpike(temperature=-1.0)])

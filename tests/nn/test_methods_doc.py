@@ -13,7 +13,7 @@ from steadyspike.nn.factory import Site
 from steadyspike.nn.initial_potential import ConstantInit, MPInit
 from steadyspike.nn.loss import LOSSES, TERMS
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import NORMS
 from steadyspike.nn.overhead import Extra, growth, layer_overhead, method_overhead, overhead, total
 
@@ -35,7 +35,7 @@ OVERHEAD = {
 def neuron_rows() -> list[str]:
     rows = []
     for name in NEURONS:
-        layer = neuron(name).at(Site(2, (2, 2), 2))
+        layer = neuron_factory(name).at(Site(2, (2, 2), 2))
         spec = layer.spec
         learned = ", ".join(n for n, p in layer.named_parameters() if p.requires_grad) or "-"
         surrogate = ", ".join(
@@ -63,9 +63,9 @@ def overhead_rows() -> list[str]:
     rows = []
     for title, (norm, name) in OVERHEAD.items():
         with torch.device("meta"):
-            net = models.create("resnet19", num_classes=100, timesteps=4, norm=norm, neuron=neuron(name))
+            net = models.create("resnet19", num_classes=100, timesteps=4, norm=norm, neuron=neuron_factory(name))
         extra = total(overhead(net))
-        cells = [title, growth(norm, neuron(name)), f"{extra.parameters:,}", f"{extra.statistics:,}"]
+        cells = [title, growth(norm, neuron_factory(name)), f"{extra.parameters:,}", f"{extra.statistics:,}"]
         rows.append("| " + " | ".join(cells) + " |")
     return rows
 
@@ -102,16 +102,16 @@ def test_overhead_counts_each_kind_as_its_formula() -> None:
         "IMP": Extra(n, 0),
     }
     for title, (norm, name) in OVERHEAD.items():
-        extra = method_overhead(norm, neuron(name), sites)
+        extra = method_overhead(norm, neuron_factory(name), sites)
         assert extra == Extra(2 * wanted[title].parameters, 2 * wanted[title].statistics), title
-    per_channel = layer_overhead(neuron("lif", channelwise=True).at(sites[0]))
+    per_channel = layer_overhead(neuron_factory("lif", channelwise=True).at(sites[0]))
     assert per_channel == Extra(2 * c, c)
 
 
 def test_a_plain_network_has_no_overhead() -> None:
     with torch.device("meta"):
-        net = models.create("resnet19", timesteps=4, neuron=neuron("lif-tdbn"))
+        net = models.create("resnet19", timesteps=4, neuron=neuron_factory("lif-tdbn"))
     found = overhead(net)
     assert total(found) == Extra(0, 0)
     assert sum(isinstance(net.get_submodule(name), Neuron) for name in found) > 10
-    assert growth("tdbn", neuron("lif-tdbn")) == "0"
+    assert growth("tdbn", neuron_factory("lif-tdbn")) == "0"

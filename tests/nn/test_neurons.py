@@ -27,7 +27,7 @@ from steadyspike.nn.neurons import (
     PLIF,
     RateLIF,
     Readout,
-    neuron,
+    neuron_factory,
     percentile_threshold,
 )
 from steadyspike.nn.neurons.rate import local_derivatives
@@ -135,12 +135,14 @@ def readout(layer: Readout, x: Tensor) -> Tensor:
     return torch.stack(out)
 
 
-def baseline(retention: float, v: float, surrogate: Surrogate) -> Callable[[LIF, Tensor], Tensor]:
+def baseline(
+    retention: float, v: float, surrogate: Surrogate, detach: bool = False, equal: bool = False
+) -> Callable[[LIF, Tensor], Tensor]:
     def run(layer: LIF, x: Tensor) -> Tensor:
         mem, s, out = torch.zeros_like(x[0]), torch.zeros_like(x[0]), []
         for x_t in x:
-            mem = retention * mem * (1 - s) + x_t
-            s = step(mem - v, mem > v, surrogate)
+            mem = retention * mem * (1 - (s.detach() if detach else s)) + x_t
+            s = step(mem - v, mem >= v if equal else mem > v, surrogate)
             out.append(s)
         return torch.stack(out)
 
@@ -169,6 +171,8 @@ BY_HAND: dict[str, Callable[..., Tensor]] = {
     "lif-tet": baseline(0.5, 1.0, Triangle(1.0)),
     "lif-tebn": baseline(0.25, 1.0, Triangle(1.0)),
     "lif-tab": baseline(0.9, 1.0, Triangle(1.0)),
+    "lif-ms": baseline(0.25, 0.5, Rect(1.0), detach=True),
+    "if-sew": baseline(1.0, 1.0, ArcTan(2.0), detach=True, equal=True),
     "lif-bntt": bntt,
 }
 
@@ -181,7 +185,7 @@ def test_every_named_neuron_has_its_equations_here() -> None:
 @pytest.mark.parametrize("name", BY_HAND)
 def test_output_and_every_gradient_follow_the_published_equations(name: str) -> None:
     options = {"init": "zero"} if name == "if" else {}
-    layer = neuron(name, **options).at(SITE).double()
+    layer = neuron_factory(name, **options).at(SITE).double()
     if name == "diet":
         with torch.no_grad():
             layer.lam.fill_(0.8)
@@ -262,7 +266,7 @@ def test_rate_neuron_gives_the_same_spikes_with_and_without_gradient() -> None:
 
 @pytest.mark.parametrize("name", NEURONS)
 def test_a_stream_of_single_steps_equals_one_window(name: str) -> None:
-    layer = neuron(name).at(SITE).double().eval()
+    layer = neuron_factory(name).at(SITE).double().eval()
     x = current().requires_grad_()
     whole = layer(x)
     whole.square().sum().backward()
@@ -297,12 +301,12 @@ def test_mps_state_forks_detaches_and_refuses_another_kind() -> None:
 
 @pytest.mark.parametrize("name", NEURONS)
 def test_state_round_trip_and_copy(name: str) -> None:
-    layer = neuron(name).at(SITE)
+    layer = neuron_factory(name).at(SITE)
     with torch.no_grad():
         for p in layer.parameters():
             p.add_(0.1)
     layer(current().float())
-    other = neuron(name).at(SITE)
+    other = neuron_factory(name).at(SITE)
     other.load_state_dict(layer.state_dict())
     x = current(1).float()
     layer.eval(), other.eval()
@@ -313,16 +317,17 @@ def test_state_round_trip_and_copy(name: str) -> None:
 
 @pytest.mark.parametrize("name", SPIKING)
 def test_channelwise_builds_one_set_of_constants_per_channel(name: str) -> None:
-    layer = neuron(name, channelwise=True).at(SITE)
+    layer = neuron_factory(name, channelwise=True).at(SITE)
     assert layer.channels == C
     layer(current().float())
     for p in ("k", "w", "v", "lam"):
-        assert not hasattr(layer, p) or getattr(layer, p).shape == (C,)
+        assert getattr(layer, p, None) is None or getattr(layer, p).shape == (C,)
+    assert layer.threshold.shape == layer.leak.shape == (C,) or name in ("if", "if-sew", "imp", "rate", "ltmd")
 
 
 @pytest.mark.parametrize("name", [n for n in SPIKING if n != "imp"])
 def test_mp_init_joins_every_spiking_neuron(name: str) -> None:
-    layer = neuron(name, init="mp").at(SITE)
+    layer = neuron_factory(name, init="mp").at(SITE)
     layer(current().float())
     assert isinstance(layer.init, MPInit)
     assert float(layer.running_mean) != 0.0
@@ -330,7 +335,7 @@ def test_mp_init_joins_every_spiking_neuron(name: str) -> None:
 
 @pytest.mark.parametrize("name", [n for n in NEURONS if n != "rate"])
 def test_imp_joins_every_neuron_that_can_train_it(name: str) -> None:
-    layer = neuron(name, init="imp").at(SITE)
+    layer = neuron_factory(name, init="imp").at(SITE)
     assert isinstance(layer.init, LearnedInit)
     layer(current().float()).square().sum().backward()
     assert float(layer.init.value.grad.abs().sum()) > 0
@@ -338,46 +343,46 @@ def test_imp_joins_every_neuron_that_can_train_it(name: str) -> None:
 
 def test_imp_scopes_follow_the_site() -> None:
     for scope, shape in {"neuron": (1, 3, 4, 2), "channel": (1, 3, 1, 1), "space": (1, 1, 4, 2)}.items():
-        assert neuron("imp", imp_scope=scope).at(SITE).init.value.shape == shape
-    value = neuron("imp", imp_range=(-0.2, 0.2)).at(SITE).init.value
+        assert neuron_factory("imp", imp_scope=scope).at(SITE).init.value.shape == shape
+    value = neuron_factory("imp", imp_range=(-0.2, 0.2)).at(SITE).init.value
     assert float(value.detach().abs().max()) <= 0.2
-    leaky = neuron("imp", tau=4.0).at(SITE)
+    leaky = neuron_factory("imp", tau=4.0).at(SITE)
     assert isinstance(leaky, LIF) and isinstance(leaky.init, LearnedInit)
-    assert not leaky.w.requires_grad and not leaky.k.requires_grad
+    assert leaky.learned == () and float(leaky.tau) == 4.0
 
 
 def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
     with pytest.raises(ValueError, match="one initial potential"):
-        neuron("imp", init="mp")
+        neuron_factory("imp", init="mp")
     for init in (MPInit(0.5), MPInit, "zero", 0.3):
         with pytest.raises(ValueError, match="one initial potential"):
-            neuron("imp", init=init)
+            neuron_factory("imp", init=init)
     with pytest.raises(TypeError, match="imp_scope shape the learned potential"):
-        neuron("lif", imp_scope="channel")
+        neuron_factory("lif", imp_scope="channel")
     for name in ("rate", "ltmd"):
         with pytest.raises(ValueError, match="retention below 1"):
-            neuron(name, retention=1.0, decay_input=True)
+            neuron_factory(name, retention=1.0, decay_input=True)
         with pytest.raises(ValueError, match=r"in \(0, 1\]; got 0"):
-            neuron(name, retention=0.0)
+            neuron_factory(name, retention=0.0)
     with pytest.raises(ValueError, match="gradient to U"):
-        neuron("rate", init="imp")
+        neuron_factory("rate", init="imp")
     with pytest.raises(ValueError, match="may cross 0"):
-        neuron("ltmd", gradient="trsg")
+        neuron_factory("ltmd", gradient="trsg")
     with pytest.raises(ValueError, match="never fires"):
-        neuron("readout", init="mp")
+        neuron_factory("readout", init="mp")
     with pytest.raises(ValueError, match="input by 0"):
         IF(decay_input=True)
     with pytest.raises(ValueError, match="start retention below 1"):
         DIET(decay_input=True)
     for name, option in (("lif", "tau"), ("plif", "learn"), ("mpbn", "reset"), ("imp", "tau"), ("diet", "retention")):
         with pytest.raises(TypeError, match=f"neuron '{name}' has no option 'foo'; known: .*{option}.*imp_scope"):
-            neuron(name, foo=1)
+            neuron_factory(name, foo=1)
     with pytest.raises(ValueError, match="unknown neuron 'xyz'; known: lif, if"):
-        neuron("xyz")
+        neuron_factory("xyz")
     with pytest.raises(TypeError, match="'colour'"):
-        neuron("plif", colour=1)
+        neuron_factory("plif", colour=1)
     with pytest.raises(ValueError, match="spatial size"):
-        neuron("imp").at(Site(3))
+        neuron_factory("imp").at(Site(3))
     with pytest.raises(TypeError, match="no spikes"):
         Readout().spikes(torch.zeros(1))
 
@@ -393,16 +398,20 @@ def test_conventions_are_options() -> None:
     torch.testing.assert_close(no_leak(x), x.cumsum(0))
 
 
-def test_diet_retention_stays_at_most_one_and_can_come_back() -> None:
-    layer = DIET()
+def test_diet_clamps_the_parameter_as_its_authors_do() -> None:
+    """Their loop: step, then ``lam.clamp_(max=1)``; the parameter itself comes back with the first step down."""
+    layer, lam = DIET().double(), torch.ones(1, dtype=torch.float64)
+    optimizer = torch.optim.SGD([layer.lam], lr=0.1)
+    g = torch.Generator().manual_seed(0)
+    for push in [-1.0] * 5 + [1.0] * 3 + torch.randn(50, generator=g).tolist():
+        layer(current())  # the training forward clamps
+        torch.testing.assert_close(layer.lam.detach(), lam, rtol=1e-12, atol=0)
+        layer.lam.grad = torch.full((1,), push, dtype=torch.float64)
+        optimizer.step()
+        lam = (lam - 0.1 * push).clamp(max=1.0)
     with torch.no_grad():
         layer.lam.fill_(1.2)
-    assert float(layer.leak.detach()) == 0.0
-    (1 - layer.leak).sum().backward()  # descent lowers lam: allowed
-    assert float(layer.lam.grad) == 1.0
-    layer.lam.grad = None
-    layer.leak.sum().backward()  # descent raises lam: blocked
-    assert float(layer.lam.grad) == 0.0
+    assert float(layer.leak.detach()) == 0.0  # evaluation sees the clamped value too
 
 
 def test_percentile_threshold_is_a_percentile() -> None:
@@ -438,10 +447,10 @@ def test_mpbn_running_statistics_move_once_per_step() -> None:
 
 
 def test_a_network_asks_for_neurons_by_name_or_class() -> None:
-    assert isinstance(neuron_for(neuron("plif"), SITE), PLIF)
+    assert isinstance(neuron_for(neuron_factory("plif"), SITE), PLIF)
     assert isinstance(neuron_for(LIF, SITE), LIF)
-    spec = neuron("lif", tau=4.0, channelwise=True)
-    assert repr(spec) == "neuron('lif', tau=4.0, channelwise=True)"
+    spec = neuron_factory("lif", tau=4.0, channelwise=True)
+    assert repr(spec) == "neuron_factory('lif', tau=4.0, channelwise=True)"
     first, second = spec.at(SITE), spec.at(SITE)
     assert first is not second and first.k is not second.k
 
@@ -459,14 +468,14 @@ def test_published_settings_are_what_the_papers_say() -> None:
         "lif-bntt": ("rs", Triangle(1.0, scale=0.3), "soft", "product", True, False),
     }
     for name, row in rows.items():
-        s = neuron(name).at(SITE).spec
+        s = neuron_factory(name).at(SITE).spec
         assert (s.family, s.surrogate, s.reset.kind, s.reset.detach, s.strict, s.decay_input) == row, name
 
 
 @pytest.mark.parametrize("channelwise", [False, True])
 @pytest.mark.parametrize("init", ["mp", "imp", 0.3])
 def test_folded_mpbn_starts_where_the_neuron_does(init: str | float, channelwise: bool) -> None:
-    layer = neuron("mpbn", tau=4.0, init=init, reset="soft", channelwise=channelwise).at(SITE).double()
+    layer = neuron_factory("mpbn", tau=4.0, init=init, reset="soft", channelwise=channelwise).at(SITE).double()
     for seed in range(10):
         layer(current(seed) - 0.5)
     layer.eval()

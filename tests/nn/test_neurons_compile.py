@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.factory import Site
-from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import NORMS, make_norm
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,8 @@ def run(layer: nn.Module, x: Tensor) -> list[Tensor]:
 @pytest.mark.parametrize(("kind", "name"), LAYERS, ids=[f"{k}-{n}" for k, n in LAYERS])
 def test_compiled_layers_equal_plain_ones(kind: str, name: str) -> None:
     torch._dynamo.reset()
-    plain = make_norm(name, C, timesteps=T, threshold=0.5) if kind == "norm" else neuron(name).at(Site(C, (4, 4), T))
+    site = Site(C, (4, 4), T)
+    plain = make_norm(name, C, timesteps=T, threshold=0.5) if kind == "norm" else neuron_factory(name).at(site)
     twin = copy.deepcopy(plain)
     compiled = torch.compile(twin, backend="aot_eager")
     for seed in range(2):  # the second window starts from moved statistics

@@ -15,7 +15,6 @@ from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import tet_loss
 from steadyspike.nn.neurons import IF, MPBN, PLIF
 from steadyspike.nn.norm import BNTT, TDBN, TEBN
-from steadyspike.nn.parametrization import k_from_threshold, w_from_tau
 
 pytestmark = pytest.mark.peer
 T, B, C = 5, 4, 3
@@ -67,10 +66,9 @@ def with_values(*modules: nn.Module) -> None:
 def exact(layer: LIF | IF, tau: float | None = None) -> LIF | IF:
     """The layer in float64 with V = 1 (and tau) to float64 precision; built, they are those of float32."""
     layer.double()
-    with torch.no_grad():
-        layer.k.fill_(k_from_threshold(1.0))
-        if tau is not None:
-            layer.w.fill_(w_from_tau(tau))
+    layer.set_constant("threshold", [1.0])
+    if tau is not None:
+        layer.set_constant("leak", [1 / tau])
     return layer
 
 

@@ -15,7 +15,7 @@ from steadyspike.nn.factory import Site
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import HealthError, health
 from steadyspike.nn.memory.transform import save_memory
-from steadyspike.nn.neurons import NEURONS, neuron
+from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import TDBN
 from steadyspike.nn.probe import RECORDS, Recording, probe
 from steadyspike.nn.time import Folded
@@ -94,7 +94,7 @@ def test_records_follow_the_equations() -> None:
 
 @pytest.mark.parametrize("name", NEURONS)
 def test_every_neuron_can_be_recorded(name: str) -> None:
-    layer = neuron(name).at(SITE).double().eval()
+    layer = neuron_factory(name).at(SITE).double().eval()
     out = layer(example())
     with probe(layer) as seen:
         layer(example())
@@ -149,7 +149,7 @@ def test_recomputation_by_checkpointing_is_not_recorded() -> None:
 
 @pytest.mark.parametrize("name", NEURONS)
 def test_a_stream_is_watched_too(name: str) -> None:
-    layer, x = neuron(name).at(SITE).double().eval(), example()
+    layer, x = neuron_factory(name).at(SITE).double().eval(), example()
     with probe(layer) as whole:
         layer(x)
     with probe(layer) as seen:

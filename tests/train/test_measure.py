@@ -150,7 +150,7 @@ def test_options_of_the_recipe_reach_the_neuron():
     assert layer.spec.surrogate.steepness == 3.0 and layer.spec.family == "rs"
     assert (layer.spec.reset.kind, layer.spec.reset.detach) == ("hard", "spike")
     assert layer.init.momentum == 0.7 and layer.channels == 8
-    assert layer.w.requires_grad and not layer.k.requires_grad
+    assert layer.learned == ("tau",)
 
 
 def test_recomputed_blocks_give_the_same_gradients_statistics_and_names():

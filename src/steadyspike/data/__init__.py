@@ -10,3 +10,16 @@ from steadyspike.data.frames import FrameSettings as FrameSettings
 from steadyspike.data.splits import Split as Split
 from steadyspike.data.splits import SplitMismatchWarning as SplitMismatchWarning
 from steadyspike.data.wrap import from_dataset as from_dataset
+
+__all__ = [
+    "DataBundle",
+    "DataError",
+    "DataSet",
+    "Events",
+    "FrameSettings",
+    "Split",
+    "SplitMismatchWarning",
+    "from_dataset",
+    "load",
+    "names",
+]

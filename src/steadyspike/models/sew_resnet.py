@@ -29,7 +29,7 @@ def sew_resnet34(
     tie_stream_threshold: bool = False,
     layers: tuple[int, int, int, int] = (3, 4, 6, 3),
     dropout: float = 0.0,
-    init: str | Callable[[nn.Module], None] = "imagenet",
+    init: str | Callable[[nn.Module], None] = "kaiming_fan_out",
     zero_residual: bool = False,
 ) -> SpikingNet:
     """ResNet-34 of SEW blocks: spikes are added after the neuron, shape-changing shortcuts spike too.

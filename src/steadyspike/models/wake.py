@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from steadyspike.core.lif import ScanResult
+from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
-from steadyspike.nn.parametrization import k_from_threshold, threshold_from_k
+from steadyspike.nn.neurons import IF
 
 _SAMPLES = 1_000_000
 
@@ -41,18 +43,24 @@ def _exceeded_by(m: Tensor, rate: float) -> float:
     return max(float(threshold), 0.0)
 
 
-def _parameter(model: nn.Module, name: str) -> nn.Parameter:
-    """The threshold parameter k of a layer."""
-    k = getattr(model.get_submodule(name), "k", None)
-    if not isinstance(k, nn.Parameter):
-        raise ValueError(f"layer '{name}' has no threshold parameter k that could be lowered")
-    return k
+def _layer(model: nn.Module, name: str) -> Neuron:
+    """The neuron layer ``name``, whose threshold can be lowered."""
+    layer = model.get_submodule(name)
+    if not isinstance(layer, (LIF, IF)):
+        raise ValueError(f"layer '{name}' has no threshold that could be lowered: it is no LIF or IF")
+    return layer
+
+
+def _sharers(layers: Mapping[str, Neuron], layer: Neuron) -> int:
+    """The number of layers whose threshold is the parameter of ``layer``; 0 if it is fixed."""
+    k = layer.constant_parameter("threshold")
+    return 0 if k is None else sum(getattr(other, "k", None) is k for other in layers.values())
 
 
 def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
     """Why layer ``name`` stays silent."""
     layers = neurons(model)
-    tied = [n for n in changed if sum(getattr(o, "k", None) is _parameter(model, n) for o in layers.values()) > 1]
+    tied = [n for n in changed if _sharers(layers, _layer(model, n)) > 1]
     reason = f"its potentials reach only {m.max():.3g}"
     if name in changed and tied:
         reason = (
@@ -80,8 +88,8 @@ def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
         threshold = _exceeded_by(m, rate)
         if name in changed or not threshold > 0:
             raise _cannot(probe, name, m, changed)
-        _parameter(probe, name).fill_(k_from_threshold(threshold))
+        _layer(probe, name).set_constant("threshold", [threshold])
         changed.append(name)
     for name in changed:
-        _parameter(model, name).copy_(_parameter(probe, name))
-    return {name: float(threshold_from_k(_parameter(model, name)).mean()) for name in changed}
+        _layer(model, name).set_constant("threshold", _layer(probe, name).threshold)
+    return {name: float(_layer(model, name).threshold.mean()) for name in changed}

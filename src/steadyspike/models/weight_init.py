@@ -65,12 +65,13 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
     """Sets the weights of a new network in place.
 
     init: ``"default"`` (PyTorch's own: the paper's ResNet-19, TET's ResNet-19, MS-ResNet, SEW's CIFAR10-DVS network),
-        ``"kaiming_fan_out"`` (convolutions normal with variance 2/fan_out: TEBN, TAB, TET's VGGSNN), ``"imagenet"``
-        (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34, SEW-ResNet-34),
+        ``"kaiming_fan_out"`` (convolutions normal with variance 2/fan_out: TEBN, TAB, TET's VGGSNN, SEW-ResNet-34),
+        ``"imagenet"`` (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34),
         ``"trunc_linear"``, ``"trunc_tokens"``, ``"trunc_conv"``, ``"trunc_all"`` (truncated normal(0, 0.02) with bias 0
         for fully connected layers; for these and 1x1 convolutions; for convolutions; for all: transformers), or a
         function of the model.
-    zero_residual: the last norm of every residual branch starts at scale 0, so that the block starts as its shortcut.
+    zero_residual: the last norm of every residual branch starts at scale 0 (and bias 1 where the branch is a gate that
+        must be open, `SEWBlock` with ``"and"``), so that the block starts as its shortcut.
     A spiking fully connected layer gets `fire` under every name: none of them makes it fire at V = 1. A function of
     the user's has the last word.
     """
@@ -87,6 +88,18 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
             if weight is None:
                 raise ValueError(f"zero_residual needs a norm with a scale called weight, not {m.last_norm()!r}")
             nn.init.zeros_(weight)
+            _open_gate(m)
+
+
+def _open_gate(block: Residual) -> None:
+    """Sets the bias of the last norm where a silent branch would close the shortcut (``block.gate_bias``)."""
+    value = getattr(block, "gate_bias", None)
+    if value is None:
+        return
+    bias = getattr(block.last_norm(), "bias", None)
+    if bias is None:
+        raise ValueError(f"zero_residual with connect='and' needs a norm with a bias, not {block.last_norm()!r}")
+    nn.init.constant_(bias, value)
 
 
 def fire_heads(model: nn.Module) -> None:

@@ -60,7 +60,7 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
     """Checks a spiking network on one example batch and reports, per check, pass or fail with the layer's name.
 
     example: ``[T, B, ...]`` with B >= 2 (``batch_dim=1``), or a static batch ``[B, ...]`` for networks that encode it
-        themselves (``batch_dim=0``). The output must be ``[T, B, ...]``.
+        themselves (``batch_dim=0``). The output is ``[T, B, ...]``, or ``[B, classes]`` if the network averages.
     The model is copied to float64 first: its buffers, gradients and mode stay as they are, and rounding cannot flip a
     spike between a batch of B and a batch of one. The copy's running statistics are set from the example, so that
     evaluation mode means something in a network that has not been trained yet.
@@ -71,6 +71,7 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
         work, x, problem = _prepare(model, example)
         if problem is not None:
             return CheckReport([Check("output", False, problem)])
+        _add_time_axis(work, x, batch_dim)
         exact = next(work.parameters(), torch.zeros((), dtype=torch.float64)).dtype == torch.float64
         return _run_checks(work, x, batch_dim, tolerance if exact else max(tolerance, 1e-4))
 
@@ -93,6 +94,26 @@ def _prepare(model: nn.Module, example: Tensor) -> tuple[nn.Module, Tensor, str 
         except Exception as error:
             problem = f"a training forward fails: {type(error).__name__}: {error}"
     return work, x, problem
+
+
+@torch.no_grad()
+def _add_time_axis(model: nn.Module, x: Tensor, batch_dim: int) -> None:
+    """Gives the output of a network that averages over time, [B, classes], a time axis of length 1.
+
+    The batch axis is the one that shrinks when a sample is left out.
+    """
+    model.eval()
+    try:
+        full, less = model(x), model(x.narrow(batch_dim, 0, x.shape[batch_dim] - 1))
+    except Exception:
+        return  # the checks report it
+    if isinstance(full, Tensor) and full.ndim == less.ndim == 2 and full.shape[0] == less.shape[0] + 1:
+        model.register_forward_hook(lambda module, args, out: out.unsqueeze(0))
+        model.averages_over_time = True  # type: ignore[assignment]
+
+
+def _averages(model: nn.Module) -> bool:
+    return getattr(model, "averages_over_time", False) is True
 
 
 Step = Callable[[nn.Module, Tensor, int, float], list[Check]]
@@ -163,9 +184,11 @@ def _check_output(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
     if not isinstance(out, Tensor):
         return [Check("output", False, f"the model returns {type(out).__name__}, not a tensor [T, B, ...]")]
     batch = x.shape[batch_dim]
-    shaped = out.ndim >= 2 and out.shape[1] == batch and (batch_dim == 0 or out.shape[0] == x.shape[0])
-    wanted = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...]"
-    checks.append(Check("output", shaped, f"output is {list(out.shape)}, {'as' if shaped else 'not'} {wanted}"))
+    timed = batch_dim == 0 or out.shape[0] == x.shape[0] or _averages(model)
+    shaped = out.ndim >= 2 and out.shape[1] == batch and timed
+    wanted = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...] or [{batch}, classes]"
+    shape = list(out.shape[1:] if _averages(model) else out.shape)
+    checks.append(Check("output", shaped, f"output is {shape}, {'as' if shaped else 'not'} {wanted}"))
     layer, what = bad[0] if bad else (None, None)
     finite = bool(out.isfinite().all()) and not bad
     message = "everything is finite" if finite else f"layer '{layer}': {what}" if layer else "the output is not finite"
@@ -198,7 +221,7 @@ def _check_batch(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) 
 
 
 def _check_causal(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    if batch_dim == 0 or x.shape[0] < 2:
+    if batch_dim == 0 or x.shape[0] < 2 or _averages(model):
         return []
     out = _evaluate(model, x)
     changed = x.clone()
@@ -286,8 +309,9 @@ def _check_range(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) 
             checks.append(
                 Check("range", False, f"layer '{name}': threshold {v.tolist()} has collapsed or run away", name)
             )
-        if not (a.isfinite().all() and (a >= 0).all() and (a < 1).all()):
-            checks.append(Check("range", False, f"layer '{name}': 1/tau {a.tolist()} is outside [0, 1)", name))
+        if not ((a == 0) | ((a > 1e-6) & (a < 1 - 1e-5))).all():
+            taus = (1 / a).tolist()
+            checks.append(Check("range", False, f"layer '{name}': tau {taus} has collapsed or run away", name))
     return checks or [Check("range", True, "thresholds and taus are in range")]
 
 

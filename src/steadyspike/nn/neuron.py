@@ -17,11 +17,15 @@ from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
 from steadyspike.core.surrogate import why_not_compiled
+from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import BACKENDS, COMPILED
+from steadyspike.nn.constants import Constants
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 
 _OWN_RUN = "its dynamics are its own Python code (it overrides run)"
+# The names that users know, where the scan takes another quantity: tau = 1/leak.
+CONSTANT_OF = {"tau": "leak"}
 
 
 class Tap(NamedTuple):
@@ -31,7 +35,7 @@ class Tap(NamedTuple):
     membrane: bool = False
 
 
-class Neuron(nn.Module):
+class Neuron(Constants):
     """Base of spiking layers: ``forward(x) -> output`` on [T, B, ...].
 
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
@@ -39,10 +43,10 @@ class Neuron(nn.Module):
 
     # Whether `run` ends in a kernel. A subclass with a `run` of its own says True if that calls Neuron.run.
     runs_kernel: ClassVar[bool] = True
-    spiking: ClassVar[bool] = True  # a readout, whose output is its potential, says False
+    spiking: ClassVar[bool] = True  # False for a readout, whose output is its potential
+    LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
     # What computes the dynamics; `save_memory` gives a layer one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
-    threshold_name: ClassVar[str | None] = None  # the parameter that V is made of and nothing else is; None: V is fixed
 
     def __init__(
         self,
@@ -81,12 +85,24 @@ class Neuron(nn.Module):
     @property
     def threshold(self) -> Tensor:
         """V, [1] or [C]."""
-        raise NotImplementedError
+        return self.constant("threshold")
 
     @property
     def leak(self) -> Tensor:
         """a = 1/tau, [1] or [C]: the share of U that is lost per step."""
-        raise NotImplementedError
+        return self.constant("leak")
+
+    @property
+    def threshold_name(self) -> str | None:
+        """The name of the parameter behind V and nothing else; None if V is fixed."""
+        if "threshold" not in self._constants or self.constant_parameter("threshold") is None:
+            return None
+        return self._constants["threshold"].raw
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The names of the constants that are trained, as the argument ``learn`` takes them."""
+        return tuple(name for name in self.LEARNABLE if self.is_learned(CONSTANT_OF.get(name, name)))
 
     @property
     def running_mean(self) -> Tensor:
@@ -119,7 +135,9 @@ class Neuron(nn.Module):
         return result.out
 
     def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
-        """``run`` (``self.run`` unless given) with whatever watches this layer looking on."""
+        """Calls ``run`` (``self.run`` unless given) and shows the result to the taps of this layer."""
+        if self.training and torch.is_grad_enabled() and not is_transformed():
+            self.limit_constants()
         result = (run or self.run)(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
             tap.see(self, x, u0, result)
@@ -169,12 +187,27 @@ class Neuron(nn.Module):
 
     def extra_repr(self) -> str:
         spec = self.spec
+        text = f"{self._constants_repr()}, learn={self.learned}, " if self._constants else ""
         detach = "" if spec.reset.detach == "none" else f", detach={spec.reset.detach!r}"
-        text = f"gradient={spec.family!r}, surrogate={spec.surrogate}, reset={spec.reset.kind!r}{detach}"
+        text += f"gradient={spec.family!r}, surrogate={spec.surrogate}, reset={spec.reset.kind!r}{detach}"
         for name, value in (("strict", spec.strict), ("decay_input", spec.decay_input)):
             if value != getattr(ScanSpec, name):
                 text += f", {name}={value}"
         return text if self.channels is None else f"{text}, channels={self.channels}"
+
+    def _constants_repr(self) -> str:
+        """V and tau as numbers, or as a range over the channels."""
+        with torch.no_grad():
+            v, tau = _shown(self.threshold), _shown(1 / self.leak)
+        return f"V={v}, tau={tau}" if self.spiking else f"tau={tau}"
+
+
+def _shown(values: Tensor) -> str:
+    """One number, or the lowest and highest of several."""
+    if values.is_meta:
+        return "?"
+    low, high = float(values.min()), float(values.max())
+    return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
 
 
 def neurons(model: nn.Module) -> dict[str, Neuron]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from steadyspike.nn.constants import Constants
 from steadyspike.nn.factory import NeuronLike, Site, neuron_for
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
@@ -28,7 +29,7 @@ class Extra(NamedTuple):
 
 
 def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
-    """Trained parameters and floating-point statistics of a module and all in it.
+    """Trained parameters and floating-point statistics of a module and all in it; fixed constants are neither.
 
     counted: parameters that count no more, since another layer shares them; those of this module are added.
     """
@@ -37,7 +38,9 @@ def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra
     counted.update(fresh)
     parameters = sum(p.numel() for p in fresh)
     saved = module.state_dict()
-    statistics = sum(b.numel() for name, b in module.named_buffers() if name in saved and b.is_floating_point())
+    constants = {id(b) for m in module.modules() if isinstance(m, Constants) for b in m.fixed_constants()}
+    buffers = [b for name, b in module.named_buffers() if name in saved and id(b) not in constants]
+    statistics = sum(b.numel() for b in buffers if b.is_floating_point())
     return Extra(parameters, statistics)
 
 

@@ -1,16 +1,90 @@
-"""Maps between unconstrained parameters and valid neuron constants (paper, "Stable parameterization").
+"""Maps from unconstrained parameters to neuron constants: V = softplus(k), 1/tau = sigmoid(w) (paper, "Stable
+parameterization").
 
-tau = 1 / sigmoid(w) lies above 1 and V = softplus(k) above 0, whatever the optimizer does to w and k.
+In exact arithmetic V > 0 and tau > 1 for every k and w. In float32 they are not: sigmoid(17) is 1 and sigmoid(-104) is
+0, with a derivative of 0, so that such a neuron never learns again. Each `Link` therefore has three guards:
+
+- The parameter is limited to ``low .. high``: V from 1e-9 to 1e9, where the M/V**2 of the gradient cannot overflow, tau
+  from 1.000001 to 1e8, which float32 holds. `Link.value` computes with the limited parameter.
+- `Link.limit` moves a parameter that has left this range back to its end. Neuron layers call it in every training
+  forward, so the way back never takes longer than from the end of the range.
+- The backward pass uses a slope of at least `LEAST_SLOPE`. The gradient is the exact one for V > 0.001 and tau between
+  1.001 and 1022, and larger than the exact one outside.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from steadyspike.core.transforms import is_transformed
+
+LEAST_SLOPE = 2.0**-10
+
+
+@dataclass(frozen=True)
+class Link:
+    """A map from a parameter to a constant.
+
+    forward: parameter -> constant. slope: (parameter, constant) -> derivative. inverse: constant -> parameter, with a
+    ValueError for a constant that is out of range. low, high: range of the parameter.
+    """
+
+    forward: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor]
+    inverse: Callable[[float], float]
+    low: float
+    high: float
+
+    def value(self, raw: Tensor) -> Tensor:
+        """The constant, in float32 or better."""
+        raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        if not raw.requires_grad or is_transformed():
+            return self.forward(raw.clamp(self.low, self.high))
+        return _LinkedValue.apply(raw, self)
+
+    @torch.no_grad()
+    def limit(self, raw: Tensor) -> None:
+        """Moves ``raw`` into its range, in place and unseen by autograd; a NaN stays."""
+        info = torch.finfo(raw.dtype)
+        raw.data.clamp_(max(self.low, info.min), min(self.high, info.max))
+
+    @torch.no_grad()
+    def nearest(self, values: Sequence[float], dtype: torch.dtype | None = None) -> Tensor:
+        """The parameters whose constants in floating point come nearest to ``values``, [n]."""
+        exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64)
+        start = exact.to(dtype or torch.get_default_dtype())
+        steps = [start]
+        for end in (-torch.inf, torch.inf):
+            near = start
+            for _ in range(8):
+                near = torch.nextafter(near, torch.full_like(near, end)) if near.dtype.itemsize >= 4 else near
+                steps.append(near)
+        candidates = torch.stack(steps)
+        wanted = torch.tensor(values, dtype=torch.float64)
+        best = (self.value(candidates).double() - wanted).abs().argmin(0)
+        return candidates.gather(0, best[None])[0]
+
+
+class _LinkedValue(torch.autograd.Function):
+    """`Link.forward` of the limited parameter, with a slope of at least `LEAST_SLOPE` in the backward pass."""
+
+    @staticmethod
+    def forward(ctx, raw: Tensor, link: Link) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.link = link
+        ctx.save_for_backward(raw)
+        return link.forward(raw.clamp(link.low, link.high))
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+        (raw,) = ctx.saved_tensors
+        raw = raw.clamp(ctx.link.low, ctx.link.high)
+        return grad * ctx.link.slope(raw, ctx.link.forward(raw)).clamp_min(LEAST_SLOPE), None
 
 
 def k_from_threshold(threshold: float) -> float:
@@ -27,15 +101,50 @@ def w_from_tau(tau: float) -> float:
     return -math.log(tau - 1)
 
 
+def _w_from_leak(leak: float) -> float:
+    """w with sigmoid(w) = leak."""
+    return math.log(leak) - math.log1p(-leak)
+
+
+def _same(x: float) -> float:
+    return x
+
+
+def _identity(x: Tensor) -> Tensor:
+    return x + 0.0
+
+
+def _sigmoid_slope(w: Tensor, a: Tensor) -> Tensor:
+    return a * torch.sigmoid(-w)
+
+
+def _softplus_slope(k: Tensor, v: Tensor) -> Tensor:
+    return torch.sigmoid(k)
+
+
+def _tanh_slope(w: Tensor, v: Tensor) -> Tensor:
+    return 1 - v * v
+
+
+def _unit_slope(x: Tensor, value: Tensor) -> Tensor:
+    return torch.ones_like(x)
+
+
+SOFTPLUS = Link(F.softplus, _softplus_slope, k_from_threshold, k_from_threshold(1e-9), 1e9)
+SIGMOID = Link(torch.sigmoid, _sigmoid_slope, _w_from_leak, w_from_tau(1e8), w_from_tau(1 + 1e-6))
+TANH = Link(torch.tanh, _tanh_slope, math.atanh, -7.25, 7.25)
+RAW = Link(_identity, _unit_slope, _same, -math.inf, math.inf)
+AT_MOST_ONE = replace(RAW, high=1.0)
+
+
 def threshold_from_k(k: Tensor) -> Tensor:
-    """V = softplus(k) in float32 or better; the floor keeps V above 0 where softplus underflows (k < -87)."""
-    k = k.to(torch.promote_types(k.dtype, torch.float32))
-    return F.softplus(k).clamp_min(torch.finfo(k.dtype).tiny)
+    """V = softplus(k) in float32 or better, from 1e-9 to 1e9."""
+    return SOFTPLUS.value(k)
 
 
 def leak_from_w(w: Tensor) -> Tensor:
-    """a = 1/tau = sigmoid(w) in float32 or better."""
-    return torch.sigmoid(w.to(torch.promote_types(w.dtype, torch.float32)))
+    """a = 1/tau = sigmoid(w) in float32 or better; tau from 1.000001 to 1e8."""
+    return SIGMOID.value(w)
 
 
 def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int | None, name: str) -> list[float]:
@@ -53,3 +162,12 @@ def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int 
             f"{name} has {len(values)} values, but the layer has {'channels=' + str(channels) if channels else 'one'}"
         )
     return values
+
+
+def learned_names(learn: Sequence[str] | str | bool | None, learnable: Sequence[str]) -> tuple[str, ...]:
+    """The names that ``learn`` chooses: names or one name; True for all of them, False or None for none."""
+    names = tuple(learnable) if learn is True else (learn,) if isinstance(learn, str) else tuple(learn or ())
+    for name in names:
+        if name not in learnable:
+            raise ValueError(f"cannot learn {name!r}; known: {', '.join(learnable)}")
+    return names

@@ -52,10 +52,13 @@ class SEWBlock(nn.Module):
         return CONNECTS[self.connect](self.shortcut(x), out, s)
 
     def last_norm(self) -> nn.Module:
-        """The norm whose zero scale makes the branch silent at the start."""
-        if self.connect == "and":
-            raise ValueError("zero_residual silences the branch, and connect='and' passes nothing on without it")
+        """The norm whose zero scale makes the block start as its shortcut."""
         return self.branch2.conv_norm.norm
+
+    @property
+    def gate_bias(self) -> float | None:
+        """The bias of `last_norm` at such a start: 1 for "and", whose branch must fire at every step; else None."""
+        return 1.0 if self.connect == "and" else None
 
     def stream_writers(self) -> list[str]:
         """Names of the neurons whose output enters the stream: the shortcut's, if it has one, and the branch's."""

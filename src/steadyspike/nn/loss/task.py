@@ -74,14 +74,19 @@ class TaskLoss(nn.Module):
 
 
 class TimeMeanCE(TaskLoss):
-    """`time_mean_cross_entropy`."""
+    """`time_mean_cross_entropy`.
 
-    def __init__(self, label_smoothing: float = 0.0) -> None:
+    per_step: divides the loss by T. The code of rate-based backpropagation does that to its gradients, so this is the
+        scale for its authors' learning rates (neuron ``"rate"``).
+    """
+
+    def __init__(self, label_smoothing: float = 0.0, per_step: bool = False) -> None:
         super().__init__()
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.per_step = label_smoothing, per_step
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return time_mean_cross_entropy(logits, target, self.label_smoothing)
+        loss = time_mean_cross_entropy(logits, target, self.label_smoothing)
+        return loss / logits.shape[0] if self.per_step else loss
 
 
 class TET(TaskLoss):

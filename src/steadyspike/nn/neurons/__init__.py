@@ -1,7 +1,15 @@
 """Neuron layers beyond the paper's LIF, and all of them by name."""
 
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.catalogue import NEURONS, NeuronInfo, NeuronSpec, as_neuron, imp_shape, neuron
+from steadyspike.nn.neurons.catalogue import (
+    NEURONS,
+    NeuronInfo,
+    NeuronSpec,
+    as_neuron,
+    imp_shape,
+    neuron,
+    neuron_factory,
+)
 from steadyspike.nn.neurons.diet import DIET, percentile_threshold
 from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
@@ -29,5 +37,6 @@ __all__ = [
     "as_neuron",
     "imp_shape",
     "neuron",
+    "neuron_factory",
     "percentile_threshold",
 ]

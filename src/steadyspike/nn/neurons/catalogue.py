@@ -58,7 +58,8 @@ def _baseline(retention: float, **options: Any) -> dict[str, Any]:
     return {**common, **options}
 
 
-_IMP = {"gradient": "as", "surrogate": ArcTan(2.0), "reset": "hard", "init": "imp", "learn": False}
+_IMP = {"gradient": "as", "surrogate": ArcTan(2.0), "reset": "hard", "init": "imp", "learn": ()}
+_SEW = {"gradient": "as", "surrogate": ArcTan(2.0), "reset": Reset("hard", detach=True), "init": "zero", "learn": ()}
 _BNTT = {"gradient": "rs", "surrogate": Triangle(1.0, scale=0.3), "reset": Reset("soft", "product")}
 
 NEURONS: dict[str, NeuronInfo] = {
@@ -78,13 +79,19 @@ NEURONS: dict[str, NeuronInfo] = {
     "lif-tet": NeuronInfo(LIF, _baseline(0.5), "TET's LIF (Deng et al., 2022)"),
     "lif-tebn": NeuronInfo(LIF, _baseline(0.25), "TEBN's LIF (Duan et al., 2022)"),
     "lif-tab": NeuronInfo(LIF, _baseline(0.9), "TAB's LIF (Jiang et al., 2024)"),
+    "lif-ms": NeuronInfo(
+        LIF,
+        _baseline(0.25, threshold=0.5, surrogate=Rect(1.0), reset=Reset("hard", detach=True)),
+        "MS-ResNet's LIF (Hu et al., 2021)",
+    ),
+    "if-sew": NeuronInfo(IF, _SEW, "SEW-ResNet's IF (Fang et al., 2021)"),
     "lif-bntt": NeuronInfo(LIF, _baseline(0.95, **_BNTT), "BNTT's LIF (Kim and Panda, 2021)"),
 }
 
 
 @dataclass(frozen=True)
 class NeuronSpec:
-    """A neuron by name with options, to be built for each site of a network: ``neuron("lif", tau=4.0).at(site)``.
+    """A neuron by name with options, to be built for each site of a network: ``neuron_factory("lif", tau=4.0)``.
 
     channelwise: one set of constants per channel of the site.
     ``init="imp"`` in the options: a learned U[0] of the site's shape; ``imp_scope`` "neuron" (C, H, W), "channel"
@@ -132,18 +139,33 @@ class NeuronSpec:
 
     def __repr__(self) -> str:
         text = "".join(f", {k}={v!r}" for k, v in self.options.items())
-        return f"neuron({self.name!r}{text}{', channelwise=True' if self.channelwise else ''})"
+        return f"neuron_factory({self.name!r}{text}{', channelwise=True' if self.channelwise else ''})"
 
 
-def neuron(name: str, *, channelwise: bool = False, **options: Any) -> NeuronSpec:
-    """A named neuron (`NEURONS`) with options of its class; see `NeuronSpec`."""
+def neuron(name: str, **options: Any) -> Neuron:
+    """A neuron layer by its name (`NEURONS`) with options of its class: ``neuron("plif", tau=4.0)``.
+
+    A network builds one layer for each of its places: pass it the name, or a `neuron_factory`.
+    """
+    spec = NeuronSpec(name, options)
+    missing = {"mpbn": "features", "imp": "init"}.get(name)
+    if missing is not None and missing not in options:
+        example = {"features": "features=64", "init": "init=ss.LearnedInit((64, 8, 8))"}[missing]
+        raise TypeError(f"neuron {name!r} depends on the size of its input: give {missing}, such as {example}")
+    if options.get("init") == "imp":
+        raise TypeError("a learned U[0] depends on the size of its input: give init=ss.LearnedInit((64, 8, 8))")
+    return spec.at(Site(channels=1))
+
+
+def neuron_factory(name: str, *, channelwise: bool = False, **options: Any) -> NeuronSpec:
+    """A neuron by name with options, for a network to build at each of its places; see `NeuronSpec`."""
     return NeuronSpec(name, options, channelwise)
 
 
 def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
     """What builds a network's neurons, from its name with options or from itself."""
     if isinstance(given, str):
-        return neuron(given, **options)
+        return neuron_factory(given, **options)
     if options:
         raise TypeError(f"options {', '.join(options)} need a neuron by name, not {given!r}")
     if isinstance(given, Placeable):
@@ -151,7 +173,7 @@ def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
     if isinstance(given, nn.Module):
         raise TypeError(
             "neuron is a layer, but a network needs one per place: pass the class or a factory, "
-            "such as ss.LIF or functools.partial(ss.LIF, tau=1.5)"
+            "such as ss.LIF, functools.partial(ss.LIF, tau=1.5) or ss.nn.neuron_factory('plif')"
         )
     if not callable(given):
         raise TypeError(f"neuron is a name ({', '.join(NEURONS)}), a class or a factory, got {given!r}")

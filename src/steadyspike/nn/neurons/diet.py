@@ -6,42 +6,27 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import Triangle
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, over
-from steadyspike.nn.parametrization import per_layer_or_channel
+from steadyspike.nn.parametrization import AT_MOST_ONE, RAW, learned_names, per_layer_or_channel
 
 if TYPE_CHECKING:
     from typing import Unpack
 
 
-class _AtMostOne(torch.autograd.Function):
-    """min(x, 1), whose gradient is blocked only where descent would push x further above 1.
-
-    The authors clamp the parameter after each optimizer step; this keeps it able to come back, without a hook.
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x)
-        return x.clamp(max=1.0)
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> Tensor:  # type: ignore[no-untyped-def, override]
-        (x,) = ctx.saved_tensors
-        return torch.where((x <= 1) | (grad > 0), grad, torch.zeros_like(grad))
-
-
 class DIET(Neuron):
     """M[t] = lam U[t-1] + I[t]; fires at M/V - 1 > 0; U = M - V sg(S); gradient 0.3 max(0, 1 - |M/V - 1|) / V.
 
-    retention: lam at the start, 1 in the authors' code; kept at most 1, no minimum.
+    retention: lam at the start, 1 in the authors' code. The authors clamp the parameter to at most 1 after each step of
+        the optimizer; here the next training forward does it. There is no minimum.
     threshold: V at the start, a raw parameter: nothing keeps it above 0 (check_model reports a collapse). The authors
         take it from a trained network: `percentile_threshold`.
+    learn: which of ``"threshold"`` and ``"retention"`` are trained.
     Options choose between conventions: ``decay_input=True`` scales the input by 1 - lam (with lam below 1),
     ``strict=False`` fires at equality too.
 
@@ -49,7 +34,7 @@ class DIET(Neuron):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("lam", "v")
-    threshold_name: ClassVar[str | None] = "v"
+    LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold", "retention")
     PUBLISHED: ClassVar[ScanOptions] = {
         "gradient": "rs",
         "surrogate": Triangle(1.0, scale=0.3),
@@ -63,6 +48,7 @@ class DIET(Neuron):
         threshold: float | Sequence[float] = 1.0,
         retention: float | Sequence[float] = 1.0,
         init: str | float | InitialPotential = "zero",
+        learn: Sequence[str] | str | bool = ("threshold", "retention"),
         channels: int | None = None,
         **options: Unpack[ScanOptions],
     ) -> None:
@@ -76,16 +62,13 @@ class DIET(Neuron):
             raise ValueError(f"retention must start in [0, 1], got {retention}")
         if self.spec.decay_input and any(lam == 1 for lam in retentions):
             raise ValueError("decay_input=True scales the input by 1 - retention, which is 0; start retention below 1")
-        self.v = nn.Parameter(torch.tensor(thresholds))
-        self.lam = nn.Parameter(torch.tensor(retentions))
-
-    @property
-    def threshold(self) -> Tensor:
-        return self.v
+        names = learned_names(learn, self.LEARNABLE)
+        self.add_constant("threshold", "v", RAW, thresholds, learned="threshold" in names)
+        self.add_constant("retention", "lam", AT_MOST_ONE, retentions, learned="retention" in names)
 
     @property
     def leak(self) -> Tensor:
-        return 1 - _AtMostOne.apply(self.lam)
+        return 1 - self.constant("retention")
 
 
 @torch.no_grad()

@@ -6,14 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-import torch
-from torch import Tensor, nn
-
 from steadyspike.core.surrogate import Rect
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
-from steadyspike.nn.parametrization import per_layer_or_channel
+from steadyspike.nn.parametrization import RAW, TANH, learned_names, per_layer_or_channel
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -24,13 +21,13 @@ class LTMD(Neuron):
 
     threshold: V at the start, in (-1, 1); tanh(0.5) = 0.462 in the authors' code. V saturates at 1 and may become
         negative, so the relative gradients M/V - 1 ("rs", "trsg") have a pole in its range and are refused.
-    retention: fixed at 0.25.
+    retention: fixed at 0.25. learn: ``("threshold",)``, or ``()`` to fix V as well.
 
     The authors' output layer (real-valued spikes with a lateral convolution) is not part of this neuron.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("w",)
-    threshold_name: ClassVar[str | None] = "w"
+    LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold",)
     PUBLISHED: ClassVar[ScanOptions] = {
         "gradient": "as",
         "surrogate": Rect(1.0),
@@ -38,13 +35,13 @@ class LTMD(Neuron):
         "strict": True,
         "decay_input": False,
     }
-    fixed_leak: Tensor
 
     def __init__(
         self,
         threshold: float | Sequence[float] = math.tanh(0.5),
         retention: float = 0.25,
         init: str | float | InitialPotential = "zero",
+        learn: Sequence[str] | str | bool = ("threshold",),
         channels: int | None = None,
         **options: Unpack[ScanOptions],
     ) -> None:
@@ -59,13 +56,6 @@ class LTMD(Neuron):
             raise ValueError(f"LTMD's threshold is tanh(w), in (-1, 1); got {threshold}")
         retention = check_retention(retention, merged)
         super().__init__(spec, init, channels, merged.get("backend", "auto"))
-        self.w = nn.Parameter(torch.tensor([math.atanh(v) for v in values]))
-        self.register_buffer("fixed_leak", torch.full((1,), 1 - retention), persistent=False)
-
-    @property
-    def threshold(self) -> Tensor:
-        return torch.tanh(self.w)
-
-    @property
-    def leak(self) -> Tensor:
-        return self.fixed_leak
+        learned = "threshold" in learned_names(learn, self.LEARNABLE)
+        self.add_constant("threshold", "w", TANH, values, learned=learned)
+        self.add_constant("leak", None, RAW, [1 - retention], learned=False)

@@ -48,7 +48,7 @@ class MPBN(LIF):
         threshold: float | Sequence[float] = 0.5,
         tau: float | Sequence[float] = 4 / 3,
         init: str | float | InitialPotential = "zero",
-        learn: Sequence[str] = (),
+        learn: Sequence[str] | str | bool = (),
         channels: int | None = None,
         **options: Unpack[ScanOptions],
     ) -> None:

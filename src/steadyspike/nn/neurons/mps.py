@@ -14,7 +14,7 @@ from steadyspike.core.state import LIFState
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons.scan_options import ScanOptions, over
-from steadyspike.nn.parametrization import leak_from_w, w_from_tau
+from steadyspike.nn.parametrization import SIGMOID, learned_names
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -54,6 +54,7 @@ class MPS(LIF):
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w", "theta")
+    LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold", "tau", "alpha")
     PUBLISHED: ClassVar[ScanOptions] = {"gradient": "as", "surrogate": "rect", "reset": "soft", "decay_input": False}
 
     def __init__(
@@ -62,7 +63,7 @@ class MPS(LIF):
         tau: float | Sequence[float] = 2.0,
         threshold: float | Sequence[float] = 1.0,
         init: str | float | InitialPotential = "zero",
-        learn: Sequence[str] = (),
+        learn: Sequence[str] | str | bool = ("alpha",),
         channels: int | None = None,
         **options: Unpack[ScanOptions],
     ) -> None:
@@ -70,12 +71,12 @@ class MPS(LIF):
         super().__init__(threshold, tau, init=init, learn=learn, channels=channels, **merged)
         if not 0 < alpha < 1:
             raise ValueError(f"alpha is the share of the smoothed past, in (0, 1); got {alpha}")
-        self.theta = nn.Parameter(torch.tensor([w_from_tau(1 / alpha)]))
+        self.add_constant("alpha", "theta", SIGMOID, [alpha], learned="alpha" in learned_names(learn, self.LEARNABLE))
 
     @property
     def alpha(self) -> Tensor:
         """The smoothing coefficient, [1]."""
-        return leak_from_w(self.theta)
+        return self.constant("alpha")
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         return self._run_from(x, u0, [], membrane)

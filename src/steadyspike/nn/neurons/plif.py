@@ -32,7 +32,7 @@ class PLIF(LIF):
         tau: float | Sequence[float] = 2.0,
         threshold: float | Sequence[float] = 1.0,
         init: str | float | InitialPotential = "zero",
-        learn: Sequence[str] = ("tau",),
+        learn: Sequence[str] | str | bool = ("tau",),
         channels: int | None = None,
         **options: Unpack[ScanOptions],
     ) -> None:

@@ -13,6 +13,7 @@ from steadyspike.core.surrogate import Sigmoid
 from steadyspike.nn.initial_potential import InitialPotential, LearnedInit
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
+from steadyspike.nn.parametrization import RAW, SOFTPLUS
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -38,6 +39,9 @@ class RateLIF(Neuron):
     rate-based backpropagation where the layers between neurons are linear and the same at every step and the loss is on
     the time mean; a batch norm in between is differentiated at each step's own values.
 
+    Gradients are T times those of the authors' code, which divides the gradient of the loss by T: take
+    ``make_objective("ce", per_step=True)`` with their learning rates.
+
     V and the leak are fixed (they get no gradient here) and a learned U[0] (IMP) would get none, so it is refused.
     Defaults as in the authors' ImageNet runs: retention 0.2, V 1, soft reset detached, absolute sigmoid gradient.
     """
@@ -49,8 +53,6 @@ class RateLIF(Neuron):
         "decay_input": False,
     }
     runs_kernel: ClassVar[bool] = True  # where no gradient is wanted
-    fixed_threshold: Tensor
-    fixed_leak: Tensor
 
     def __init__(
         self,
@@ -62,21 +64,11 @@ class RateLIF(Neuron):
     ) -> None:
         if isinstance(init, LearnedInit):
             raise ValueError("rate-based backpropagation sends no gradient to U[0], so a learned one would never train")
-        if not threshold > 0:
-            raise ValueError(f"threshold must be above 0, got {threshold}")
         merged = over(self.PUBLISHED, options)
         retention = check_retention(retention, merged)
         super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))
-        self.register_buffer("fixed_threshold", torch.full((1,), float(threshold)), persistent=False)
-        self.register_buffer("fixed_leak", torch.full((1,), 1 - retention), persistent=False)
-
-    @property
-    def threshold(self) -> Tensor:
-        return self.fixed_threshold
-
-    @property
-    def leak(self) -> Tensor:
-        return self.fixed_leak
+        self.add_constant("threshold", None, SOFTPLUS, [float(threshold)], learned=False)
+        self.add_constant("leak", None, RAW, [1 - retention], learned=False)
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         if not (torch.is_grad_enabled() and x.requires_grad):

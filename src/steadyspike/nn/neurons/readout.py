@@ -6,34 +6,33 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.nn.initial_potential import InitialPotential, MPInit
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.parametrization import leak_from_w, per_layer_or_channel, w_from_tau
+from steadyspike.nn.parametrization import RAW, SIGMOID, learned_names, per_layer_or_channel, w_from_tau
 
 
 class Readout(Neuron):
     """O[t] = M[t] = (1 - 1/tau) M[t-1] + I[t] / tau, no spike, no reset. [T, B, ...] -> [T, B, ...].
 
     tau: the time constant; None integrates without leak and without scaling (M[t] = M[t-1] + I[t], DIET-SNN's output).
-    learn: whether tau is trained. decay_input: False charges with I[t] instead of I[t]/tau.
+    learn: ``("tau",)`` or True trains tau. decay_input: False charges with I[t] instead of I[t]/tau.
     init: MP-Init averages over neurons that fired; none do here, so it is refused.
     """
 
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = False
     no_decay: ClassVar[tuple[str, ...]] = ("w",)
-    w: nn.Parameter | None
+    LEARNABLE: ClassVar[tuple[str, ...]] = ("tau",)
     unused_threshold: Tensor
-    no_leak: Tensor
 
     def __init__(
         self,
         tau: float | Sequence[float] | None = 2.0,
-        learn: bool = False,
+        learn: Sequence[str] | str | bool = (),
         init: str | float | InitialPotential = "zero",
         channels: int | None = None,
         *,
@@ -42,22 +41,23 @@ class Readout(Neuron):
     ) -> None:
         if init == "mp" or isinstance(init, MPInit):
             raise ValueError("MP-Init averages over neurons that fired and a readout never fires; use init='zero'")
-        if tau is None and learn:
+        names = learned_names(learn, self.LEARNABLE)
+        if tau is None and names:
             raise ValueError("a readout without leak (tau=None) has no time constant to learn")
         spec = ScanSpec("as", reset=Reset("none"), decay_input=decay_input and tau is not None)
         super().__init__(spec, init, channels, backend)
         self.register_buffer("unused_threshold", torch.ones(1), persistent=False)
-        self.register_buffer("no_leak", torch.zeros(1), persistent=False)
-        w = None if tau is None else torch.tensor([w_from_tau(t) for t in per_layer_or_channel(tau, channels, "tau")])
-        self.register_parameter("w", None if w is None else nn.Parameter(w, requires_grad=learn))
+        if tau is None:
+            self.add_constant("leak", None, RAW, [0.0], learned=False)
+            return
+        taus = per_layer_or_channel(tau, channels, "tau")
+        for value in taus:
+            w_from_tau(value)  # refuses what is out of range
+        self.add_constant("leak", "w", SIGMOID, [1 / t for t in taus], learned="tau" in names)
 
     @property
     def threshold(self) -> Tensor:
         return self.unused_threshold
-
-    @property
-    def leak(self) -> Tensor:
-        return self.no_leak if self.w is None else leak_from_w(self.w)
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         result = super().run(x, u0, membrane=True)

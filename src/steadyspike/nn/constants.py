@@ -1,0 +1,140 @@
+"""The constants of a neuron layer (V, 1/tau): learned ones are parameters, fixed ones are stored exactly.
+
+A learned constant is a parameter behind a `Link` (k for V, w for 1/tau). A fixed constant is a buffer
+``fixed_<name>`` with the number itself: no logarithm and exponential come between what was asked for and what the scan
+compares with. Both are part of ``state_dict``.
+
+- Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` gives it all digits asked for.
+- Loading: a state counts by its values. A state with a learned constant loads into a layer where it is fixed, and the
+  other way round, to the nearest number that the layer can hold.
+- Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
+  makes a fixed constant learned, before an optimizer is built, or a learned one fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.nn.parametrization import Link
+
+
+class Constant(NamedTuple):
+    """raw: name of the parameter, None if it can never be learned; link: from it to the constant; asked: the start."""
+
+    raw: str | None
+    link: Link
+    asked: tuple[float, ...]
+
+
+class Constants(nn.Module):
+    """A module with named constants, each learned or fixed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._constants: dict[str, Constant] = {}
+
+    def add_constant(self, name: str, raw: str | None, link: Link, values: Sequence[float], *, learned: bool) -> None:
+        """Adds the constant ``name`` with starting ``values`` ([1] or [C]); ``raw`` names its parameter."""
+        self._constants[name] = Constant(raw, link, tuple(values))
+        dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
+        for value in values:
+            start = link.inverse(value)  # refuses what float32 cannot hold, fixed or not
+            if learned and not link.low * (1 + 1e-6) - 1e-6 <= start <= link.high * (1 + 1e-6):
+                raise ValueError(f"a learned {name} stays in a smaller range than a fixed one; {value} is outside")
+        fixed = None if learned else torch.tensor(values, dtype=dtype)
+        self.register_buffer(f"fixed_{name}", fixed)
+        if raw is not None:
+            self.register_parameter(raw, nn.Parameter(link.nearest(values)) if learned else None)
+
+    def constant_parameter(self, name: str) -> nn.Parameter | None:
+        """The parameter behind a constant; None if it is fixed."""
+        raw = self._constants[name].raw
+        return None if raw is None else self._parameters[raw]
+
+    def constant(self, name: str) -> Tensor:
+        """The value of a constant, [1] or [C], in float32 or better."""
+        parameter = self.constant_parameter(name)
+        if parameter is None:
+            fixed = self._buffers[f"fixed_{name}"]
+            assert fixed is not None
+            return fixed
+        return self._constants[name].link.value(parameter)
+
+    def fixed_constants(self) -> list[Tensor]:
+        """The buffers of the constants that are fixed."""
+        buffers = (self._buffers[f"fixed_{name}"] for name in self._constants)
+        return [b for b in buffers if b is not None]
+
+    def is_learned(self, name: str) -> bool:
+        """True if the constant is a parameter that is trained."""
+        parameter = self.constant_parameter(name)
+        return parameter is not None and parameter.requires_grad
+
+    @torch.no_grad()
+    def set_constant(self, name: str, values: Sequence[float] | Tensor) -> None:
+        """Gives a constant new values, in place, learned or fixed; one value serves all channels."""
+        raw, link, _ = self._constants[name]
+        numbers = values.detach().double().tolist() if isinstance(values, Tensor) else list(values)
+        parameter, fixed = self.constant_parameter(name), self._buffers[f"fixed_{name}"]
+        if parameter is not None:
+            parameter.copy_(link.nearest(numbers, parameter.dtype))
+        elif fixed is not None:
+            self._constants[name] = Constant(raw, link, tuple(numbers) * (fixed.numel() // len(numbers)))
+            fixed.copy_(torch.tensor(numbers, dtype=fixed.dtype))
+
+    @torch.no_grad()
+    def set_learned(self, name: str, learned: bool = True) -> None:
+        """Makes a constant learned or fixed, at its present value. Build optimizers afterwards."""
+        raw, link, _ = self._constants[name]
+        if raw is None:
+            raise ValueError(f"{type(self).__name__} cannot learn its {name}")
+        parameter = self._parameters[raw]
+        if parameter is not None and learned:
+            parameter.requires_grad_(True)
+        if (parameter is not None) == learned:
+            return
+        value = self.constant(name).detach().clone()
+        self._constants[name] = Constant(raw, link, tuple(value.double().tolist()))
+        start = link.nearest(value.double().tolist(), value.dtype).to(value.device)
+        self._parameters[raw] = nn.Parameter(start) if learned else None
+        self._buffers[f"fixed_{name}"] = None if learned else value
+
+    def limit_constants(self) -> None:
+        """Moves learned parameters that have left their range back to its end (`Link.limit`)."""
+        for name, (_, link, _) in self._constants.items():
+            parameter = self.constant_parameter(name)
+            if parameter is not None and parameter.requires_grad:
+                link.limit(parameter)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Constants:
+        before = {name: self._buffers.get(f"fixed_{name}") for name in self._constants}
+        super()._apply(fn, recurse)
+        for name, old in before.items():
+            new = self._buffers[f"fixed_{name}"]
+            if old is None or new is None:
+                continue
+            if new.dtype.itemsize < 4:
+                self._buffers[f"fixed_{name}"] = old.to(new.device)
+            elif new.dtype == torch.float64 != old.dtype and not old.is_meta and not new.is_meta:
+                asked = torch.tensor(self._constants[name].asked, dtype=torch.float64, device=new.device)
+                if asked.shape == new.shape:
+                    self._buffers[f"fixed_{name}"] = torch.where(asked.to(old.dtype) == new, asked, new)
+        return self
+
+    @torch.no_grad()
+    def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
+        for name, (raw, link, _) in self._constants.items():
+            raw_key, fixed_key = f"{prefix}{raw}", f"{prefix}fixed_{name}"
+            learned = self.constant_parameter(name) is not None
+            if learned and fixed_key in state and raw_key not in state:
+                values = state.pop(fixed_key)
+                state[raw_key] = link.nearest(
+                    values.double().tolist(), torch.promote_types(values.dtype, torch.float32)
+                )
+            elif not learned and raw_key in state and fixed_key not in state:
+                state[fixed_key] = link.value(state.pop(raw_key))
+        super()._load_from_state_dict(state, prefix, *rest)

@@ -1,0 +1,228 @@
+"""Neuron constants: fixed ones are exact, learned ones stay in range and find their way back."""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import pickle
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import steadyspike as ss
+from steadyspike.nn.factory import Site
+from steadyspike.nn.neurons import neuron_factory
+from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, leak_from_w, threshold_from_k
+
+
+def literal(x: Tensor, retention: float, threshold: float) -> Tensor:
+    """The loop of the official code, as it stands there."""
+    mem = torch.zeros_like(x[0])
+    spikes = []
+    for x_t in x:
+        mem = mem * retention + x_t
+        spike = (mem > threshold).to(x.dtype)
+        mem = (1 - spike) * mem
+        spikes.append(spike)
+    return torch.stack(spikes)
+
+
+def ties(threshold: float, retention: float) -> Tensor:
+    """Currents on a grid on which the potential lands exactly on the threshold again and again, [6, 2, 4, 64, 1]."""
+    g = torch.Generator().manual_seed(0)
+    steps = torch.randint(-4, 9, (6, 2, 4, 64, 1), generator=g).float() / 8 * threshold
+    steps[0, :, :, ::4], steps[1, :, :, ::4] = threshold, threshold * (1 - retention)
+    return steps
+
+
+@pytest.mark.parametrize("backend", ["reference", "auto"])
+@pytest.mark.parametrize(
+    ("name", "retention", "threshold"),
+    [
+        ("lif-tebn", 0.25, 1.0),
+        ("lif-tdbn", 0.25, 0.5),
+        ("lif-tdbn", 0.25, 0.2),
+        ("lif-tet", 0.5, 1.0),
+        ("lif-tab", 0.9, 1.0),
+    ],
+)
+def test_exact_ties_fire_as_in_the_official_code(name: str, retention: float, threshold: float, backend: str) -> None:
+    layer = ss.neuron(name, threshold=threshold, backend=backend)
+    x = ties(threshold, retention)
+    assert torch.equal(layer(x), literal(x, retention, threshold))
+    mem, hits = torch.zeros_like(x[0]), 0
+    for x_t in x:
+        mem = mem * retention + x_t
+        hits += int((mem == torch.tensor(threshold)).sum())
+        mem = mem * (mem <= threshold)
+    assert hits > 50, "the currents make ties"
+
+
+def test_exact_ties_of_mpbn() -> None:
+    layer = ss.neuron("mpbn", features=4).eval()
+    layer.norm.eps = 0.0  # mean 0, variance 1, weight 1, bias 0: the norm changes nothing
+    x = ties(0.5, 0.25)
+    assert torch.equal(layer(x), literal(x, 0.25, 0.5))
+    assert torch.equal(layer.fold()(x), literal(x, 0.25, 0.5))
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.3, 1.0, 1e-3, 7.7])
+@pytest.mark.parametrize("tau", [4 / 3, 2.0, 10.0, 1.1, 250.0])
+def test_fixed_constants_are_the_numbers_that_were_asked_for(threshold: float, tau: float) -> None:
+    lif = ss.LIF(threshold, tau, learn=())
+    assert lif.threshold.item() == torch.tensor(threshold).item()
+    assert lif.leak.item() == torch.tensor(1 / tau).item()
+    assert lif.double().threshold.item() == threshold and lif.leak.item() == 1 / tau
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.3, 1.0, 1e-3, 7.7, 1e-8])
+@pytest.mark.parametrize("tau", [4 / 3, 2.0, 10.0, 1.1, 250.0])
+def test_learned_constants_start_as_near_as_the_parameter_can(threshold: float, tau: float) -> None:
+    lif = ss.LIF(threshold, tau)
+    k, w = lif.k.detach(), lif.w.detach()
+    for raw, value, wanted in ((k, threshold_from_k, threshold), (w, leak_from_w, 1 / tau)):
+        error = abs(value(raw).item() - wanted)
+        for end in (-torch.inf, torch.inf):
+            assert error <= abs(value(torch.nextafter(raw, torch.full_like(raw, end))).item() - wanted)
+    assert lif.threshold.item() == pytest.approx(threshold, rel=2e-7)
+
+
+def test_state_casts_copies_and_pickles_keep_fixed_constants() -> None:
+    lif = ss.LIF([0.2, 0.3], 1.7, learn=(), channels=2)
+    state = lif.state_dict()
+    assert {"fixed_threshold", "fixed_leak"} <= set(state)
+    other = ss.LIF(5.0, 9.0, learn=(), channels=2)
+    other.load_state_dict(state)
+    buffer = io.BytesIO()
+    torch.save(lif.state_dict(), buffer)
+    buffer.seek(0)
+    again = ss.LIF(4.0, 3.0, learn=(), channels=2)
+    again.load_state_dict(torch.load(buffer, weights_only=True))
+    for twin in (other, again, copy.deepcopy(lif), pickle.loads(pickle.dumps(lif)), copy.deepcopy(lif).half().float()):
+        assert torch.equal(twin.threshold, lif.threshold) and torch.equal(twin.leak, lif.leak)
+    half = copy.deepcopy(lif).to(torch.bfloat16)
+    assert half.threshold.dtype == torch.float32 and torch.equal(half.threshold, lif.threshold)
+    assert other.double().threshold.tolist() == lif.threshold.double().tolist(), "5.0 was asked for, 0.2 was loaded"
+
+
+def test_a_state_loads_by_its_values_into_learned_and_fixed_layers() -> None:
+    learned, fixed = ss.LIF(0.7, 3.0), ss.LIF(0.2, 1.5, learn=())
+    source = ss.LIF(1.3, 5.0, learn=("threshold",))
+    for layer in (learned, fixed):
+        layer.load_state_dict(source.state_dict())
+        assert layer.threshold.item() == pytest.approx(1.3, rel=2e-7)
+        assert layer.leak.item() == pytest.approx(0.2, rel=2e-7)
+    assert learned.learned == ("threshold", "tau") and fixed.learned == ()
+    network = nn.Sequential(nn.Linear(3, 3), ss.LIF(learn=()))
+    network.load_state_dict(nn.Sequential(nn.Linear(3, 3), ss.LIF(2.0)).state_dict())
+    assert network[1].threshold.item() == pytest.approx(2.0)
+    with pytest.raises(RuntimeError, match="Missing key"):
+        ss.LIF().load_state_dict({})
+
+
+def test_freezing_and_learning_later() -> None:
+    lif = ss.LIF(0.2, 4 / 3, learn=())
+    before = lif.threshold
+    lif.set_learned("threshold")
+    assert lif.learned == ("threshold",) and isinstance(lif.k, nn.Parameter)
+    assert lif.threshold.item() == pytest.approx(before.item(), rel=2e-7)
+    lif(torch.rand(4, 2, 3)).sum().backward()
+    assert lif.k.grad is not None
+    lif.k.requires_grad_(False)
+    assert lif.learned == ()
+    lif.set_learned("threshold", False)
+    assert lif.k is None and not list(lif.parameters()) and "fixed_threshold" in lif.state_dict()
+    with pytest.raises(ValueError, match="IF cannot learn its leak"):
+        ss.IF().set_learned("leak")
+
+
+LAYERS = [ss.LIF, ss.IF, ss.PLIF, ss.LTMD, ss.DIET, ss.MPS, partial(ss.MPBN, 3), ss.Readout]
+
+
+@pytest.mark.parametrize("make", LAYERS)
+def test_learn_means_the_same_everywhere(make) -> None:
+    everything = make(learn=True)
+    names = everything.learned
+    assert names and names == everything.LEARNABLE
+    for nothing in ((), False, None):
+        layer = make(learn=nothing)
+        assert layer.learned == ()
+        assert not [n for n, p in layer.named_parameters() if p.requires_grad and not n.startswith("norm")]
+    assert make(learn=names[0]).learned == names[:1] == make(learn=[names[0]]).learned
+    with pytest.raises(ValueError, match="cannot learn 'colour'; known: "):
+        make(learn="colour")
+
+
+@pytest.mark.parametrize("link", [SOFTPLUS, SIGMOID])
+@pytest.mark.parametrize("steps", [500, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_no_learning_rate_drives_a_constant_out_of_its_range_for_good(link, steps: int) -> None:
+    """``steps`` steps outwards, then back at the same rate: finite and positive throughout, and it comes back."""
+    rates = torch.tensor([0.1, 1.0, 10.0, 1e4, 1e6, 1e8]).repeat(2)
+    direction = torch.tensor([1.0, -1.0]).repeat_interleave(6)
+    raw = nn.Parameter(torch.zeros(12))
+    start = link.value(raw).detach()
+    back = torch.zeros(12, dtype=torch.bool)
+    for step in range(3 * steps):
+        value = link.value(raw)
+        assert value.isfinite().all() and (value > 0).all() and (link is SOFTPLUS or (1 / value > 1).all())
+        outwards = step < steps
+        back |= ~torch.tensor(outwards) & ((value.detach() - start) * direction >= 0)
+        raw.grad = None
+        (value * direction * (1 if outwards else -1)).sum().backward()
+        assert (raw.grad != 0).all()
+        with torch.no_grad():
+            raw -= rates * raw.grad
+        link.limit(raw)
+    assert back.all(), f"no way back at the learning rates {rates[~back].tolist()}"
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize("lr", [1.0, 1e8])
+def test_a_layer_survives_any_learning_rate_and_learns_again(optimizer, lr: float) -> None:
+    torch.manual_seed(0)
+    lif = ss.LIF(backend="reference")
+    x = torch.rand(2, 4, 3)
+    hostile = optimizer(lif.parameters(), lr=lr)
+    for step in range(200):
+        hostile.zero_grad()
+        (lif(x).sum() * (-1) ** (step // 20) + lif.threshold.sum() + lif.leak.sum() * (-1) ** (step // 7)).backward()
+        hostile.step()
+        assert 0 < lif.threshold.item() < math.inf and 1 < lif.tau.item() < math.inf
+    gentle = torch.optim.Adam(lif.parameters(), lr=0.3)
+    for _ in range(600):
+        gentle.zero_grad()
+        lif(x)  # the training forward brings parameters back to the end of their range
+        ((lif.threshold - 1).square() + (lif.leak - 0.5).square()).sum().backward()
+        gentle.step()
+    assert lif.tau.item() == pytest.approx(2.0, rel=0.2)
+    assert lif.threshold.item() == pytest.approx(1.0, rel=0.2) or lr == 1e8  # 1e9 is far for steps of 0.3
+    with pytest.raises(ValueError, match="learned threshold stays in a smaller range"):
+        ss.LIF(1e-20)
+
+
+def test_the_gradient_is_exact_where_networks_live() -> None:
+    k = torch.tensor([-6.0, -2.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
+    w = torch.tensor([-6.9, -1.0, 0.0, 2.0, 6.8], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(threshold_from_k, k) and torch.autograd.gradcheck(leak_from_w, w)
+
+
+def test_repr_says_what_the_layer_is() -> None:
+    text = repr(ss.LIF(0.5, 4.0, learn=("tau",), reset="hard"))
+    for part in ("V=0.5", "tau=4", "learn=('tau',)", "reset='hard'", "init", "MPInit"):
+        assert part in text
+    assert "V=0.5..2" in repr(ss.LIF([0.5, 1.0, 2.0], channels=3))
+    assert "tau=inf" in repr(ss.IF()) and "V=" not in repr(ss.Readout())
+
+
+def test_a_name_gives_a_layer_in_one_call() -> None:
+    layer = ss.neuron("plif", tau=4.0)
+    assert isinstance(layer, ss.PLIF) and layer(torch.rand(4, 2, 3)).shape == (4, 2, 3)
+    assert isinstance(ss.neuron("mpbn", features=3), ss.MPBN)
+    assert ss.neuron("imp", init=ss.LearnedInit((3,))).init.value.shape == (1, 3)
+    for name, option in (("mpbn", "features"), ("imp", "init")):
+        with pytest.raises(TypeError, match=f"give {option}"):
+            ss.neuron(name)
+    assert neuron_factory("plif").at(Site(3)).learned == ("tau",)
