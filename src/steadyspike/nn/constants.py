@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.transforms import is_transformed
 from steadyspike.nn.parametrization import Link
 
 
@@ -104,7 +105,9 @@ class Constants(nn.Module):
         self._buffers[f"fixed_{name}"] = None if learned else value
 
     def limit_constants(self) -> None:
-        """Moves learned parameters that have left their range back to its end (`Link.limit`)."""
+        """Moves learned parameters that have left their range back to its end (`Link.limit`); idle without gradients."""
+        if not torch.is_grad_enabled() or is_transformed():
+            return
         for name, (_, link, _) in self._constants.items():
             parameter = self.constant_parameter(name)
             if parameter is not None and parameter.requires_grad:

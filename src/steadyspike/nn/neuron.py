@@ -17,7 +17,6 @@ from steadyspike.core.lif import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
 from steadyspike.core.surrogate import why_not_compiled
-from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import BACKENDS, COMPILED
 from steadyspike.nn.constants import Constants
@@ -129,6 +128,8 @@ class Neuron(Constants):
         """[T, B, ...] -> [T, B, ...], from the initial potential."""
         self.check_input(x)
         u0 = self.init.potential(x)
+        if self.training:
+            self.limit_constants()
         result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
         if self.training:
             self.init.update(result.active)
@@ -136,8 +137,6 @@ class Neuron(Constants):
 
     def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
         """Calls ``run`` (``self.run`` unless given) and shows the result to the taps of this layer."""
-        if self.training and torch.is_grad_enabled() and not is_transformed():
-            self.limit_constants()
         result = (run or self.run)(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
             tap.see(self, x, u0, result)
@@ -154,6 +153,8 @@ class Neuron(Constants):
             raise TypeError(
                 f"state must be the LIFState that scan returned, or None to start; got {type(state).__name__}"
             )
+        if self.training:
+            self.limit_constants()
         u0 = self.init.potential(x) if state is None else state.take(x, self)
         result = self._watched_run(x, u0)
         return result.out, LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
