@@ -105,7 +105,7 @@ class Constants(nn.Module):
         self._buffers[f"fixed_{name}"] = None if learned else value
 
     def limit_constants(self) -> None:
-        """Moves learned parameters that have left their range back to its end (`Link.limit`); idle without gradients."""
+        """Moves learned parameters that have left their range back to its end (`Link.limit`)."""
         if not torch.is_grad_enabled() or is_transformed():
             return
         for name, (_, link, _) in self._constants.items():
