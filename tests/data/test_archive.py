@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from steadyspike.data import archive
+from steadyspike.data import decompress
 from steadyspike.data.archive import extract
 from steadyspike.data.errors import DataError
 
@@ -103,7 +103,7 @@ def test_an_unwritable_target_is_not_blamed_on_the_archive(tmp_path: Path) -> No
 
 
 def test_the_limit_follows_the_size_of_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "ROOM", 1000)
+    monkeypatch.setattr(decompress, "ROOM", 1000)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as z:
         z.writestr("zeros", bytes(1 << 20))
     with pytest.raises(DataError, match=r"bomb\.zip: unpacks to more than"):
@@ -132,7 +132,7 @@ def test_a_header_that_claims_absurd_sizes(tmp_path: Path) -> None:
     header = tarfile.TarInfo("x")
     header.type, header.size = tarfile.GNUTYPE_LONGNAME, 1 << 60
     (tmp_path / "a.tar").write_bytes(header.tobuf(format=tarfile.GNU_FORMAT) + bytes(1024))
-    with pytest.raises(DataError, match=r"a\.tar: is a damaged or truncated archive \(.+\)"):
+    with pytest.raises(DataError, match=r"a\.tar: has a header of 1152921504606846976 bytes"):
         extract(tmp_path / "a.tar", tmp_path / "out")
 
 

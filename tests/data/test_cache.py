@@ -19,7 +19,8 @@ import pytest
 import steadyspike.data as data
 from steadyspike.data import cache
 from steadyspike.data import place as place_module
-from steadyspike.data.cache import build_once, cached_clips, key_of, writable_dir
+from steadyspike.data.cache import build_once, key_of, writable_dir
+from steadyspike.data.clip_cache import cached_clips
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
@@ -107,7 +108,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from steadyspike.data.cache import cached_clips
+from steadyspike.data.clip_cache import cached_clips
 
 folder, delay = Path(sys.argv[1]), float(sys.argv[2])
 

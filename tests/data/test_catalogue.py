@@ -58,9 +58,9 @@ def test_augmentation_and_normalisation_can_be_chosen(shared_cache: Path) -> Non
 
 @pytest.mark.parametrize("name", ["digits", "digits-events"])
 @pytest.mark.parametrize("canvas", [None, 20])
-def test_the_catalogue_states_the_shape_that_is_loaded(shared_cache: Path, name: str, canvas: int | None) -> None:
+def test_the_catalogue_states_the_shape_that_is_loaded(tmp_path: Path, name: str, canvas: int | None) -> None:
     options = {} if canvas is None else {"canvas": canvas}
-    bundle = data.load(name, cache_dir=shared_cache, **options)
+    bundle = data.load(name, cache_dir=tmp_path, **options)
     assert expected_shape(name, canvas=canvas) == (bundle.num_classes, bundle.in_channels, bundle.shape)
 
 
@@ -123,7 +123,7 @@ def test_idx_files_with_something_wrong(idx_dir: Path) -> None:
     with pytest.raises(DataError, match=r"downloading is off; put t10k-labels-idx1-ubyte\.gz"):
         data.load("mnist", idx_dir, download=False)
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(good))
-    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz: has md5"):
+    with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz: has md5 \w+ unpacked, but"):
         data.load("mnist", idx_dir)
 
 

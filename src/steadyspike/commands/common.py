@@ -23,12 +23,20 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
         try:
             return command(*args, **kwargs)
         except Exception as error:
-            if not isinstance(error, _known()):
+            known = _plain(error)
+            if not isinstance(known, _known()):
                 raise
-            errors.print(f"error: {_text(error)}", style="red", markup=False, soft_wrap=True)
+            errors.print(f"error: {_text(known)}", style="red", markup=False, soft_wrap=True)
             return FAILED
 
     return wrapped
+
+
+def _plain(error: Exception) -> Exception:
+    """The error in plain words, where it says that the system killed a process that decodes images."""
+    from steadyspike.data.sources import worker_ended
+
+    return worker_ended(error) or error
 
 
 def _known() -> tuple[type[Exception], ...]:

@@ -1,10 +1,12 @@
-"""Safe extraction of tar and zip archives: only plain files, only inside the target, whole or not at all."""
+"""Safe extraction of tar and zip archives: only plain files, only inside the target, whole or not at all.
+
+What an archive may unpack to, and how many members it may have, follows from its own size: see `budget`.
+"""
 
 from __future__ import annotations
 
 import lzma
 import shutil
-import stat
 import tarfile
 import zipfile
 import zlib
@@ -12,11 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from steadyspike.data import tar_stream, zip_members
 from steadyspike.data.cache import build_once
-from steadyspike.data.errors import DataError
+from steadyspike.data.decompress import Unpacked, budget
+from steadyspike.data.errors import DataError, brief
+from steadyspike.data.events import regular_size
 
-# An archive may unpack to ROOM + RATIO times its size; published data stays far below, a bomb does not.
-ROOM, RATIO = 1 << 30, 50
+# A published member has far more than 512 compressed bytes; an archive of empty ones costs a minute per 400,000.
+MEMBERS, BYTES_PER_MEMBER = 1000, 512
+# Folders below each other; every member could ask for all of them anew.
+DEPTH = 16
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError,
     NotImplementedError, RuntimeError, OverflowError, IndexError, MemoryError,
@@ -26,35 +33,51 @@ _DAMAGE = (
 def extract(archive: Path, target: Path, limit: int | None = None) -> Path:
     """Extract `archive` to the folder `target` unless that is there already.
 
-    limit: of the unpacked bytes; by default ROOM + RATIO times the archive's own size.
+    limit: of the unpacked bytes; by default what `budget` allows for the archive's own size.
     """
     return build_once(target, Path.is_dir, lambda folder: _extract_into(archive, folder, limit))
 
 
 def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
-    total, files = 0, 0
-    if limit is None:
-        limit = ROOM + RATIO * (archive.stat().st_size if archive.is_file() else 0)
+    if not archive.is_file():
+        raise DataError("is not a file.", archive)
+    if (packed := regular_size(archive)) == 0:
+        raise DataError("is empty.", archive)
     try:
-        for name, size, open_member in _members(archive):
-            total, files = total + size, files + 1
-            if total > limit:
-                raise DataError(f"unpacks to more than {limit} bytes.", archive)
-            destination = folder / safe_path(name, archive)
-            destination.parent.mkdir(parents=True, exist_ok=True)
-            with open_member() as source, open(destination, "wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
-            if destination.stat().st_size != size:
-                raise DataError(f"is truncated: member '{name}' is shorter than it says.", archive)
+        _write_members(
+            archive, folder, budget(packed) if limit is None else limit, MEMBERS + packed // BYTES_PER_MEMBER
+        )
     except DataError:
         raise
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
             raise DataError(f"cannot be extracted to {folder} ({error.strerror}).", archive) from error
-        raise DataError(
-            f"is a damaged or truncated archive ({str(error) or type(error).__name__}).", archive
-        ) from error
-    if files == 0:
+        raise DataError(f"is a damaged or truncated archive ({brief(error)}).", archive) from error
+
+
+def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
+    total = 0
+    files: set[Path] = set()
+    for count, (name, size, is_folder, open_member) in enumerate(_members(archive, limit), 1):
+        if count > most:
+            raise DataError(f"has more than {most} members, which is more than its size accounts for.", archive)
+        if is_folder:
+            if PurePosixPath(name).parts:  # "." is the target itself: `tar c .` writes it
+                safe_path(name, archive)
+            continue
+        total += size
+        if total > limit:
+            raise DataError(f"unpacks to more than {limit} bytes, which is more than its size accounts for.", archive)
+        destination = folder / safe_path(name, archive)
+        if destination in files:
+            raise DataError(f"has two members called '{name}'.", archive)
+        files.add(destination)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        with open_member() as source, open(destination, "wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+        if destination.stat().st_size != size:
+            raise DataError(f"is truncated: member '{name}' is shorter than it says.", archive)
+    if not files:
         raise DataError("is an archive without any file.", archive)
 
 
@@ -63,50 +86,21 @@ def safe_path(name: str, archive: Path) -> Path:
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
         raise DataError(f"member '{name}' would be written outside the target folder; nothing was extracted.", archive)
+    if len(pure.parts) > DEPTH:
+        raise DataError(f"member '{name[:80]}' lies more than {DEPTH} folders deep.", archive)
     return Path(*pure.parts)
 
 
-Member = tuple[str, int, Callable[[], IO[bytes]]]
+Member = tuple[str, int, bool, Callable[[], IO[bytes]]]
 
 
-def _members(archive: Path) -> Iterator[Member]:
-    if not archive.is_file():
-        raise DataError("is not a file.", archive)
-    if archive.stat().st_size == 0:
-        raise DataError("is empty.", archive)
+def _members(archive: Path, limit: int) -> Iterator[Member]:
+    """(name, size, whether it is a folder, how to open it) of every member."""
     if zipfile.is_zipfile(archive):
-        yield from _zip_members(archive)
-    else:
-        yield from _tar_members(archive)
-
-
-def _tar_members(archive: Path) -> Iterator[Member]:
-    with tarfile.open(archive, "r:*") as tar:
-        for member in tar:
-            if member.isdir():
-                if PurePosixPath(member.name).parts:  # "." is the target itself: `tar c .` writes it
-                    safe_path(member.name, archive)
-            elif member.isfile():
-                yield member.name, member.size, lambda m=member: _opened(tar, m)  # type: ignore[misc]
-            else:
-                raise _special(member.name, archive)
-
-
-def _special(name: str, archive: Path) -> DataError:
-    return DataError(f"member '{name}' is a link or a device, which data has no need of.", archive)
-
-
-def _opened(tar: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    stream = tar.extractfile(member)
-    if stream is None:
-        raise tarfile.ReadError(f"member '{member.name}' has no content")
-    return stream
-
-
-def _zip_members(archive: Path) -> Iterator[Member]:
-    with zipfile.ZipFile(archive) as bundle:
-        for info in bundle.infolist():
-            if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise _special(info.filename, archive)
-            if not info.is_dir():
-                yield info.filename, info.file_size, lambda i=info: bundle.open(i)  # type: ignore[misc]
+        yield from zip_members.members(archive)
+        return
+    with open(archive, "rb") as source:
+        # Headers and padding count too: at most a block and a half for every block of content, and one for the end.
+        stream = Unpacked(source, archive, 2 * limit + (1 << 20))
+        for info, content in tar_stream.members(stream, archive):
+            yield info.name, info.size, info.isdir(), lambda c=content: c  # type: ignore[misc]

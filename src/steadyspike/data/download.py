@@ -14,34 +14,51 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.data.cache import lock
-from steadyspike.data.errors import DataError, disk_errors
+from steadyspike.data.decompress import DAMAGE, Unpacked, budget
+from steadyspike.data.errors import DataError, brief, disk_errors
+from steadyspike.data.events import regular_size
 
 BLOCK = 1 << 20
+# The largest file that is downloaded has 1.1 GB; a server that never stops must not fill the disk.
+MOST_BYTES = 1 << 32
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file of a public data set: its name on disk, address and md5 (None: the publisher states none)."""
+    """A file of a public data set: its name on disk, address and md5.
+
+    unpacked: the md5 is that of the bytes inside a compressed file. Compressing a file again changes its header, so
+    copies of one data set in circulation differ in their packed bytes only.
+    """
 
     name: str
     url: str
-    md5: str | None = None
+    md5: str
+    unpacked: bool = False
 
 
-def md5_of(path: Path) -> str:
+def md5_of(path: Path, unpacked: bool = False) -> str:
+    """The md5 of a file, or of what it unpacks to."""
     digest = hashlib.md5(usedforsecurity=False)
-    with disk_errors(path, "cannot be read"), open(path, "rb") as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
+    try:
+        with disk_errors(path, "cannot be read"), open(path, "rb") as file:
+            stream = Unpacked(file, path, budget(regular_size(path))) if unpacked else file
+            while block := stream.read(BLOCK):
+                digest.update(block)
+    except DAMAGE as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"is damaged or truncated ({brief(error)}).", path) from error
     return digest.hexdigest()
 
 
-def check_md5(path: Path, expected: str | None) -> None:
+def check_md5(path: Path, remote: Remote) -> None:
     """Raise DataError unless the file has the md5 its publisher states."""
-    if expected is not None and (found := md5_of(path)) != expected:
+    if (found := md5_of(path, remote.unpacked)) != remote.md5:
         raise DataError(
-            f"has md5 {found}, but {expected} is expected: the file is damaged, truncated or another one. "
-            "Delete it to have it downloaded again.",
+            f"has md5 {found}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
+            "damaged, truncated or another one. It is left as it is: put the published file "
+            f"(from {remote.url}) in its place, or use another data folder.",
             path,
         )
 
@@ -54,24 +71,38 @@ def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
     target = folder / remote.name
     with disk_errors(target), lock(folder / f".{remote.name}.lock"):
         if target.exists():
-            check_md5(target, remote.md5)
+            check_md5(target, remote)
             return target
         part = folder / f"{remote.name}.part"
         continued = part.exists() and part.stat().st_size > 0
         _receive(remote, part, timeout)
-        if continued and remote.md5 is not None and md5_of(part) != remote.md5:
+        if continued and not _matches(part, remote):
             part.unlink()  # the beginning was of another file or damaged: once more from the start
             _receive(remote, part, timeout)
-        try:
-            check_md5(part, remote.md5)
-        except DataError as error:
+        if not _matches(part, remote):
             part.unlink()
             raise DataError(
                 f"what {remote.url} answered is not the published file (wrong md5); download it by hand to {target}.",
                 target,
-            ) from error
+            )
         os.replace(part, target)
     return target
+
+
+def _matches(part: Path, remote: Remote) -> bool:
+    try:
+        return md5_of(part, remote.unpacked) == remote.md5
+    except DataError:
+        return False
+
+
+class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, except from https to an address without it."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if req.full_url.startswith("https:") and not newurl.startswith("https:"):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _receive(remote: Remote, part: Path, timeout: float) -> None:
@@ -80,7 +111,7 @@ def _receive(remote: Remote, part: Path, timeout: float) -> None:
     if have:
         request.add_header("Range", f"bytes={have}-")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
+        with urllib.request.build_opener(_NoPlainRedirects).open(request, timeout=timeout) as answer:
             resumed = answer.status == 206 and answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
             length = answer.headers.get("Content-Length")
             expected = None if length is None else int(length) + (have if resumed else 0)
@@ -104,8 +135,12 @@ def _receive(remote: Remote, part: Path, timeout: float) -> None:
 
 def _copy(answer: Any, part: Path, start: int, total: int | None, name: str) -> None:
     show = _progress(name, start, total)
+    received = start
     with open(part, "ab" if start else "wb") as sink:
         while block := answer.read(BLOCK):
+            received += len(block)
+            if received > MOST_BYTES:
+                raise ValueError(f"it sends more than {MOST_BYTES} bytes")
             sink.write(block)
             show(len(block))
     show(-1)

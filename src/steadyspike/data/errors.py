@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 
@@ -25,6 +25,19 @@ def _rebuild(text: str, path: Path | None) -> DataError:
     error = DataError(text)
     error.path = path
     return error
+
+
+def brief(error: BaseException) -> str:
+    """The text of an error on one line, cut where a damaged file could make it long."""
+    text = " ".join(str(error)[:400].split()) or type(error).__name__
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def brief_list(names: Iterable[str], most: int = 8) -> str:
+    """The first of some names in order, for a message: a damaged file could have any number of any length."""
+    listed = sorted(names)
+    shown = ", ".join(repr(name[:40]) for name in listed[:most]) or "nothing"
+    return shown if len(listed) <= most else f"{shown} and {len(listed) - most} more"
 
 
 def needs(package: str, extra: str, what: str) -> DataError:

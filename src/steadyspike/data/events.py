@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, disk_errors
+
+# The longest published recording (DVS128-Gesture) has 60 MB; decoding takes about six times a file's size.
+MOST_BYTES = 1 << 29
+# 73,000 years: beyond it the difference of two times would leave 64 bits.
+TIME_LIMIT = 1 << 61
 
 
 @dataclass(frozen=True)
@@ -48,13 +55,14 @@ def checked(
     """
     if len(x) == 0:
         raise DataError("holds no events.", path)
+    if int(t.max()) >= TIME_LIMIT or int(t.min()) < -TIME_LIMIT:
+        i = int(np.argmax((t >= TIME_LIMIT) | (t < -TIME_LIMIT)))
+        raise DataError(f"event {_number(i, kept)} has the time {int(t[i])} us, which no recording reaches.", path)
     height, width = size
     if int(x.max()) >= width or int(y.max()) >= height:
         i = int(np.argmax((x >= width) | (y >= height)))
-        number = i if kept is None else int(np.flatnonzero(kept)[i])
-        raise DataError(
-            f"event {number} has address (x={int(x[i])}, y={int(y[i])}), outside the {width} x {height} sensor.", path
-        )
+        where = f"(x={int(x[i])}, y={int(y[i])})"
+        raise DataError(f"event {_number(i, kept)} has address {where}, outside the {width} x {height} sensor.", path)
     return Events(
         x.astype(np.uint16, copy=False),
         y.astype(np.uint16, copy=False),
@@ -64,12 +72,27 @@ def checked(
     )
 
 
-def read_bytes(path: str | Path) -> bytes:
-    """The whole file; a missing, unreadable or empty one is a DataError."""
-    try:
-        raw = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error}).", path) from error
+def _number(i: int, kept: NDArray[np.bool_] | None) -> int:
+    """The place of the i-th event among all records of the file."""
+    return i if kept is None else int(np.flatnonzero(kept)[i])
+
+
+def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
+    """The whole file; a missing, unreadable or empty one is a DataError, and so is one of more than `most` bytes."""
+    size = regular_size(path)
+    if size > most:
+        raise DataError(f"has {size} bytes; a file of its kind has at most {most}.", path)
+    with disk_errors(path, "cannot be read"), open(path, "rb") as stream:
+        raw = stream.read(size)
     if not raw:
         raise DataError("is empty.", path)
     return raw
+
+
+def regular_size(path: str | Path) -> int:
+    """The size of a plain file; DataError for what is none: reading a pipe or a device may never end."""
+    with disk_errors(path, "cannot be read"):
+        info = os.stat(path)
+    if not stat.S_ISREG(info.st_mode):
+        raise DataError("is not a plain file.", path)
+    return info.st_size

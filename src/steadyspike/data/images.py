@@ -11,12 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steadyspike.data.errors import DataError, needs
+from steadyspike.data.errors import DataError, brief, needs
+from steadyspike.data.events import regular_size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 Box = tuple[int, int, int, int]
+# What image folders hold. Pillow would also try formats that start other programs (EPS).
+FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
+# ImageNet's largest photograph has 61 million pixels; four bytes of memory each, and as many again to convert it.
+MOST_PIXELS = 1 << 26
+# Pixels of an image while it is resized; a photograph needs less than a tenth of it.
+MOST_RESIZED = 1 << 24
+STRIP = 1 << 20
 
 
 def open_rgb(path: str | Path) -> Image:
@@ -25,17 +33,26 @@ def open_rgb(path: str | Path) -> Image:
         from PIL import Image
     except ImportError as error:
         raise needs("Pillow", "data", "decoding images") from error
+    regular_size(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
-            with Image.open(path) as image:
+            with Image.open(path, formats=FORMATS) as image:
+                check_size(image, path)
                 return to_bytes(image, path).convert("RGB")
     except DataError:
         raise
-    except FileNotFoundError:
-        raise DataError("does not exist.", path) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        raise DataError(f"is not an image that can be decoded ({error}).", path) from error
+        raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
+
+
+def check_size(image: Image, path: str | Path) -> None:
+    """Raise DataError for an image of more than MOST_PIXELS, as its header states them: nothing is decoded yet."""
+    width, height = image.size
+    if width * height > MOST_PIXELS:
+        raise DataError(
+            f"has {width} x {height} pixels; images of more than {MOST_PIXELS} are not read: resize it.", path
+        )
 
 
 def to_bytes(image: Image, path: str | Path) -> Image:
@@ -44,8 +61,13 @@ def to_bytes(image: Image, path: str | Path) -> Image:
 
     sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
     if sixteen:
-        values = np.asarray(image).astype(np.uint32)
-        return pillow.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+        width, height = image.size
+        grey = np.empty((height, width), np.uint8)
+        rows = max(1, STRIP // width)
+        for top in range(0, height, rows):  # in strips: four bytes a pixel of the whole image would be too many
+            strip = image.crop((0, top, width, min(top + rows, height)))
+            grey[top : top + rows] = (np.asarray(strip).astype(np.uint32) * 255 + 32767) // 65535
+        return pillow.fromarray(grey)
     if image.mode in ("I", "F"):
         raise DataError(f"has pixels of mode {image.mode}, whose range is unknown; save it with 8 or 16 bits.", path)
     return image
@@ -98,6 +120,25 @@ def resize_and_centre(image: Image, resize: int, size: int) -> Tensor:
     short = min(width, height)
     if short != resize:
         width, height = (resize * width // short, resize * height // short)
-        image = image.resize((width, height), Resampling.BILINEAR)
     left, top = round((width - size) / 2), round((height - size) / 2)
+    if width * height > MOST_RESIZED:
+        # A strip of 20,000 x 1 pixels would become 5 million x 256 of which the middle is kept: only that is made. The
+        # result may differ by rounding from that of resizing all, so that other images are not made in this way.
+        across, down = image.width / width, image.height / height
+        box = (left * across, top * down, (left + size) * across, (top + size) * down)
+        inside = (max(0.0, box[0]), max(0.0, box[1]), min(image.width, box[2]), min(image.height, box[3]))
+        return to_tensor(image.resize((size, size), Resampling.BILINEAR, box=inside))
+    if short != resize:
+        image = image.resize((width, height), Resampling.BILINEAR)
     return to_tensor(image.crop((left, top, left + size, top + size)))
+
+
+def squeeze(image: Image, size: int) -> Tensor:
+    """The whole image resized to size x size (bilinear), whatever its aspect; uint8 [3, S, S]."""
+    from PIL.Image import Resampling
+
+    if image.size == (size, size):
+        return to_tensor(image)
+    if size * image.height > MOST_RESIZED:  # Pillow resizes rows first: of a tall image that takes size x height pixels
+        image = image.resize((image.width, size), Resampling.BILINEAR)
+    return to_tensor(image.resize((size, size), Resampling.BILINEAR))

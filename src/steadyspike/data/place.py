@@ -59,7 +59,7 @@ class Place:
             return target
         for subfolder in subfolders:
             if (path := self.data_dir / subfolder / remote.name).is_file():
-                check_md5(path, remote.md5)
+                check_md5(path, remote)
                 return archive.extract(path, target)
         return None
 

@@ -6,6 +6,7 @@ not, seed of the epoch); the answer, in order, is the raw batch [B, ...].
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
@@ -117,7 +118,10 @@ class ItemReader:
                     "another loop over this loader was started, so this one cannot go on: a loader serves one loop at "
                     "a time, make a second one."
                 )
-            batch = next(batches)
+            try:
+                batch = next(batches)
+            except RuntimeError as error:
+                raise worker_ended(error) or error from None
             if isinstance(batch, DataError):
                 try:
                     raise batch
@@ -126,6 +130,21 @@ class ItemReader:
                     # the workers, until some later process collects garbage that is not its own and complains.
                     del batch, batches
             yield batch
+
+
+def worker_ended(error: BaseException) -> DataError | None:
+    """The error in plain words if it says that a process which decodes images was killed; None for any other error.
+
+    torch raises it wherever the main process happens to be, so that it may also arise outside of a loader.
+    """
+    match = re.match(r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (is killed by signal: (.*?)\.|exited)", str(error))
+    if not isinstance(error, RuntimeError) or match is None:
+        return None
+    how = f"was killed by the system (signal {match[3]})" if match[3] else "ended unexpectedly"
+    return DataError(
+        f"the data worker with process id {match[1].strip()} {how}. Most likely the memory was full: use fewer workers "
+        "or a smaller batch."
+    )
 
 
 class _Requests:

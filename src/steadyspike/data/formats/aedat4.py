@@ -1,20 +1,25 @@
 """.aedat4 files (DV format), through the optional package `aedat`, with the checks that package leaves out.
 
-`aedat` reads the file's header without verifying it, so a damaged one could make it read outside its buffer. The header
-(a small flatbuffer) and the packet lengths are therefore checked here first; the packets themselves are verified by it.
+`aedat` reads the file's header without verifying it, so a damaged one could make it read outside its buffer, and it
+unpacks a compressed packet whatever size that has. The header (a small flatbuffer), the packet lengths and the sizes
+that packets unpack to are therefore checked here first; the packets themselves are verified by `aedat`.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from steadyspike.data.errors import DataError, needs
+from steadyspike.data.decompress import budget
+from steadyspike.data.errors import DataError, brief, needs
 from steadyspike.data.events import Events, checked, read_bytes
+from steadyspike.data.formats.packed_size import Block, lz4_blocks, zstd_blocks
 
 MAGIC = b"#!AER-DAT4.0\r\n"
+BLOCKS: dict[int, Callable[[bytes], Iterator[Block]]] = {1: lz4_blocks, 2: lz4_blocks, 3: zstd_blocks, 4: zstd_blocks}
 
 
 def read(path: str | Path) -> Events:
@@ -23,17 +28,25 @@ def read(path: str | Path) -> Events:
         import aedat
     except ImportError as error:
         raise needs("aedat", "aedat4", "reading .aedat4 files") from error
-    check_structure(read_bytes(path), path)
+    raw = read_bytes(path)
+    check_structure(raw, path)
+    most = budget(len(raw))
+    del raw
     parts: list[np.ndarray] = []
     try:
         decoder = aedat.Decoder(str(path))
         streams = {key: s for key, s in decoder.id_to_stream().items() if s["type"] == "events"}
         if len(streams) == 1:
-            parts = [packet["events"] for packet in decoder if "events" in packet]
-    except (KeyboardInterrupt, SystemExit):
+            for packet in decoder:
+                if "events" in packet:
+                    parts.append(packet["events"])
+                    most -= parts[-1].nbytes
+                    if most < 0:
+                        raise DataError("unpacks to more events than its size accounts for.", path)
+    except (KeyboardInterrupt, SystemExit, MemoryError, DataError):
         raise
     except BaseException as error:  # a Rust panic arrives as an exception that is not an `Exception`
-        raise DataError(f"is not a valid .aedat4 file ({error}).", path) from error
+        raise DataError(f"is not a valid .aedat4 file ({brief(error)}).", path) from error
     if len(streams) != 1:
         raise DataError(f"has {len(streams)} event streams; exactly one is expected.", path)
     ((_, stream),) = streams.items()
@@ -45,17 +58,19 @@ def read(path: str | Path) -> Events:
 
 
 def check_structure(raw: bytes, path: str | Path) -> None:
-    """Raise DataError unless magic, header flatbuffer and packet lengths all lie inside the file."""
+    """Raise DataError unless header and packets lie inside the file and unpack to what its size accounts for."""
     if not raw.startswith(MAGIC):
         raise DataError(f"is not an .aedat4 file: it begins with {raw[:14]!r}.", path)
-    at = len(MAGIC)
+    at, total = len(MAGIC), 0
     try:
         (length,) = struct.unpack_from("<I", raw, at)
         at += 4
         header = raw[at : at + length]
         if len(header) < length:
             raise ValueError("it ends inside its header")
-        data_end = _check_header(header)
+        data_end, compression = _check_header(header)
+        if compression and compression not in BLOCKS:
+            raise ValueError(f"compression {compression} is unknown")
         at += length
         end = data_end if at <= data_end <= len(raw) else len(raw)
         while at < end:
@@ -63,12 +78,35 @@ def check_structure(raw: bytes, path: str | Path) -> None:
             at += 8 + length
             if at > len(raw):
                 raise ValueError("it ends inside a packet")
+            if compression:
+                total += _unpacked(BLOCKS[compression], raw[at - length : at])
+                if total > budget(len(raw)):
+                    raise DataError(
+                        f"unpacks to more than {budget(len(raw))} bytes, more than its size accounts for.", path
+                    )
+    except DataError:
+        raise
     except (struct.error, ValueError, IndexError) as error:
         raise DataError(f"is damaged or truncated ({error}).", path) from error
 
 
-def _check_header(buffer: bytes) -> int:
-    """Verify the IOHeader flatbuffer {compression, data table position, description}; return the table's position."""
+def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
+    """About how large a packet unpacks; ValueError where it could be larger than any honest one.
+
+    The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for the sum over a
+    file takes eight times its bytes and a little more, which is what events come to.
+    """
+    most = estimate = 0
+    for block in blocks(packet):
+        most += block.most
+        estimate += block.most if block.exact else min(block.most, 8 * block.packed + 4096)
+        if most > budget(len(packet)):
+            raise ValueError(f"a packet of {len(packet)} bytes unpacks to more than {budget(len(packet))}")
+    return estimate
+
+
+def _check_header(buffer: bytes) -> tuple[int, int]:
+    """Verify the IOHeader flatbuffer {compression, data table position, description}; return position, compression."""
 
     def integer(fmt: str, at: int) -> int:
         if at < 0 or at + struct.calcsize(fmt) > len(buffer):
@@ -85,8 +123,7 @@ def _check_header(buffer: bytes) -> int:
         offset = integer("<H", vtable + slot) if slot + 2 <= vtable_size else 0
         return table + offset if offset else 0
 
-    if compression := field(0):
-        integer("<i", compression)
+    compression = integer("<i", field(0)) if field(0) else 0
     position = integer("<q", field(1)) if field(1) else -1
     if description := field(2):
         text = description + integer("<I", description)
@@ -94,4 +131,4 @@ def _check_header(buffer: bytes) -> int:
         if text + 4 + count > len(buffer):
             raise ValueError("its header's description ends outside it")
         buffer[text + 4 : text + 4 + count].decode("utf-8")
-    return position
+    return position, compression

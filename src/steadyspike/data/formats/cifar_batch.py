@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.errors import DataError
-from steadyspike.data.events import read_bytes
+from steadyspike.data.errors import DataError, brief_list
+from steadyspike.data.events import read_bytes, regular_size
 from steadyspike.data.formats import plain_pickle
 
 PIXELS = 3 * 32 * 32
@@ -17,20 +17,21 @@ Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 def read_binary(path: str | Path, label_bytes: int, classes: int, rows: int) -> Images:
     """Records of `label_bytes` labels (the last is the class; CIFAR-100 puts the coarse one first) and 3072 pixels."""
-    raw = read_bytes(path)
     record = label_bytes + PIXELS
-    if len(raw) != rows * record:
-        raise DataError(f"has {len(raw)} bytes; {rows} records of {record} bytes ({rows * record}) are expected.", path)
-    table = np.frombuffer(raw, np.uint8).reshape(rows, record)
+    size = regular_size(path)
+    if size not in (0, rows * record):
+        raise DataError(f"has {size} bytes; {rows} records of {record} bytes ({rows * record}) are expected.", path)
+    table = np.frombuffer(read_bytes(path, rows * record), np.uint8).reshape(rows, record)
     return _checked(table[:, label_bytes:], table[:, label_bytes - 1].astype(np.int64), classes, path)
 
 
 def read_pickle(path: str | Path, label_key: str, classes: int, rows: int) -> Images:
     """A python batch: 'data' uint8 [rows, 3072] and a list of labels under `label_key`."""
-    content = plain_pickle.load(read_bytes(path), path)
+    # Python 3 writes a byte of the images as up to two; labels and file names take less than 256 bytes a row.
+    content = plain_pickle.load(read_bytes(path, rows * (2 * PIXELS + 256) + (1 << 16)), path)
     data, labels = content.get("data"), content.get(label_key)
     if not isinstance(data, np.ndarray) or not isinstance(labels, list):
-        raise DataError(f"has no array 'data' with a list '{label_key}' (it has {sorted(content)}).", path)
+        raise DataError(f"has no array 'data' with a list '{label_key}' (it has {brief_list(content)}).", path)
     if data.shape != (rows, PIXELS) or len(labels) != rows:
         raise DataError(f"has data {data.shape} and {len(labels)} labels; ({rows}, {PIXELS}) is expected.", path)
     if not all(type(label) is int for label in labels):

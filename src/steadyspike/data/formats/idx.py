@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from steadyspike.data.decompress import budget, read_unpacked
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import read_bytes
-
-LIMIT = 1 << 30
 
 
 def read(path: str | Path) -> NDArray[np.uint8]:
     """The array of one idx file of unsigned bytes, unpacked when gzipped."""
     raw = read_bytes(path)
-    if raw[:2] == b"\x1f\x8b":
-        raw = _gunzip(raw, path)
-    return decode(raw, path)
-
-
-def _gunzip(raw: bytes, path: str | Path) -> bytes:
-    import io
-
-    try:
-        with gzip.GzipFile(fileobj=io.BytesIO(raw)) as stream:
-            data = stream.read(LIMIT + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"is a damaged or truncated gzip file ({error}).", path) from error
-    if len(data) > LIMIT:
-        raise DataError(f"unpacks to more than {LIMIT} bytes; no idx file of this kind is so large.", path)
-    return data
+    if raw[:2] != b"\x1f\x8b":
+        return decode(raw, path)
+    return decode(read_unpacked(path, budget(len(raw))), path)
 
 
 def decode(raw: bytes, path: str | Path) -> NDArray[np.uint8]:

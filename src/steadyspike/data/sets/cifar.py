@@ -115,7 +115,7 @@ def class_names(folder: Path, spec: Spec, binary: bool) -> tuple[str, ...]:
     path = folder / (text_file if binary else pickle_file)
     if not path.is_file() and spec.name == "cifar10":
         return CIFAR10_NAMES
-    raw = read_bytes(path)
+    raw = read_bytes(path, 1 << 20)
     if binary:
         names = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
     else:

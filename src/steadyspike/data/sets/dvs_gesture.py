@@ -7,6 +7,7 @@ must be fetched by hand; a pre-cut version in circulation has other clips and mu
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from steadyspike.data.augment import Augment
-from steadyspike.data.cache import cached_clips
+from steadyspike.data.clip_cache import cached_clips
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, brief
+from steadyspike.data.events import TIME_LIMIT, read_bytes
 from steadyspike.data.formats import aedat31
 from steadyspike.data.frames import FrameSettings, clip
 from steadyspike.data.place import Place
@@ -37,6 +39,8 @@ FOLDERS = (
     "DVS128Gesture/download",
     ".",
 )
+# Bytes of a list of recordings or of gestures; the published ones have less than 10,000.
+MOST_TEXT = 1 << 20
 TRAIN_LIST, TEST_LIST = "trials_to_train.txt", "trials_to_test.txt"
 CLASSES = (
     "hand clapping", "right hand wave", "left hand wave", "right arm clockwise", "right arm counter clockwise",
@@ -65,8 +69,9 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
     files = [file for path, _ in recordings for file in (path, labels_file(path))]
     settings = {"reader": "aedat31-1", "files": stamp(files), "frames": frames.as_dict()}
     cache = place.within("clips")
+    shape = (frames.timesteps, 2, *(frames.size or aedat31.SIZE))
     clips = cached_clips(
-        cache.cache_dir, "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames), cache.ready
+        cache.cache_dir, "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames), cache.ready, shape
     )
     return DataSet(
         name="dvs-gesture",
@@ -116,15 +121,25 @@ def trial_list(root: Path, name: str) -> list[Path]:
     path = root / name
     if not path.is_file():
         raise DataError("is missing: it lists the recordings of one part.", path)
-    trials = [root / line.strip() for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    lines = read_bytes(path, MOST_TEXT).decode("utf-8", "replace").splitlines()
+    trials = [root / line.strip() for line in lines if line.strip()]
     if not trials:
         raise DataError("lists no recordings.", path)
-    for number, trial in enumerate(trials):
-        if trial in trials[:number]:
+    seen: set[Path] = set()
+    for trial in trials:
+        if trial in seen:
             raise DataError(f"lists '{trial.name}' twice.", path)
-        if trial.parent != root or "\0" in trial.name or not trial.is_file():
-            raise DataError(f"lists '{trial.name}', which is not there.", path)
+        if trial.parent != root or not _is_there(trial):
+            raise DataError(f"lists '{trial.name[:80]}', which is not there.", path)
+        seen.add(trial)
     return trials
+
+
+def _is_there(trial: Path) -> bool:
+    try:
+        return "\0" not in trial.name and trial.is_file()
+    except OSError:  # a name that is too long for the disk
+        return False
 
 
 def labels_file(recording: Path) -> Path:
@@ -135,11 +150,13 @@ def gesture_list(recording: Path) -> list[Gesture]:
     """The gestures of one recording: class (1-11), start and end in microseconds."""
     path = labels_file(recording)
     try:
-        with open(path, newline="") as handle:
-            rows = [[int(cell) for cell in row[:3]] for row in list(csv.reader(handle))[1:] if row]
+        text = read_bytes(path, MOST_TEXT).decode()
+        rows = [[int(cell) for cell in row[:3]] for row in list(csv.reader(io.StringIO(text, newline="")))[1:] if row]
         gestures = [Gesture(label - 1, start, stop) for label, start, stop in rows]
-    except (OSError, ValueError, csv.Error) as error:
-        raise DataError(f"is not a labels file (class,startTime_usec,endTime_usec): {error}.", path) from error
-    if not gestures or not all(0 <= g.label < len(CLASSES) and g.start < g.stop for g in gestures):
+    except DataError:
+        raise
+    except (ValueError, csv.Error) as error:
+        raise DataError(f"is not a labels file (class,startTime_usec,endTime_usec): {brief(error)}.", path) from error
+    if not gestures or not all(0 <= g.label < len(CLASSES) and 0 <= g.start < g.stop < TIME_LIMIT for g in gestures):
         raise DataError("holds no gestures, a class outside 1-11 or one that ends before it starts.", path)
     return gestures

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from steadyspike.data.augment import Augment
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
-from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre, to_tensor
+from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre, squeeze
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Population
@@ -37,10 +37,7 @@ class Decoder:
     def __call__(self, index: int, train: bool, seed: int) -> torch.Tensor:
         image = open_rgb(os.path.join(self.root, os.fsdecode(self.paths[index])))
         if self.policy == "crop":
-            from PIL.Image import Resampling
-
-            same = image.size == (self.size, self.size)
-            return to_tensor(image if same else image.resize((self.size, self.size), Resampling.BILINEAR))
+            return squeeze(image, self.size)
         if train:
             return random_resized_crop(image, self.size, torch.Generator().manual_seed(seed))
         return resize_and_centre(image, self.resize, self.size)

@@ -25,7 +25,7 @@ class Spec:
     name: str
     folders: tuple[str, ...]
     base: str
-    md5: tuple[str, str, str, str]
+    md5: tuple[str, str, str, str]  # of the unpacked files
     classes: tuple[str, ...]
     mean: float
     std: float
@@ -34,15 +34,15 @@ class Spec:
 
 MNIST = Spec(
     "mnist", ("MNIST/raw", "MNIST", "mnist"), "https://ossci-datasets.s3.amazonaws.com/mnist/",
-    ("f68b3c2dcbeaaa9fbdd348bbdeb94873", "d53e105ee54ea40749a09fcbcd1e9432",
-     "9fb629c4189551a2d022fa330f9573f3", "ec29112dd5afa0611ce80d1b7f02629c"),
+    ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624",
+     "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
     tuple("0123456789"), 0.1307, 0.3081, False,
 )  # fmt: skip
 FASHION = Spec(
     "fashion-mnist", ("FashionMNIST/raw", "FashionMNIST", "fashion-mnist"),
-    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-    ("8d4fb7e6c68d591d4c3dfef9ec88bf0d", "25c81989df183df01b3e8a0aad5dffbe",
-     "bef4ecab320f06d8554ea6380940ec79", "bb300cfdad3c16e7a12a480ee83cd310"),
+    "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9",
+     "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
     ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     0.2860, 0.3530, True,
 )  # fmt: skip
@@ -87,17 +87,18 @@ def find(place: Place, spec: Spec) -> Path | None:
 
 
 def locate(place: Place, spec: Spec) -> list[Path]:
-    """The four files; those that are missing are downloaded, published .gz files are checked by their hash."""
+    """The four files; those that are missing are downloaded, .gz files are checked by the hash of what they hold."""
     folder = find(place, spec) or place.data_dir / spec.folders[-1]
     paths = []
     for name, md5 in zip(FILES, spec.md5):
         plain, packed = folder / name, folder / f"{name}.gz"
+        remote = Remote(packed.name, spec.base + packed.name, md5, unpacked=True)
         if plain.is_file():
             paths.append(plain)
         elif packed.is_file():
-            check_md5(packed, md5)
+            check_md5(packed, remote)
             paths.append(packed)
         else:
             inside = replace(place.within(spec.name), data_dir=folder)
-            paths.append(inside.downloaded(Remote(packed.name, spec.base + packed.name, md5), spec.name))
+            paths.append(inside.downloaded(remote, spec.name))
     return paths

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from steadyspike.data.augment import Augment
-from steadyspike.data.cache import cached_clips
+from steadyspike.data.clip_cache import cached_clips
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, disk_errors
 from steadyspike.data.events import Events
@@ -84,6 +84,7 @@ def event_dataset(
         len(recordings.files),
         lambda: clips_of(recordings, frames),
         cache.ready,
+        (frames.timesteps, 2, *(frames.size or recordings.sensor)),
     )
     more.setdefault("augment", Augment())
     more["settings"] = {"frames": frames.as_dict(), **more.get("settings", {})}

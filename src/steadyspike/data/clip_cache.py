@@ -1,0 +1,131 @@
+"""Clips on disk: one memory-mapped array per hash of every setting that changes it.
+
+A cache entry is a folder `<name>-<key>` with `clips.npy` and `meta.json`, which holds the settings and the checksum of
+the whole array. An entry that is lost, damaged or of another shape is made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steadyspike.data.cache import build_once, key_of
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import read_bytes, regular_size
+from steadyspike.disk.checksum import file_sha256
+
+Clips = Iterable[tuple[int, NDArray[Any]]]
+# What `ClipWriter` writes: counts, or frames that were resized.
+DTYPES = ("|u1", "<u2", "<u4", "<u8", "<f4")
+# The names of a million recordings and the settings fit.
+MOST_META = 1 << 28
+
+
+class ClipWriter:
+    """Writes clips [N, *shape] to one .npy file; integer counts start as uint8 and widen when one does not fit."""
+
+    def __init__(self, folder: Path, count: int, first: NDArray[Any]) -> None:
+        self.folder, self.shape = folder, (count, *first.shape)
+        self.counts = np.issubdtype(first.dtype, np.integer)
+        self.array = self._open("clips.npy", np.dtype(np.uint8 if self.counts else first.dtype))
+
+    def _open(self, name: str, dtype: np.dtype) -> NDArray[Any]:
+        array = np.lib.format.open_memmap(self.folder / name, mode="w+", dtype=dtype, shape=self.shape)
+        if hasattr(os, "posix_fallocate"):
+            # Writing to a mapped hole on a full disk kills the process; reserving the space first raises instead.
+            with open(self.folder / name, "r+b") as handle:
+                try:
+                    os.posix_fallocate(handle.fileno(), 0, (self.folder / name).stat().st_size)
+                except OSError as error:
+                    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):  # not every disk can
+                        raise
+        return array
+
+    def write(self, index: int, clip: NDArray[Any]) -> None:
+        if self.counts and clip.max() > np.iinfo(self.array.dtype).max:
+            self._widen(np.min_scalar_type(int(clip.max())))
+        self.array[index] = clip
+
+    def _widen(self, dtype: np.dtype) -> None:
+        wider = self._open("wider.npy", dtype)
+        wider[:] = self.array
+        wider.flush()  # type: ignore[attr-defined]
+        self.array = wider
+        os.replace(self.folder / "wider.npy", self.folder / "clips.npy")
+
+    def close(self) -> None:
+        self.array.flush()  # type: ignore[attr-defined]
+
+
+def cached_clips(
+    cache_dir: Path,
+    name: str,
+    settings: dict[str, Any],
+    count: int,
+    make: Callable[[], Clips],
+    ready: Iterable[Path] = (),
+    shape: tuple[int, ...] | None = None,
+) -> NDArray[Any]:
+    """The read-only memory map [count, T, 2, H, W] for `settings`; `make()` yields (index, clip) when it is not there.
+
+    `make` may yield in any order but must yield every index once. `ready`: caches that are looked into, never written.
+    shape: of a clip, where it is known: an entry of another shape is not believed.
+    """
+    settings = {**settings, "count": count, "layout": 2}
+    entry = f"{name}-{key_of(settings)}"
+
+    def complete(folder: Path) -> bool:
+        return _is_whole(folder, count, shape)
+
+    def build(folder: Path) -> None:
+        writer: ClipWriter | None = None
+        missing = np.ones(count, bool)
+        for index, clip in make():
+            writer = writer or ClipWriter(folder, count, clip)
+            writer.write(index, clip)
+            missing[index] = False
+        if writer is None or missing.any():
+            raise DataError(f"{int(missing.sum())} of {count} clips of '{name}' were not made.")
+        writer.close()
+        meta = {"settings": settings, "sha256": file_sha256(folder / "clips.npy")}
+        (folder / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True))
+
+    found = next((folder / entry for folder in ready if complete(folder / entry)), None)
+    target = found or build_once(cache_dir / entry, complete, build)
+    clips: NDArray[Any] = np.load(target / "clips.npy", mmap_mode="r")
+    return clips
+
+
+def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
+    """Whether an entry holds the clips that were written to it, in a form that can only be such clips."""
+    try:
+        meta = json.loads(read_bytes(folder / "meta.json", MOST_META))
+        if not isinstance(meta, dict) or not isinstance(meta.get("sha256"), str):
+            return False
+        found, dtype, size = _header(folder / "clips.npy")
+        if dtype.str not in DTYPES or found[:1] != (count,) or (shape is not None and found[1:] != shape):
+            return False
+        if size != int(np.prod(found, dtype=object)) * dtype.itemsize:
+            return False
+        return file_sha256(folder / "clips.npy") == meta["sha256"]
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape and type that an .npy file states, and the bytes that follow its header; ValueError where it is none."""
+    size = regular_size(file)
+    with open(file, "rb") as handle:
+        if np.lib.format.read_magic(handle) != (1, 0):
+            raise ValueError("an .npy file of another version than the cache writes")
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)
+        if fortran:
+            raise ValueError("an .npy file of another order than the cache writes")
+        return shape, dtype, size - handle.tell()

@@ -1,0 +1,1 @@
+"""What every part that writes files and reads them again shares."""

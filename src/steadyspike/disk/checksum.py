@@ -1,0 +1,17 @@
+"""The checksum of a whole file: what was written is what is read, bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+BLOCK = 1 << 20
+
+
+def file_sha256(path: str | Path) -> str:
+    """The sha256 of a file's bytes as 64 hexadecimal digits; OSError where the file cannot be read."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        while block := stream.read(BLOCK):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,133 @@
+"""Every reader refuses a small file that asks for much memory or time, before it has spent it, in one line."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torture.limits import MIB, Outcome, limited
+
+from steadyspike.data import decompress
+from steadyspike.data.archive import extract
+from steadyspike.data.formats import aedat4, atis, cifar_batch, idx
+from steadyspike.data.images import open_rgb, resize_and_centre, squeeze, to_tensor
+
+from . import hostile
+from .samples import assert_same_events, recording
+
+
+def read_pickle(path: Path) -> object:
+    return cifar_batch.read_pickle(path, "labels", 10, 10_000)
+
+
+def evaluate(path: Path) -> object:
+    return resize_and_centre(open_rgb(path), 256, 224)
+
+
+def unpack(path: Path) -> object:
+    return extract(path, path.parent / "out")
+
+
+# name: how the file is made, how it is read, what the error says, and how many MiB the reader may grow by.
+CASES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object], str, int]] = {
+    "data_batch_1": (hostile.nested_key, read_pickle, "a key is a tuple, not text", 32),
+    "data_batch_2": (hostile.nested_value, read_pickle, "has no array 'data'", 32),
+    "data_batch_3": (hostile.encoded_again_and_again, read_pickle, "encodes more text than it holds", 64),
+    "deep16.png": (lambda p: hostile.png(p, 13370, 13370, 16), open_rgb, "has 13370 x 13370 pixels", 32),
+    "bomb.aedat4": (hostile.aedat4_zstd_bomb, aedat4.read, "unpacks to more than", 64),
+    "late.aedat4": (lambda p: hostile.aedat4_times(p, (1 << 63) - 1), aedat4.read, "has the time 922337203685477", 64),
+    "gnu.tar.gz": (lambda p: hostile.long_header(p, tarfile.GNUTYPE_LONGNAME), unpack, "has a header of 268435456", 32),
+    "pax.tar.gz": (lambda p: hostile.long_header(p, tarfile.XHDTYPE), unpack, "has a header of 268435456", 32),
+    "global.tar.gz": (lambda p: hostile.long_header(p, tarfile.XGLTYPE), unpack, "has a header of 268435456", 32),
+    "members.tar.gz": (hostile.empty_members, unpack, "members, which is more than its size", 32),
+    "members.zip": (hostile.empty_members, unpack, "has a directory of", 64),
+    "deep.zip": (hostile.deep_folders, unpack, "lies more than 16 folders deep", 32),
+    "memory.tar.xz": (hostile.xz_dictionary, unpack, "Memory usage limit", 32),
+    "sparse.tar": (hostile.sparse_member, unpack, "sparse file", 32),
+    "zeros-idx1-ubyte.gz": (hostile.gz_zeros, idx.read, "unpacks to more than", 400),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("hostile")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_small_file_cannot_ask_for_much(made: Path, name: str) -> None:
+    make, read, message, memory = CASES[name]
+    outcome = _read(make(made / name), read)
+    assert outcome.kind == "refused", outcome
+    assert message in outcome.text and outcome.text.startswith(str(made / name)) and "\n" not in outcome.text
+    assert outcome.grown < memory * MIB, outcome
+    assert outcome.seconds < 20, outcome
+    assert not (made / "out").exists() and not list(made.glob("out.partial*"))
+
+
+def _read(path: Path, read: Callable[[Path], object]) -> Outcome:
+    return limited(lambda: read(path), 1500 * MIB, 60)
+
+
+@pytest.mark.parametrize("size", [(20_000, 1), (1, 20_000)])
+def test_a_strip_of_pixels_is_cropped_without_resizing_all_of_it(tmp_path: Path, size: tuple[int, int]) -> None:
+    path = hostile.png(tmp_path / "strip.png", *size, 8)
+    for read in (evaluate, lambda p: squeeze(open_rgb(p), 224)):
+        outcome = _read(path, read)
+        assert outcome.kind == "returned" and outcome.grown < 160 * MIB, outcome
+
+
+@pytest.mark.parametrize("size", [(3000, 11), (11, 3000)])
+def test_the_crop_of_a_long_image_is_that_of_the_whole_resized_image(monkeypatch: Any, size: tuple[int, int]) -> None:
+    random = np.random.default_rng(0).integers(0, 256, (*size[::-1], 3)).astype(np.uint8)
+    image = Image.fromarray(random)
+    whole = resize_and_centre(image, 64, 56), squeeze(image, 56)
+    monkeypatch.setattr("steadyspike.data.images.MOST_RESIZED", 1)
+    for expected, found in zip(whole, (resize_and_centre(image, 64, 56), squeeze(image, 56))):
+        assert (expected.int() - found.int()).abs().max() <= 2
+
+
+def test_sixteen_bits_in_strips_are_what_they_are_at_once(tmp_path: Path, monkeypatch: Any) -> None:
+    values = np.random.default_rng(0).integers(0, 65536, (37, 23)).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "a.png")
+    monkeypatch.setattr("steadyspike.data.images.STRIP", 50)
+    expected = ((values.astype(np.uint32) * 255 + 32767) // 65535).astype(np.uint8)
+    assert torch.equal(to_tensor(open_rgb(tmp_path / "a.png"))[0], torch.from_numpy(expected))
+
+
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for read in (atis.read, idx.read, open_rgb, aedat4.read, read_pickle):
+        outcome = _read(tmp_path / "pipe", read)
+        assert outcome.kind == "refused" and outcome.text.endswith("pipe: is not a plain file."), outcome
+
+
+def test_honest_compressed_recordings_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.aedat4"
+    path.write_bytes(hostile.aedat4_packed([hostile.zstd_plain(hostile.aedat4_packet(40))], 3))
+    assert_same_events(aedat4.read(path), recording(40))
+
+
+def test_streams_one_after_the_other_are_one_file(tmp_path: Path) -> None:
+    import bz2
+    import gzip
+    import lzma
+
+    for pack in (gzip.compress, bz2.compress, lzma.compress):
+        path = tmp_path / "a"
+        path.write_bytes(pack(b"one ") + pack(b"") + pack(bytes(100_000)) + bytes(20))
+        assert decompress.read_unpacked(path, 1 << 20) == b"one " + bytes(100_000)
+        with pytest.raises(ValueError, match="unpacks to more than 50000 bytes"):
+            decompress.read_unpacked(path, 50_000)
+        path.write_bytes(pack(b"one")[:-3])
+        with pytest.raises(ValueError, match="is damaged or truncated"):
+            decompress.read_unpacked(path, 1 << 20)
+    path.write_bytes(gzip.compress(b"") * 5000)
+    with pytest.raises(ValueError, match="more than 4096 compressed streams"):
+        decompress.read_unpacked(path, 1 << 20)
