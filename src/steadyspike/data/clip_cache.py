@@ -123,9 +123,11 @@ def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Shape and type that an .npy file states, and the bytes that follow its header; ValueError where it is none."""
     size = regular_size(file)
     with open(file, "rb") as handle:
-        if np.lib.format.read_magic(handle) != (1, 0):
-            raise ValueError("an .npy file of another version than the cache writes")
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)
-        if fortran:
-            raise ValueError("an .npy file of another order than the cache writes")
+        try:
+            version = np.lib.format.read_magic(handle)
+            shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)
+        except Exception as error:  # numpy's parser lets several kinds of its own through
+            raise ValueError("an .npy header that cannot be read") from error
+        if version != (1, 0) or fortran:
+            raise ValueError("an .npy file of another form than the cache writes")
         return shape, dtype, size - handle.tell()

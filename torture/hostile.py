@@ -12,9 +12,9 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from torture.limits import MIB
+from tests.data.samples import aedat4_bytes, recording
 
-from .samples import aedat4_bytes, recording
+from torture.limits import MIB
 
 
 def _doubled(depth: int) -> bytes:
@@ -174,4 +174,38 @@ def sparse_member(path: Path) -> Path:
     info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 40)}
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info, io.BytesIO())
+    return path
+
+
+def old_sparse_member(path: Path) -> Path:
+    """A tar with a sparse file in GNU's old way."""
+    info = tarfile.TarInfo("a")
+    info.type = tarfile.GNUTYPE_SPARSE
+    path.write_bytes(info.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    return path
+
+
+def large_member(path: Path, size: int = 256 * MIB) -> Path:
+    """A .tar.gz or .zip of one file of `size` zeros."""
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as b, b.open("zeros", "w") as member:
+            for _ in range(size // MIB):
+                member.write(bytes(MIB))
+        return path
+    info = tarfile.TarInfo("zeros")
+    info.size = size
+    with gzip.open(path, "wb", compresslevel=1) as out:
+        out.write(info.tobuf(tarfile.GNU_FORMAT))
+        for _ in range(size // MIB):
+            out.write(bytes(MIB))
+    return path
+
+
+def zip_lie(path: Path) -> Path:
+    """A zip whose directory says that a member of four bytes unpacks to 4 GiB."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
+        bundle.writestr("a", bytes(4))
+    raw = bytearray(path.read_bytes())
+    struct.pack_into("<I", raw, raw.index(b"PK\1\2") + 24, 0xFFFFFFFE)
+    path.write_bytes(bytes(raw))
     return path
