@@ -13,6 +13,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -65,7 +66,8 @@ def _zip_member(name: str, mode: int = 0, copies: int = 1) -> Callable[[Path], o
     def make(path: Path) -> None:
         info = zipfile.ZipInfo(name)
         info.external_attr = mode << 16
-        with zipfile.ZipFile(path, "w") as out:
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as out:
+            warnings.simplefilter("ignore")  # of a name that is there twice
             out.writestr("good", b"x")
             for _ in range(copies):
                 out.writestr(info, b"/etc/passwd")

@@ -49,7 +49,7 @@ def leak(path: Path) -> None:
 )
 def test_a_reader_that_fails_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, read, message: str) -> None:  # type: ignore[no-untyped-def]
     """The fault test itself: a hang, a crash, too much memory and a foreign error are found, and the file is kept."""
-    monkeypatch.setattr(fuzz, "PATIENCE", 1.0)
+    monkeypatch.setattr(fuzz, "PATIENCE", 1.0 if read is hang else 60.0)
     calls: list[int] = []
 
     def later(path: Path) -> object:
