@@ -1,6 +1,6 @@
 """Hostile files: archives that escape, bombs, pickles that run code. Each must be refused, cheaply, in one line.
 
-`run(seed)` returns one `Tally` for archives, one for pickles and one for the rest.
+`torture(scale, seed)` returns one `Tally` for archives, one for pickles and one for the rest.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from steadyspike.data.archive import extract
 from steadyspike.data.formats import aedat4, cifar_batch, idx
 from steadyspike.data.images import open_rgb
 from torture import hostile
-from torture.fuzz import Tally
 from torture.limits import MIB, limited
+from torture.tally import Tally
 
 # Where a member with an absolute path would be written.
 ESCAPED = Path(tempfile.gettempdir()) / "evil-torture"
@@ -176,8 +176,8 @@ def problem(case: Case, folder: Path) -> str | None:
     return f"{case.name}: left {sorted(left)} behind" if left else None
 
 
-def run(seed: int = 0) -> list[Tally]:
-    """All cases in an order that `seed` decides."""
+def torture(scale: float, seed: int) -> list[Tally]:
+    """All hostile files in an order that `seed` decides; there is one of each, whatever the scale."""
     print(f"hostile files: seed {seed}", flush=True)
     tallies = []
     groups = {

@@ -11,12 +11,13 @@ import struct
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from torture.limits import MIB, cap, held, judged, reset_peak
 from torture.mutate import mutated
+from torture.tally import Tally
 
 # One file may take this long by the clock before its process is stopped; its own CPU time is limited by Reader.seconds.
 PATIENCE = 60.0
@@ -41,17 +42,6 @@ class Reader:
     memory: int = 64 * MIB
     seconds: float = 5.0
     share: float = 1.0
-
-
-@dataclass
-class Tally:
-    """Files tried, refused with a DataError, accepted; `failures` names the rest by number and what happened."""
-
-    kind: str
-    tries: int = 0
-    refused: int = 0
-    accepted: int = 0
-    failures: list[str] = field(default_factory=list)
 
 
 def damaged(reader: Reader, seed: int, index: int) -> bytes:

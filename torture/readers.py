@@ -1,6 +1,6 @@
 """The readers that are fuzzed, with good files made by hand, and the run over all of them.
 
-`run(count, seed)` returns one `Tally` per reader. `python -m torture.readers --count 120000` runs this part alone.
+`torture(scale, seed)` returns one `Tally` per reader. `python -m torture.readers --count 120000` runs this part alone.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from steadyspike.data.formats import aedat2, aedat4, aedat31, atis, cifar_batch,
 from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre
 from steadyspike.data.sets import cifar, dvs_gesture
 from steadyspike.disk.checksum import file_sha256
-from torture.fuzz import Reader, Tally, fuzz
+from torture.fuzz import Reader, fuzz
 from torture.hostile import aedat4_packed, aedat4_packet, zstd_plain
 from torture.limits import MIB
+from torture.tally import Tally
 
 IMAGES = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
@@ -219,6 +220,11 @@ def run(count: int = 110_000, seed: int = 0, keep: Path | None = None, processes
                 flush=True,
             )
     return tallies
+
+
+def torture(scale: float, seed: int) -> list[Tally]:
+    """The full number of damaged files times `scale`."""
+    return run(round(110_000 * scale), seed)
 
 
 def _fuzzed(job: tuple[str, int, int, Path | None]) -> Tally:

@@ -66,7 +66,7 @@ class Unpacked(io.RawIOBase):
         self._source, self._path, self._left, self._most = source, path, most, most
         self._pending = source.read(BLOCK)
         self._open = next((kind for magic, kind in _KINDS.items() if self._pending.startswith(magic)), None)
-        self._stream = self._open() if self._open is not None else None
+        self._stream: Any = self._open() if self._open is not None else None
         self._streams = 1
 
     def readable(self) -> bool:

@@ -51,7 +51,7 @@ def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Con
     while (block := stream.read(BLOCK)) and any(block):
         info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
         if info.size < 0:
-            raise tarfile.InvalidHeaderError("a member has a negative size")
+            raise tarfile.ReadError("a member has a negative size")
         if info.type in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE):
             raw = _header(stream, info.size, path)
             if info.type == tarfile.GNUTYPE_LONGNAME:
@@ -94,10 +94,10 @@ def _pax(raw: bytes) -> dict[str, str]:
         length = int(raw[at:space])
         record = raw[space + 1 : at + length]
         if length < space - at + 4 or at + length > len(raw) or not record.endswith(b"\n") or b"=" not in record:
-            raise tarfile.InvalidHeaderError("a pax header has a record of another length than it says")
+            raise tarfile.ReadError("a pax header has a record of another length than it says")
         key, _, value = record[:-1].decode("utf-8", "surrogateescape").partition("=")
         if key.startswith("GNU.sparse"):
-            raise tarfile.InvalidHeaderError("it holds a sparse file, which data has no need of")
+            raise tarfile.ReadError("it holds a sparse file, which data has no need of")
         records[key] = value
         at += length
     return records
