@@ -33,8 +33,8 @@ MAX_LINES = 400
 PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
-    "keep_freed_memory", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe", "save_memory",
-    "surrogate",
+    "keep_freed_memory", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
+    "save_memory", "surrogate",
 }  # fmt: skip
 
 PARTS = {

@@ -17,6 +17,7 @@ from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.model_check import CheckReport, check_model
 from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
 from steadyspike.nn.probe import probe
+from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
@@ -43,6 +44,7 @@ __all__ = [
     "check_model",
     "health",
     "keep_freed_memory",
+    "load_run",
     "make_objective",
     "memory_estimate",
     "neuron",

@@ -45,11 +45,14 @@ def train(
     devices: Annotated[int | None, typer.Option(help="Processes: GPUs, or CPU processes without one.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: runs/RECIPE/001.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write the test accuracy into the recipe's file, as [[measured]].")
+    ] = False,
 ) -> None:
     """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
     from steadyspike.commands.train import run
 
-    raise typer.Exit(run(recipe, settings or [], data_dir, devices, resume, out))
+    raise typer.Exit(run(recipe, settings or [], data_dir, devices, resume, out, record))
 
 
 @app.command()
@@ -58,11 +61,15 @@ def evaluate(
     data_dir: DataDir = None,
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     split: Annotated[str | None, typer.Option(help="Another split than the run's; warns.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="If the number came out again, write it into the recipe's file.")
+    ] = False,
+    recipe: Annotated[str | None, typer.Option(help="With --record: the recipe, if it is not packaged.")] = None,
 ) -> None:
     """Evaluate the weights of a run and compare with the number it logged."""
     from steadyspike.commands.evaluate import run
 
-    raise typer.Exit(run(folder, data_dir, part, split))
+    raise typer.Exit(run(folder, data_dir, part, split, record, recipe))
 
 
 @app.command()

@@ -132,7 +132,7 @@ def test_the_schedule_is_torchs_cosine_and_the_warm_up_is_a_line():
         (["model.options.foo=1"], "unknown key model.options.foo; valid: spiking_fc, dropout"),
         (["loss.name=x"], "loss.name = 'x' is not valid; it must be one of ce, tet"),
         (["loss.terms.sparsity.wight=1.0"], "unknown key loss.terms.sparsity.wight (did you mean weight?)"),
-        (["loss.terms.guidance.weight=1.0", "data.timesteps=1"], "loss.terms.guidance needs data.timesteps"),
+        (["loss.terms.guidance.weight=1.0", "data.timesteps=1"], "guidance between neighbouring time steps"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_built_is_said_in_one_line(settings, wanted):

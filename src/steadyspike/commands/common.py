@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec
 
 from rich.console import Console
@@ -54,3 +55,12 @@ def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def record_number(root: Path, recipe: str | None) -> None:
+    """Writes a run's number into its recipe and says so."""
+    from steadyspike.train.files.folder import RunFolder
+    from steadyspike.train.run.recording import record
+
+    name, measured = record(RunFolder(root), recipe)
+    console.print(f"recorded {measured.value} {measured.unit} (seed {measured.seed}) in {name}", soft_wrap=True)

@@ -161,7 +161,7 @@ def _recipe_checks(
         return [lambda: _fail(text)]
     return [
         lambda: check_recipe(recipe),
-        lambda: dry_run(recipe),
+        lambda: dry_run(recipe, data_dir=data_dir),
         lambda: accelerator_of(recipe),
         lambda: batch_per_process(recipe, devices or recipe.train.devices),
         lambda: load_data(recipe.data, data_dir, download=False),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, record_number
 
 
 @one_line_errors
-def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> int:
-    """Exit code 1 where the logged number did not come out again."""
+def run(
+    folder: Path, data_dir: Path | None, part: str, split: str | None, record: bool = False, recipe: str | None = None
+) -> int:
+    """Exit code 1 where the logged number did not come out again, or could not be recorded."""
     from rich.panel import Panel
 
     from steadyspike.data import SplitMismatchWarning
@@ -36,6 +38,8 @@ def run(folder: Path, data_dir: Path | None, part: str, split: str | None) -> in
         return ENDED
     if found.reproduces:
         console.print("equal to what the run logged", style="green")
+        if record and part == "test":
+            record_number(folder, recipe)
         return ENDED
     assert found.logged is not None
     logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"])

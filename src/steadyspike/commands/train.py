@@ -8,19 +8,28 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.common import ENDED, console, one_line_errors, record_number
 from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
 
 @one_line_errors
 def run(
-    name: str, settings: list[str], data_dir: Path | None, devices: int | None, resume: bool, out: Path | None
+    name: str,
+    settings: list[str],
+    data_dir: Path | None,
+    devices: int | None,
+    resume: bool,
+    out: Path | None,
+    record: bool = False,
 ) -> int:
-    """Exit code of a training run."""
+    """Exit code of a training run; ``record``: its number goes into the recipe's file."""
     with Signals(commands=True) as signals:
         try:
-            return _run(name, settings, data_dir, devices, resume, out, signals)
+            code, root = _run(name, settings, data_dir, devices, resume, out, signals)
+            if record and code == ENDED and root is not None:
+                record_number(root, name)
+            return code
         except Stopped as stop:
             number = signal.Signals(stop.number)
             console.print(f"stopped by {number.name} before the run began: run the same command again", style="yellow")
@@ -35,7 +44,8 @@ def _run(
     resume: bool,
     out: Path | None,
     signals: Signals,
-) -> int:
+) -> tuple[int, Path | None]:
+    """The exit code, and the folder in the one process that speaks for the run."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
 
     extra = [f"train.devices={devices}"] if devices is not None else []
@@ -49,7 +59,7 @@ def _run(
 
 def _checked_run(
     recipe: Any, stem: str, data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
-) -> int:
+) -> tuple[int, Path | None]:
     from steadyspike.train.building.dry_run import check_recipe
     from steadyspike.train.building.lightning_data import batch_per_process
     from steadyspike.train.files.folder import RunError, new_folder, open_folder, resumable
@@ -64,7 +74,8 @@ def _checked_run(
     if under_torchrun():
         if out is None:
             raise RunError("under torchrun every process must know the run folder: give it with --out")
-        return _under_torchrun(recipe, data_dir, resume, out, stem, signals)
+        code = _under_torchrun(recipe, data_dir, resume, out, stem, signals)
+        return code, out if os.environ["RANK"] == "0" else None
     folder = open_folder(out, stem) if resume else new_folder(out, stem)
     try:
         with folder.locked():
@@ -72,13 +83,14 @@ def _checked_run(
                 resumable(folder, recipe)
                 ended = _ended_before(folder)
                 if ended is not None:
-                    return ended
+                    return ended, folder.root
             result = _start(recipe, folder, data_dir, resume, signals)
     except Exception:
         if not resume and out is None:
             folder.remove_if_unused()
         raise
-    return report(result, folder.root)
+    draw(result, folder)
+    return report(result, folder.root), folder.root
 
 
 def _ended_before(folder: Any) -> int | None:
@@ -150,11 +162,25 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path,
             signals=signals,
         )
     leave_group()
+    if rank == 0:
+        draw(result, folder)
     return report(result, out) if rank == 0 else _code(result)
 
 
 def _code(result: dict[str, Any]) -> int:
     return exit_code(result["signal"]) if result["status"] == "interrupted" else ENDED
+
+
+def draw(result: dict[str, Any], folder: Any) -> None:
+    """The run's figure. It is a service: where it cannot be drawn, the run has ended all the same."""
+    if result["status"] == "interrupted":
+        return
+    try:
+        from steadyspike.train.files.run_figure import draw_runs
+
+        draw_runs({f"{folder.root.parent.name}/{folder.root.name}": folder}, folder.root / "figure.png")
+    except Exception as error:
+        console.print(f"no figure: {type(error).__name__}: {error}", style="yellow", markup=False, soft_wrap=True)
 
 
 def report(result: dict[str, Any], root: Path) -> int:
@@ -180,5 +206,7 @@ def report(result: dict[str, Any], root: Path) -> int:
         spread = f" ± {paper['spread']}" if paper.get("spread") is not None else ""
         note = f"; {paper['note']}" if paper.get("note") else ""
         console.print(f"the paper: {paper['value']}{spread} {paper['unit']} ({paper['where']}){note}", soft_wrap=True)
+    if (root / "figure.png").exists():
+        console.print(f"figure: {root / 'figure.png'}", markup=False, soft_wrap=True)
     console.print(f"everything is in {root}", markup=False, soft_wrap=True)
     return ENDED

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
 from steadyspike.data.catalogue import entry, expected_shape
 from steadyspike.kernels.scan.choose import choose_backend
-from steadyspike.models import SpikingNet
 from steadyspike.nn.lif import LIF
-from steadyspike.train.building.lightning_data import check_data
-from steadyspike.train.building.network import build_model
+from steadyspike.nn.norm import NORMS
+from steadyspike.train.building.combination import check_combination
+from steadyspike.train.building.lightning_data import check_data, load_data
+from steadyspike.train.building.network import build_model, neuron_spec
 from steadyspike.train.building.optimizer import build_optimizer
+from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.recipe import Recipe, RecipeError
-from steadyspike.train.recipe.arguments import below, naming
+from steadyspike.train.recipe.arguments import below, check_name, naming
 
 _SMALLEST_IMAGE = 16
 _NARROW = 1 / 16
@@ -30,9 +35,12 @@ class DryRun:
     loss: float
 
 
-def data_shape(recipe: Recipe) -> tuple[int, int, tuple[int, int], bool]:
-    """(classes, channels, image size, still images) of the recipe's data set, without loading it."""
+def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int, int, tuple[int, int], bool]:
+    """(classes, channels, image size, still images) of the recipe's data set; only the user's own is loaded for it."""
     table = recipe.data
+    if is_own(table.name):
+        bundle = load_data(table, data_dir)
+        return bundle.num_classes, bundle.in_channels, bundle.shape, bundle.timesteps is None
     canvas = table.options.get("canvas")
     if canvas is not None and canvas < 1:
         raise RecipeError(f"data.options.canvas = {canvas} is not valid; it must be a whole number above 0")
@@ -40,23 +48,27 @@ def data_shape(recipe: Recipe) -> tuple[int, int, tuple[int, int], bool]:
     return classes, channels, size, entry(table.name)[1].frames is None
 
 
-def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:
+def dry_run(recipe: Recipe, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
     Raises RecipeError where the recipe cannot be built, and RuntimeError where the step gives a loss that is not
     finite or leaves a trainable parameter without a gradient.
     """
-    classes, channels, size, static = data_shape(recipe)
-    with torch.device("meta"):
+    classes, channels, size, static = data_shape(recipe, data_dir)
+    with _without_memory(recipe):
         full = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
     parameters = sum(p.numel() for p in full.parameters())
     steps = recipe.data.timesteps
+    objective = build_objective(recipe, static=static)
+    check_combination(recipe, neuron_spec(recipe.neuron), objective)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, small = _narrow(recipe, classes, channels, size)
         x = torch.randn(2, channels, *small) if static else torch.randn(steps, 2, channels, *small)
         optimizer = build_optimizer(recipe.optimizer, model)
-        outcome = build_objective(recipe, static=static)(model, x, torch.tensor([0, classes - 1]))
+        if is_own(recipe.model.name):
+            check_output(model, x, classes, steps, recipe.model.name)
+        outcome = objective(model, x, torch.tensor([0, classes - 1]))
         outcome.loss.backward()
     bare = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     if bare:
@@ -68,8 +80,15 @@ def dry_run(recipe: Recipe, seed: int = 0) -> DryRun:
     return DryRun(parameters, loss)
 
 
-def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) -> tuple[SpikingNet, tuple[int, int]]:
-    """A narrow network for images a quarter as wide where it can have them, and their size."""
+def _without_memory(recipe: Recipe) -> AbstractContextManager[Any]:
+    """Builds networks on the meta device; a network of the user's own may compute while it is built, so it does not."""
+    return nullcontext() if is_own(recipe.model.name) else torch.device("meta")
+
+
+def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) -> tuple[nn.Module, tuple[int, int]]:
+    """A narrow network for images a quarter as wide where it can have them, and their size; the user's own as it is."""
+    if is_own(recipe.model.name):
+        return build_model(recipe, num_classes=classes, in_channels=channels, image_size=size), size
     width = min(_NARROW, recipe.model.width or 1.0)
     height, columns = (min(n, max(_SMALLEST_IMAGE, n // 4)) for n in size)
     for image in ((height, columns), size):
@@ -84,16 +103,27 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raises RecipeError where a name, a value or a combination cannot be built; touches no data."""
+    """Raises RecipeError where a name, a value or a combination cannot be built; touches no data.
+
+    The shape of the user's own data is known only when it is loaded, so with it the network is not built here.
+    """
+    own_data = is_own(recipe.data.name)
     try:
-        entry(recipe.data.name)
+        if not own_data:
+            entry(recipe.data.name)
     except ValueError as error:
         raise RecipeError(f"data.name: {error}") from None
     check_data(recipe.data)
-    classes, channels, size, static = data_shape(recipe)
-    with torch.device("meta"):
-        model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
-    build_objective(recipe, static=static)
+    if own_data:
+        model: nn.Module = nn.Linear(1, 1)
+        objective = build_objective(recipe, static=True)
+    else:
+        classes, channels, size, static = data_shape(recipe)
+        with _without_memory(recipe):
+            model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
+        objective = build_objective(recipe, static=static)
+    check_name(recipe.norm.name, NORMS, "norm.name")
+    check_combination(recipe, neuron_spec(recipe.neuron), objective)
     _check_loss(recipe)
     with naming("optimizer", recipe.optimizer.model_dump(exclude={"name"})):
         build_optimizer(recipe.optimizer, model)

@@ -18,6 +18,7 @@ from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
+from steadyspike.train.building.own_code import check_own_data, is_own, own_data
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.arguments import below, check_options, kinds_of, told
 
@@ -47,7 +48,9 @@ _ELSEWHERE = {
 
 
 def check_data(table: schema.Data) -> None:
-    """Refuses options and splits that the data set has not, without looking at its files."""
+    """Refuses options and splits that the data set does not have, without looking at its files."""
+    if is_own(table.name):
+        return check_own_data(table)
     name, found = entry(table.name)
     kinds = {key: kind for key, kind in kinds_of(found.load).items() if key not in ("place", "frames")}
     if found.frames is not None:
@@ -67,6 +70,8 @@ def load_data(
     table: schema.Data, data_dir: str | Path | None = None, *, split: str | None = None, download: bool = True
 ) -> DataBundle:
     """[data] as a bundle; ``split`` in place of the recipe's, for evaluation elsewhere."""
+    if is_own(table.name):
+        return _adjusted(own_data(table, data_dir, split), table)
     check_data(table)
     options: dict[str, Any] = dict(table.options)
     if table.size is not None:
@@ -89,6 +94,11 @@ def load_data(
         if key is None:
             raise
         raise RecipeError(f"{key}: {error}") from None
+    return _adjusted(bundle, table)
+
+
+def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
+    """The bundle without augmentation, or with fewer training samples, where the recipe says so."""
     if not table.augment:
         if isinstance(bundle.dataset.source, ItemSource):
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")

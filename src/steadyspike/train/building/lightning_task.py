@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
-from steadyspike.models import SpikingNet
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.network import build_model
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.measure.scores import Scores, ScoreSums
 from steadyspike.train.recipe import Recipe
@@ -27,7 +27,7 @@ class SpikingTask(LightningModule):
     Usable with any Trainer; `steadyspike.train.run.training` adds the run folder, exact resume and health checks.
     """
 
-    def __init__(self, recipe: Recipe, model: SpikingNet, objective: Objective) -> None:
+    def __init__(self, recipe: Recipe, model: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.recipe, self.model, self.objective = recipe, model, objective
         self.train_sums = ScoreSums(1)
@@ -44,6 +44,10 @@ class SpikingTask(LightningModule):
                 recipe, num_classes=bundle.num_classes, in_channels=bundle.in_channels, image_size=bundle.shape
             )
             objective = build_objective(recipe, static=bundle.timesteps is None)
+        if is_own(recipe.model.name):
+            time = () if bundle.timesteps is None else (bundle.timesteps,)
+            x = torch.zeros(*time, 2, bundle.in_channels, *bundle.shape)
+            check_output(model, x, bundle.num_classes, recipe.data.timesteps, recipe.model.name)
         if recipe.train.channels_last:
             # Of 4-D weights; activations follow them.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, get_type_hints
 
+from torch import nn
+
 from steadyspike import models
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import SURROGATES, Surrogate
@@ -12,6 +14,7 @@ from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
 from steadyspike.nn.neurons.scan_options import ScanOptions
 from steadyspike.nn.norm import NORMS
+from steadyspike.train.building.own_code import is_own, own_model
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.arguments import below, check_name, check_options, kinds_of, naming
 
@@ -84,10 +87,13 @@ def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
 
 def build_model(
     recipe: Recipe, *, num_classes: int, in_channels: int, image_size: tuple[int, int], width: float | None = None
-) -> models.SpikingNet:
+) -> nn.Module:
     """The recipe's network for data of this shape; ``width`` in place of the recipe's, for dry runs."""
-    check_name(recipe.model.name, models.names(), "model.name")
     check_name(recipe.norm.name, NORMS, "norm.name")
+    if is_own(recipe.model.name):
+        shape: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
+        return own_model(recipe, neuron_spec(recipe.neuron), **shape)
+    check_name(recipe.model.name, models.names(), "model.name")
     kinds = _model_kinds(recipe.model.name)
     check_options(recipe.model.options, kinds, "model.options", _MODEL_ELSEWHERE)
     for key, value in recipe.model.options.items():

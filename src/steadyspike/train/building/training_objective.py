@@ -24,8 +24,6 @@ def build_objective(recipe: Recipe, *, static: bool) -> Objective:
         objective = make_objective(recipe.loss.name, terms, batch_dim=0 if static else 1, **recipe.loss.options)
     for name, term in objective.terms.items():
         assert isinstance(term, Term)
-        if term.least_steps > recipe.data.timesteps:
-            raise RecipeError(f"loss.terms.{name} needs data.timesteps of at least {term.least_steps}")
         if recipe.train.checkpointing and term.records:
             raise RecipeError(
                 f"loss.terms.{name} looks into layers that would be recomputed; use train.checkpointing = false "

@@ -1,0 +1,166 @@
+"""A network or a data set of the user's own, named in a recipe as ``"package.module:Name"``.
+
+The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else: a recipe can name
+neither the standard library nor installed packages, and no file of a run (checkpoint, weights, recipe) brings code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module, invalidate_caches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.data import DataBundle, from_dataset
+from steadyspike.nn.factory import Site
+from steadyspike.nn.neurons import NeuronSpec
+from steadyspike.train.recipe import Recipe, RecipeError, schema
+from steadyspike.train.recipe.arguments import check_options, kinds_of
+
+
+def is_own(name: str) -> bool:
+    """Whether a name in a recipe is the user's code."""
+    return ":" in name
+
+
+def find_own(name: str, key: str) -> Callable[..., Any]:
+    """The class or function ``"package.module:Name"``; ``key``: where the recipe names it."""
+    module_name, _, attribute = name.partition(":")
+    if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
+        raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
+    folders = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
+    invalidate_caches()  # a file written since the process began
+    top = module_name.partition(".")[0]
+    spec = PathFinder.find_spec(top, folders)
+    if spec is None:
+        raise RecipeError(
+            f"{key} = {name!r}: there is no module {top} in the working directory or on PYTHONPATH "
+            f"({', '.join(folders)})"
+        )
+    if folders[0] not in sys.path:
+        sys.path.append(folders[0])  # last, so that no file there hides an installed package; the code may import later
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the user's module is there and misses another
+        raise RecipeError(f"{key} = {name!r}: there is no module {error.name}") from None
+    wanted, found = _places(spec), _places(sys.modules[top].__spec__)
+    if wanted.isdisjoint(found):
+        raise RecipeError(
+            f"{key} = {name!r}: a module {top} from {', '.join(sorted(found)) or 'elsewhere'} is in use; rename yours"
+        )
+    made = getattr(module, attribute, None)
+    if not callable(made):
+        raise RecipeError(f"{key} = {name!r}: {module_name} has no class or function {attribute}")
+    return made  # type: ignore[no-any-return]
+
+
+def _places(spec: Any) -> set[str]:
+    """Files and folders of a package or module."""
+    if spec is None:
+        return set()
+    places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
+    return {str(Path(place).resolve()) for place in places if place}
+
+
+def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
+    """Names and types of what it takes by name, and whether it takes any name."""
+    anything = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(build).parameters.values())
+    return kinds_of(build), anything
+
+
+def _arguments(
+    build: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], key: str
+) -> dict[str, Any]:
+    """Those of ``given`` that it takes, and the recipe's options, checked against its signature."""
+    kinds, anything = _accepts(build)
+    for option in options:
+        if option in given:
+            raise RecipeError(f"{key}.options.{option} cannot be set: it is given to your code anyway")
+    if not anything:
+        check_options(options, {k: v for k, v in kinds.items() if k not in given}, f"{key}.options")
+    return {**{name: value for name, value in given.items() if anything or name in kinds}, **options}
+
+
+def own_model(
+    recipe: Recipe, neuron: NeuronSpec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
+) -> nn.Module:
+    """Calls the user's class or function with the keyword arguments that it takes (docs/training.md)."""
+    name, steps = recipe.model.name, recipe.data.timesteps
+    build = find_own(name, "model.name")
+    kinds, anything = _accepts(build)
+
+    def new_neuron(channels: int = 1, size: tuple[int, ...] | None = None) -> nn.Module:
+        """A new layer of the recipe's neuron; ``channels`` is needed for ``neuron.channelwise``."""
+        return neuron.at(Site(channels, size, steps))
+
+    unused = {
+        "neuron": recipe.neuron != schema.Neuron(),
+        "norm": recipe.norm != schema.Norm(),
+        "width": recipe.model.width is not None,
+    }
+    for argument, is_set in unused.items():
+        if is_set and argument not in kinds and not anything:
+            where = "model.width" if argument == "width" else f"[{argument}]"
+            raise RecipeError(f"{where} would have no effect: {name} takes no argument '{argument}'")
+    given = {
+        "num_classes": num_classes, "in_channels": in_channels, "image_size": image_size, "timesteps": steps,
+        "neuron": new_neuron, "norm": recipe.norm.name, "width": recipe.model.width,
+    }  # fmt: skip
+    model = build(**_arguments(build, given, recipe.model.options, "model"))
+    if not isinstance(model, nn.Module):
+        raise RecipeError(f"model.name = {name!r} gave {type(model).__name__}; it must give an nn.Module")
+    return model
+
+
+@torch.no_grad()
+def check_output(model: nn.Module, x: Tensor, classes: int, timesteps: int, name: str) -> None:
+    """Refuses a network of the user's whose output is not [T, B, classes] for a batch of two."""
+    mode = model.training
+    found = model.eval()(x)
+    model.train(mode)
+    shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    if shape != [timesteps, 2, classes]:
+        raise RecipeError(
+            f"model.name = {name!r}: forward gives {shape} for a batch of 2; [T, B, classes] = "
+            f"{[timesteps, 2, classes]} is needed"
+        )
+
+
+def check_own_data(table: schema.Data) -> None:
+    """Refuses options that the user's function does not take; does not call it."""
+    build = find_own(table.name, "data.name")
+    _arguments(build, _data_arguments(table, None, None), table.options, "data")
+    if table.size is not None and "size" not in _accepts(build)[0]:
+        raise RecipeError(f"data.size would have no effect: {table.name} takes no argument 'size'")
+
+
+def _data_arguments(table: schema.Data, data_dir: str | Path | None, split: str | None) -> dict[str, Any]:
+    return {
+        "data_dir": None if data_dir is None else Path(data_dir), "split": split or table.split,
+        "validation": table.validation, "timesteps": table.timesteps, "size": table.size,
+    }  # fmt: skip
+
+
+def own_data(table: schema.Data, data_dir: str | Path | None, split: str | None) -> DataBundle:
+    """Calls the user's function, which gives a data set, a pair (train, test) or a `DataBundle` (docs/training.md)."""
+    check_own_data(table)
+    build, given = find_own(table.name, "data.name"), _data_arguments(table, data_dir, split)
+    made = build(**_arguments(build, given, table.options, "data"))
+    if isinstance(made, DataBundle):
+        kinds, anything = _accepts(build)
+        for key, default in (("split", None), ("validation", schema.Data().validation)):
+            if given[key] != default and key not in kinds and not anything:
+                raise RecipeError(f"data.{key} would have no effect: {table.name} takes no argument '{key}'")
+        return made
+    train, test = made if isinstance(made, tuple) else (made, None)
+    name = table.name.partition(":")[2]
+    return from_dataset(train, test, name=name, split=given["split"], validation=table.validation)

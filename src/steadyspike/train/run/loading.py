@@ -1,0 +1,54 @@
+"""A finished run as objects: its network with the weights of the result, its recipe and its data."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from steadyspike.data import DataBundle
+from steadyspike.train.building.lightning_data import load_data
+from steadyspike.train.building.network import build_model
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.weights import load_weights
+from steadyspike.train.recipe import Recipe
+
+
+class LoadedRun:
+    """``model``: the weights that the result is of, in evaluation mode; ``recipe``; ``data``, loaded when first used.
+
+    ``result`` is what result.json says: how the run ended, and its test accuracy after each number of time steps.
+    """
+
+    def __init__(
+        self, folder: Path, recipe: Recipe, model: nn.Module, result: dict[str, Any], place: Path | None
+    ) -> None:
+        self.folder, self.recipe, self.model, self.result = folder, recipe, model, result
+        self._place = place
+
+    @cached_property
+    def data(self) -> DataBundle:
+        """The run's data with its split: ``run.data.eval_loader("test", 256)``."""
+        return load_data(self.recipe.data, self._place)
+
+    def __repr__(self) -> str:
+        accuracy = self.result["test"]["accuracy"][-1]
+        return (
+            f"LoadedRun({str(self.folder)!r}: {self.recipe.model.name}, {self.result['status']}, test {accuracy:.2f} %)"
+        )
+
+
+def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
+    """A finished run by its folder; ``data_dir`` in place of the folder where its data was found."""
+    root = RunFolder(Path(folder))
+    recipe, about, result = root.read_recipe(), root.read_json("run.json"), root.read_json("result.json")
+    channels, height, width = about["data"]["shape"]
+    model = build_model(recipe, num_classes=about["data"]["classes"], in_channels=channels, image_size=(height, width))
+    load_weights(root.weights, model)
+    if recipe.train.channels_last:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    place = data_dir if data_dir is not None else about.get("data_dir")
+    return LoadedRun(root.root, recipe, model.eval(), result, None if place is None else Path(place))

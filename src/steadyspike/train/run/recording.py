@@ -1,0 +1,81 @@
+"""Writes the number of a run into the recipe that it ran, as ``[[measured]]``."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe import PRIVATE, Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
+from steadyspike.train.recipe.catalogue import Source
+from steadyspike.train.recipe.load import INCIDENTAL
+from steadyspike.train.recipe.schema import Measured
+
+
+def record(folder: RunFolder, name: str | None = None) -> tuple[str, Measured]:
+    """Adds a run's test accuracy to its recipe's file; returns the recipe's name and what was written.
+
+    name: a packaged recipe or a file; left out, the packaged recipe with the run's configuration is looked for.
+    """
+    source = find_recipe(name) if name is not None else _recipe_of(folder)
+    recipe = load_recipe(source.name if name is None else name)
+    if (changed := _difference(recipe, folder.read_recipe())) is not None:
+        raise RunError(f"{folder.root} is not a run of {source.name}: {changed}")
+    measured = measurement(folder)
+    if measured in recipe.measured:
+        raise RunError(f"this number of {folder.root} stands in {source.path.name} already")
+    if "site-packages" in source.path.resolve().parts:
+        raise RunError(f"{source.name} belongs to an installed package: record in a checkout (pip install -e .)")
+    text = source.path.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + _entry(source, measured)
+    toml.loads(text)  # what is written can be read
+    write_atomically(source.path, lambda file: file.write(text.encode()))
+    return source.name, measured
+
+
+def measurement(folder: RunFolder) -> Measured:
+    """The number of a run that has ended, with where it came from."""
+    result, about = folder.read_json("result.json"), folder.read_json("run.json")
+    if result["status"] == "interrupted":
+        raise RunError(f"{folder.root} was interrupted: there is no result to record")
+    where = about["environment"]
+    hardware = ", ".join(where["gpus"]) or f"{where['cpu']}, {where['threads']} of {where['cores']} cores"
+    ended = date.fromtimestamp((folder.root / "result.json").stat().st_mtime)
+    return Measured(
+        value=round(result["test"]["accuracy"][-1], 2),
+        seed=result["seed"],
+        commit=where["commit"] or "unknown",
+        hardware=hardware,
+        date=ended.isoformat(),
+        note="" if result["status"] == "finished" else result["status"],
+    )
+
+
+def _entry(source: Source, measured: Measured) -> str:
+    table = f'[[grid.only."{source.name}".measured]]' if source.in_grid else "[[measured]]"
+    return f"{table}\n{toml.dumps(measured.model_dump(exclude_defaults=True))}"
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    """``{"table.key": value}`` of what makes the configuration."""
+    tables = recipe.model_dump(exclude=set(PRIVATE))
+    found = {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+    return {key: value for key, value in found.items() if key not in INCIDENTAL}
+
+
+def _difference(recipe: Recipe, ran: Recipe) -> str | None:
+    wanted, found = _plain(recipe), _plain(ran)
+    return next((f"{k} is {found[k]!r}, the recipe says {wanted[k]!r}" for k in wanted if wanted[k] != found[k]), None)
+
+
+def _recipe_of(folder: RunFolder) -> Source:
+    ran = folder.read_recipe()
+    names = [name for name in recipe_names() if _difference(load_recipe(name), ran) is None]
+    beside = Path(folder.root).resolve().parent.name  # runs/NAME/001
+    if beside in names:
+        names = [beside]
+    if len(names) != 1:
+        found = f"the recipes {', '.join(names)} have" if names else "no packaged recipe has"
+        raise RecipeError(f"{found} the configuration of {folder.root}: name the recipe with --recipe")
+    return find_recipe(names[0])

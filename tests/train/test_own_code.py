@@ -1,0 +1,119 @@
+"""A network and a data set of the user's own, by name in a recipe: examples/own, and what is refused."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import steadyspike as ss
+from steadyspike.cli import app
+from steadyspike.train.building.dry_run import check_recipe, dry_run
+from steadyspike.train.building.lightning_data import load_data
+from steadyspike.train.recipe import RecipeError, load_recipe
+
+EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """The example's files in the working directory, and none of its modules loaded before or after."""
+    for file in EXAMPLE.iterdir():
+        if file.is_file():
+            shutil.copy(file, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in [n for n, m in sys.modules.items() if str(tmp_path) in str(getattr(m, "__file__", ""))]:
+        del sys.modules[name]
+
+
+def test_the_example_trains_is_evaluated_and_loaded(here):
+    result = CliRunner().invoke(app, ["train", "my_run.toml", "--out", "run"])
+    assert result.exit_code == 0 and "my_net:Net: 5,550 parameters" in result.output, result.output
+    assert "make_data: 2 classes, 1 x 12 x 12, 360 train, 40 validation, 100 test" in result.output
+    again = CliRunner().invoke(app, ["evaluate", "run"])
+    assert again.exit_code == 0 and "equal to what the run logged" in again.output, again.output
+    run = ss.load_run("run")
+    assert isinstance(run.model.fire1, ss.PLIF) and not run.model.training
+    x, y = next(iter(run.data.eval_loader("test", 100)))
+    with torch.no_grad():
+        accuracy = 100 * float((run.model(x).mean(0).argmax(-1) == y).float().mean())
+    assert accuracy == pytest.approx(run.result["test"]["accuracy"][-1], abs=1e-4)
+
+
+def test_doctor_tries_it(here):
+    result = CliRunner().invoke(app, ["doctor", "--recipe", "my_run.toml"])
+    assert result.exit_code == 0, result.output
+    assert dry_run(load_recipe("my_run.toml")).parameters == 5550
+
+
+def test_one_data_set_is_split_and_a_bundle_is_taken_as_it_is(here):
+    (here / "more.py").write_text(
+        "import my_data\n"
+        "from steadyspike.data import from_dataset\n"
+        "def one(): return my_data.make_data(100)[0]\n"
+        "def bundle(validation): return from_dataset(*my_data.make_data(80), name='mine', validation=validation)\n"
+        "def fixed(): return from_dataset(*my_data.make_data(80))\n"
+    )
+    table = load_recipe("my_run.toml", ["data.name=more:one", "data.options={}"]).data
+    assert load_data(table.model_copy(update={"options": {}, "split": "random:3"})).split.name.startswith("random:3")
+    bundle = load_data(table.model_copy(update={"name": "more:bundle", "options": {}, "validation": "none"}))
+    assert (bundle.name, bundle.selection_part) == ("mine", None)
+    with pytest.raises(RecipeError, match=r"data\.validation would have no effect: more:fixed takes no argument"):
+        load_data(table.model_copy(update={"name": "more:fixed", "options": {}, "validation": "none"}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.name=os:system"], "there is no module os in the working directory or on PYTHONPATH"),
+        (["model.name=torch.nn:Linear"], "there is no module torch in the working directory"),
+        (["model.name=my_net:Nett"], "my_net has no class or function Nett"),
+        (["model.name=my_net.deep:Net"], "model.name = 'my_net.deep:Net'"),
+        (["model.name=my net:Net"], "it must be 'package.module:Name'"),
+        (["model.options={hiden = 3}"], "unknown key model.options.hiden (did you mean hidden?)"),
+        (["model.options={hidden = 'x'}"], "model.options.hidden = 'x' is not valid; it must be a whole number"),
+        (["model.options={num_classes = 3}"], "model.options.num_classes cannot be set"),
+        (["norm.name=tebn"], "[norm] would have no effect: my_net:Net takes no argument 'norm'"),
+        (["model.width=0.5"], "model.width would have no effect"),
+        (["data.options={colour = true}"], "unknown key data.options.colour"),
+        (["data.size=8"], "data.size would have no effect: my_data:make_data takes no argument 'size'"),
+        (["neuron.name=rate", "loss.name=tet"], "this combination is refused"),
+    ],
+)
+def test_mistakes_are_one_line(here, settings, message):
+    recipe = load_recipe("my_run.toml", settings)
+
+    def ask():
+        check_recipe(recipe)
+        dry_run(recipe)
+
+    with pytest.raises(RecipeError) as caught:
+        ask()
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_network_of_another_output_is_refused_with_both_shapes(here):
+    text = (here / "my_net.py").read_text().replace(".mean((-1, -2)))", ".mean((-1, -2))).mean(0)")
+    (here / "flat.py").write_text(text)
+    result = CliRunner().invoke(app, ["train", "my_run.toml", "--set", "model.name=flat:Net", "--out", "run"])
+    assert result.exit_code == 1
+    assert "forward gives [2, 2] for a batch of 2; [T, B, classes] = [3, 2, 2] is needed" in result.output
+
+
+def test_a_name_that_is_taken_by_an_installed_package_is_refused(here):
+    (here / "rich.py").write_text("def Net(): ...\n")
+    with pytest.raises(RecipeError, match=r"a module rich from .* is in use; rename yours"):
+        dry_run(load_recipe("my_run.toml", ["model.name=rich:Net", "model.options={}"]))
+
+
+def test_a_run_folder_brings_no_code(here, monkeypatch):
+    """The module lies in the run folder only: loading the run does not import it."""
+    assert CliRunner().invoke(app, ["train", "my_run.toml", "--out", "run"]).exit_code == 0
+    (here / "my_net.py").rename(here / "run" / "my_net.py")
+    del sys.modules["my_net"]
+    with pytest.raises(RecipeError, match="there is no module my_net in the working directory"):
+        ss.load_run("run")

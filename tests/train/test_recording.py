@@ -1,0 +1,80 @@
+"""--record: a run's number goes into the file of the recipe that it ran, and of no other."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+import steadyspike as ss
+from steadyspike.cli import app
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe import RecipeError, load_recipe
+from steadyspike.train.run.recording import record
+
+OWN = 'base = "tiny"\nabout = "mine" # with a comment\n\n[schedule]\nepochs = 1\n'
+GRID = 'base = "tiny"\n[grid]\nname = "mine-{e}"\ne = [1, 2]\n[schedule]\nepochs = "{e}"\n'
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_train_and_evaluate_record_into_the_file_and_keep_its_text(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(OWN)
+    first = call("train", path, "--out", tmp_path / "a", "--record")
+    assert first.exit_code == 0 and "recorded" in first.output, first.output
+    assert call("train", path, "--out", tmp_path / "b", "--set", "train.seed=4").exit_code == 0
+    again = call("evaluate", tmp_path / "b", "--record", "--recipe", path)
+    assert again.exit_code == 0 and "recorded" in again.output, again.output
+    assert path.read_text().startswith(OWN)
+    recipe = load_recipe(path)
+    assert [m.seed for m in recipe.measured] == [0, 4]
+    for folder, measured in zip("ab", recipe.measured):
+        result = json.loads((tmp_path / folder / "result.json").read_text())
+        assert measured.value == round(result["test"]["accuracy"][-1], 2)
+        assert measured.commit and "cores" in measured.hardware and len(measured.date) == 10
+    twice = call("evaluate", tmp_path / "b", "--record", "--recipe", path)
+    assert twice.exit_code == 1 and "stands in mine.toml already" in twice.output
+
+
+def test_one_recipe_of_a_grid(tmp_path, finished):
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID + '[grid.only."mine-2"]\nnote = "x"\n')
+    name = f"{path}:mine-2"
+    with pytest.raises(RunError, match=r"is not a run of mine-2: schedule\.epochs is 3, the recipe says 2"):
+        record(finished, name)
+    path.write_text(GRID.replace("[1, 2]", "[1, 3]"))
+    record(finished, f"{path}:mine-3")
+    assert len(load_recipe(f"{path}:mine-3").measured) == 1 and not load_recipe(f"{path}:mine-1").measured
+
+
+def test_the_packaged_recipe_of_a_run_is_found(finished, monkeypatch):
+    written = {}
+    monkeypatch.setattr("steadyspike.train.run.recording.write_atomically", lambda path, write: written.update(p=path))
+    name, measured = record(finished)
+    assert name == "tiny" and written["p"].name == "tiny.toml" and measured.seed == 0
+
+
+def test_other_runs_are_refused(tmp_path, finished):
+    folder = RunFolder(tmp_path / "run")
+    shutil.copytree(finished.root, folder.root)
+    text = (folder.root / "recipe.toml").read_text()
+    (folder.root / "recipe.toml").write_text(text.replace("epochs = 3", "epochs = 77"))
+    with pytest.raises(
+        RecipeError, match=r"no packaged recipe has the configuration of .* name the recipe with --recipe"
+    ):
+        record(folder)
+    with pytest.raises(RunError, match=r"is not a run of tiny: schedule\.epochs is 77, the recipe says 3"):
+        record(folder, "tiny")
+
+
+def test_a_run_is_loaded_with_the_weights_of_its_result(finished):
+    run = ss.load_run(finished.root)
+    assert run.recipe == finished.read_recipe() and not run.model.training and "tiny" in repr(run)
+    x, y = next(iter(run.data.eval_loader("test", 1000)))
+    hits = run.model(x).mean(0).argmax(-1) == y
+    assert 100 * float(hits.double().mean()) == pytest.approx(run.result["test"]["accuracy"][-1])
+    with pytest.raises(RunError, match=r"is not a run folder"):
+        ss.load_run(finished.root.parent / "nothing")
