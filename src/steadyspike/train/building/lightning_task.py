@@ -10,13 +10,14 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
+from steadyspike.models import SpikingNet
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.network import build_model
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.measure.scores import Scores, ScoreSums
-from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe import Recipe, RecipeError
 
 Batch = tuple[Tensor, Tensor]
 
@@ -54,6 +55,8 @@ class SpikingTask(LightningModule):
         if recipe.train.checkpointing:
             from steadyspike.train.building.activation_checkpointing import recompute_blocks
 
+            if not isinstance(model, SpikingNet):
+                raise RecipeError("train.checkpointing needs a network of steadyspike.models; use it inside your own")
             recompute_blocks(model)
         if recipe.train.save_memory:
             from steadyspike.nn.memory.transform import save_memory
