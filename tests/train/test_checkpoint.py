@@ -1,13 +1,16 @@
 """Checkpoint files: whole or not there, ours or refused, and a full disk leaves the old one."""
 
+import io
 import os
+import random
 import resource
 
 import pytest
 import torch
 
+from steadyspike.disk.sealed import TRAILER, SealedWriter
 from steadyspike.train.files.atomic import CheckpointError, link
-from steadyspike.train.files.checkpoint import FORMAT, AtomicCheckpointIO, latest, previous_of, read_checkpoint
+from steadyspike.train.files.checkpoint import FORMAT, AtomicCheckpointIO, latest, previous_of, read_checkpoint, write_state
 from steadyspike.train.files.tables import Table, read_table
 from steadyspike.train.files.tensorboard import Board
 
@@ -39,20 +42,59 @@ def test_damage_is_refused_by_name_and_the_previous_one_used(kept, damage):
     if damage == "flip":
         content[len(content) // 2] ^= 1
     kept.write_bytes({"truncate": content[:-200], "flip": content, "garbage": b"hello", "empty": b""}[damage])
-    found, refused = latest(kept, {"run": "a"})
-    assert found is not None and found["w"][0] == 1
-    assert len(refused) == 1 and str(kept) in refused[0]
+    found = latest(kept, {"run": "a"})
+    assert found.state is not None and found.state["w"][0] == 1 and found.path == previous_of(kept)
+    assert len(found.refused) == 1 and str(kept) in found.refused[0]
+
+
+def test_a_tensor_marked_as_a_folder_is_refused(kept):
+    """torch leaves the memory of such a tensor as it was: one bit of the file, and a run trains on garbage."""
+    content = bytearray(kept.read_bytes())
+    entries = [i for i in range(len(content)) if content[i : i + 4] == b"PK\x01\x02"]
+    tensor = next(i for i in entries if b"data/0" in content[i + 46 : i + 80])
+    content[tensor + 38] |= 0x10  # external attributes of the directory entry
+    kept.write_bytes(content)
+    with pytest.raises(CheckpointError, match="does not have the checksum it was written with"):
+        read_checkpoint(kept)
+    sealed = io.BytesIO()  # also where somebody gave the damaged file a checksum
+    writer = SealedWriter(sealed)
+    writer.write(bytes(content[:-TRAILER]))
+    writer.finish()
+    kept.write_bytes(sealed.getvalue())
+    with pytest.raises(CheckpointError, match="holds a folder"):
+        read_checkpoint(kept)
+
+
+def test_no_random_damage_is_accepted(kept):
+    """The long form is `make torture`: 100,000 of each kind of file."""
+    clean, draw = kept.read_bytes(), random.Random(0)
+    for _ in range(500):
+        content = bytearray(clean)
+        content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+        kept.write_bytes(content)
+        with pytest.raises(CheckpointError):
+            read_checkpoint(kept)
+
+
+def test_a_whole_state_that_cannot_be_used_falls_back_too(kept):
+    found = latest(kept, {"run": "a"}, lambda state: "it is too large" if state["w"][0] == 2 else None)
+    assert found.state is not None and found.state["w"][0] == 1
+    assert found.refused == [f"{kept} cannot be used: it is too large"]
 
 
 def test_foreign_files_are_refused(kept, tmp_path):
     torch.save({"state_dict": {}}, kept)
+    with pytest.raises(CheckpointError, match="has no checksum at its end"):
+        read_checkpoint(kept)
+    with open(kept, "wb") as file:
+        write_state({"state_dict": {}}, file)
     with pytest.raises(CheckpointError, match="not a checkpoint of this library"):
         read_checkpoint(kept)
     with pytest.raises(CheckpointError, match="belongs to another run: its run is a, here it is b"):
         read_checkpoint(previous_of(kept), {"run": "b"})
     with pytest.raises(CheckpointError, match="no checkpoint left to continue from"):
         latest(kept, {"run": "b"})
-    assert latest(tmp_path / "none.ckpt", {}) == (None, [])
+    assert latest(tmp_path / "none.ckpt", {}) == (None, tmp_path / "none.ckpt", [])
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
@@ -60,8 +102,9 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "owned"),)
 
-    torch.save({"format": FORMAT, "evil": Evil()}, tmp_path / "x.ckpt")
-    with pytest.raises(CheckpointError, match=r"x\.ckpt is truncated or no checkpoint"):
+    with open(tmp_path / "x.ckpt", "wb") as file:
+        write_state({"format": FORMAT, "evil": Evil()}, file)
+    with pytest.raises(CheckpointError, match=r"x\.ckpt is not a checkpoint \(UnpicklingError\)"):
         read_checkpoint(tmp_path / "x.ckpt")
     assert not (tmp_path / "owned").exists()
 
@@ -129,13 +172,16 @@ def test_tables_are_cut_back_to_a_length_and_read_back_equal(tmp_path):
     path = tmp_path / "t.csv"
     table = Table(path, ("a", "b"))
     table.add(a=0.1, b='x, "y"')
-    length = table.sync()
+    extent = table.sync()
     table.add(a=2.0)
     table.close()
-    again = Table(path, ("a", "b"), length)
+    again = Table(path, ("a", "b"), extent)
     again.add(a=1 / 3, b=None)
     again.close()
     rows = read_table(path)
     assert [float(r["a"]) for r in rows] == [0.1, 1 / 3] and rows[0]["b"] == 'x, "y"' and rows[1]["b"] == ""
-    with pytest.raises(CheckpointError, match=r"has .* bytes, but the checkpoint was written when it had 9999"):
-        Table(path, ("a", "b"), 9999)
+    with pytest.raises(CheckpointError, match=r"has .* bytes, but it had 9999 when this was written"):
+        Table(path, ("a", "b"), {**extent, "length": 9999})
+    path.write_bytes(path.read_bytes().replace(b"0.1", b"0.7"))
+    with pytest.raises(CheckpointError, match=r"t\.csv was changed: it does not have the checksum"):
+        Table(path, ("a", "b"), extent)

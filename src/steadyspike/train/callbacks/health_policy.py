@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
@@ -14,7 +13,6 @@ from steadyspike.core.lif import ScanResult
 from steadyspike.nn.membrane_health import non_finite, tapped
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.neuron import Neuron, Tap
-from steadyspike.nn.sync import world_size
 from steadyspike.train.files.tables import Table
 from steadyspike.train.session.session import EndOfRun, Session
 
@@ -56,9 +54,9 @@ def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
 
 
 class HealthWatch(Callback):
-    """Applies the policies of [health]; every finding is a row of health.csv that names the layer.
+    """Applies the policies of [health]; every finding becomes a row of health.csv that names the layer.
 
-    It also computes the gradient norms that the epoch's table shows, since it needs them at every step anyway.
+    Comes after `StepSummary` in the list of callbacks, whose numbers it reads.
     """
 
     def __init__(self, session: Session, table: Table | None) -> None:
@@ -69,35 +67,17 @@ class HealthWatch(Callback):
         self._batch = batch
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
-        session, table = self.session, self.session.recipe.health
-        norms, losses = session.gradients.norms(*session.task.step_losses)
-        session.gradients.add(norms)
-        session.task.step_losses.clear()
-        gradient = math.sqrt(sum(norm * norm for norm in norms))
-        loss = sum(losses) / len(losses)
-        loss, bad, asked = self._agree(loss, session.signals(), trainer.strategy.root_device)
-        session.stop_asked, session.gradient = asked, gradient
-        session.losses.append(loss)
+        session, table, step = self.session, self.session.recipe.health, self.session.step
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
         scaled = session.recipe.train.precision == "fp16"
-        if bad or (not math.isfinite(gradient) and not scaled):
+        if step.bad_loss or (not math.isfinite(step.gradient) and not scaled):
             layer, what = first_bad_layer(session, self._batch)
             place = f"layer '{layer}': {what}" if layer else what
             self.report(trainer, "non_finite", layer, place, table.non_finite, "diverged")
-        elif gradient > table.max_gradient:
-            layer = session.gradients.groups[max(range(len(norms)), key=norms.__getitem__)]
-            text = f"layer '{layer}': the gradient norm is {gradient:.3g}, above {table.max_gradient:g}"
+        elif step.gradient > table.max_gradient:
+            layer = session.gradients.groups[max(range(len(step.norms)), key=step.norms.__getitem__)]
+            text = f"layer '{layer}': the gradient norm is {step.gradient:.3g}, above {table.max_gradient:g}"
             self.report(trainer, "exploding_gradient", layer, text, table.exploding_gradient, "diverged")
-
-    def _agree(self, loss: float, asked: bool, device: torch.device) -> tuple[float, bool, bool]:
-        """Mean loss, whether any is not finite, whether a stop is asked for: the same in all processes."""
-        bad = not math.isfinite(loss)
-        if world_size() == 1:
-            return loss, bad, asked
-        sums = torch.tensor([loss, bad, asked], dtype=torch.float64, device=device)
-        dist.all_reduce(sums)
-        total, any_bad, any_asked = sums.tolist()
-        return total / world_size(), any_bad > 0, any_asked > 0
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         table = self.session.recipe.health

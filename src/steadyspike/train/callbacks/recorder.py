@@ -8,16 +8,18 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 
 from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
-from steadyspike.train.files.tables import Table
+from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.files.tensorboard import Board
+from steadyspike.train.internals import rate_of_step
 from steadyspike.train.measure.layers import layer_rows
-from steadyspike.train.session.session import Best, Session
+from steadyspike.train.session.session import Session
 
+TABLES = ("metrics", "layers", "steps", "health")
 LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")
 
 
-def open_tables(root: Path, steps: int, part: str | None, lengths: dict[str, int] | None) -> dict[str, Table]:
-    """metrics, layers, steps and health; ``lengths`` from a checkpoint cut them back to where it was taken."""
+def open_tables(root: Path, steps: int, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
+    """The tables of `TABLES`; ``extents`` of a checkpoint cut them back to where it was taken."""
     evaluated = [] if part is None else [f"{part}_loss", *(f"{part}_accuracy_{t}" for t in range(1, steps + 1))]
     columns: dict[str, tuple[str, ...]] = {
         "metrics": ("epoch", "step", "lr", "train_loss", "train_accuracy", *evaluated),
@@ -26,13 +28,13 @@ def open_tables(root: Path, steps: int, part: str | None, lengths: dict[str, int
         "health": HEALTH_COLUMNS,
     }  # fmt: skip
     return {
-        name: Table(root / f"{name}.csv", names, None if lengths is None else lengths[name])
+        name: Table(root / f"{name}.csv", names, None if extents is None else extents[name])
         for name, names in columns.items()
     }
 
 
 class Recorder(Callback):
-    """One row of steps.csv every ``log_every`` optimizer steps; at an epoch's end its rows, and whether it is the best.
+    """Writes a row of steps.csv every ``log_every`` optimizer steps, and the rows of an epoch at its end.
 
     Only the first process writes; all of them take part in the sums.
     """
@@ -59,14 +61,9 @@ class Recorder(Callback):
             loss = sum(session.losses) / len(session.losses)
             session.losses = []
             if self.tables:
-                row = {"lr": self._lr(trainer), "loss": loss, "gradient": session.gradient}
+                row = {"lr": rate_of_step(trainer, self._step), "loss": loss, "gradient": session.step.gradient}
                 self.tables["steps"].add(step=self._step, epoch=trainer.current_epoch + 1, **row)
                 self._scalars("step", row, self._step)
-
-    def _lr(self, trainer: Trainer) -> float:
-        """The learning rate of the step that was just made: the schedule has already moved on."""
-        schedule = trainer.lr_scheduler_configs[0].scheduler
-        return float(trainer.optimizers[0].param_groups[0]["initial_lr"] * schedule.lr_lambdas[0](self._step - 1))  # type: ignore[union-attr]
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         session, part = self.session, self.session.bundle.selection_part
@@ -74,7 +71,7 @@ class Recorder(Callback):
         session.rows = layer_rows(session.watch, session.gradients)
         epoch = trainer.current_epoch + 1
         row: dict[str, Any] = {
-            "lr": self._lr(trainer),
+            "lr": rate_of_step(trainer, self._step),
             "train_loss": session.train_scores.loss,
             "train_accuracy": session.train_scores.accuracy[-1],
         }
@@ -82,8 +79,6 @@ class Recorder(Callback):
         if scores is not None and part is not None:
             row[f"{part}_loss"] = scores.loss
             row |= {f"{part}_accuracy_{t}": a for t, a in enumerate(scores.accuracy, 1)}
-            if scores.accuracy[-1] > session.best.accuracy:
-                session.best = Best(epoch, scores.accuracy[-1])
         if self.tables:
             self.tables["metrics"].add(epoch=epoch, step=trainer.global_step, **row)
             self._scalars("epoch", row, trainer.global_step)

@@ -1,25 +1,28 @@
-"""Checkpoint files that a crash cannot damage: written beside, synced, renamed; read only when whole and ours."""
+"""Checkpoint files: sealed with a checksum, replaced in one step, and read only when they are whole and ours."""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import torch
 from lightning.fabric.plugins import CheckpointIO
 
+from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
 from steadyspike.train.files.atomic import CheckpointError, write_atomically
 
-FORMAT = "steadyspike-checkpoint-1"
+FORMAT = "steadyspike-checkpoint-2"
+_FOLDER_BIT = 0x10  # of a zip entry's attributes; torch does not read such a tensor and leaves its memory as it was
 
 
 class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's checkpoint plugin over `write_atomically`; the previous file of a name is kept as PREVIOUS."""
+    """Lightning's checkpoint plugin; the file that was there before is kept under the name of `previous_of`."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         path = Path(path)
-        write_atomically(path, lambda file: torch.save(checkpoint, file), keep=previous_of(path))
+        write_atomically(path, lambda file: write_state(checkpoint, file), keep=previous_of(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return read_checkpoint(Path(path))
@@ -29,7 +32,26 @@ class AtomicCheckpointIO(CheckpointIO):
 
 
 def previous_of(path: Path) -> Path:
+    """``last.ckpt`` -> ``last.previous.ckpt``."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def write_state(state: dict[str, Any], file: BinaryIO) -> None:
+    """torch's zip file, followed by a checksum of all of it; ``torch.load`` reads it as any other."""
+    sealed = SealedWriter(file)
+    torch.save(state, sealed)  # type: ignore[arg-type]
+    sealed.finish()
+
+
+def read_state(file: BinaryIO) -> Any:
+    """What `write_state` wrote, on the CPU; SealError or an error of torch's if it was changed."""
+    check_trailer(file)
+    file.seek(0)
+    with zipfile.ZipFile(file) as archive:
+        if any(entry.is_dir() or entry.external_attr & _FOLDER_BIT for entry in archive.infolist()):
+            raise SealError("holds a folder")
+    file.seek(0)
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -38,39 +60,54 @@ def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[
     identity: values that the checkpoint must carry (recipe, split, number of processes), else it is another run's.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise CheckpointError(f"{path} is damaged in {damaged}")
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with open(path, "rb") as file:
+            state = read_state(file)
     except FileNotFoundError:
         raise CheckpointError(f"{path} does not exist") from None
-    except CheckpointError:
-        raise
+    except SealError as error:
+        raise CheckpointError(f"{path} {error}") from None
     except Exception as error:
-        raise CheckpointError(f"{path} is truncated or no checkpoint ({type(error).__name__})") from None
+        raise CheckpointError(f"{path} is not a checkpoint ({type(error).__name__})") from None
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this library")
+    carried = state.get("identity")
     for key, wanted in (identity or {}).items():
-        found = state.get("identity", {}).get(key)
+        found = carried.get(key) if isinstance(carried, dict) else None
         if found != wanted:
             raise CheckpointError(f"{path} belongs to another run: its {key} is {found}, here it is {wanted}")
     return state
 
 
-def latest(path: Path, identity: dict[str, Any]) -> tuple[dict[str, Any] | None, list[str]]:
-    """The newest usable state of ``path`` and its previous one, and why those before it were refused.
+class Found(NamedTuple):
+    """state: of the newest usable checkpoint (None: there is none); path: its file; refused: why newer ones were."""
 
-    Both missing: (None, []). Both there and unusable: an error, since starting over would hide a loss.
+    state: dict[str, Any] | None
+    path: Path
+    refused: list[str]
+
+
+def latest(
+    path: Path, identity: dict[str, Any], problem: Callable[[dict[str, Any]], str | None] = lambda state: None
+) -> Found:
+    """The newest usable checkpoint: ``path``, or the one before it.
+
+    problem: says why a state cannot be used although its file is whole; None if it can. Where there are checkpoints and
+    none can be used, that is an error: to start over would hide a loss.
     """
     refused: list[str] = []
     for candidate in (path, previous_of(path)):
         if not candidate.exists():
             continue
         try:
-            return read_checkpoint(candidate, identity), refused
+            state = read_checkpoint(candidate, identity)
+            if (text := problem(state)) is None:
+                return Found(state, candidate, refused)
+            refused.append(f"{candidate} cannot be used: {text}")
         except CheckpointError as error:
             refused.append(str(error))
     if refused:
-        raise CheckpointError("; ".join(refused) + "; there is no checkpoint left to continue from")
-    return None, []
+        raise CheckpointError(
+            "; ".join(refused) + "; there is no checkpoint left to continue from: restore the damaged file from a "
+            "copy, or start again in another folder (--out)"
+        )
+    return Found(None, path, [])

@@ -13,12 +13,14 @@ result.json          how it ended, and the numbers
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
@@ -60,28 +62,51 @@ class RunFolder:
         return self.weights.exists() or any(t.exists() and t.read_bytes().count(b"\n") > 1 for t in tables)
 
     def read_recipe(self) -> Recipe:
+        """The recipe of this run; RunError where its file is missing or not what the run wrote."""
         path = self.root / "recipe.toml"
         if not path.is_file():
             raise RunError(f"{self.root} is not a run folder: it has no recipe.toml")
-        return parse(toml.loads(path.read_text(encoding="utf-8")), str(path))
+        with _named(path):
+            content = path.read_bytes()
+            check_seal(content)
+            return parse(toml.loads(content.decode()), str(path))
 
     def read_json(self, name: str) -> dict[str, Any]:
+        """The content of a file of `write_json`; RunError where it is missing or not what the run wrote."""
         path = self.root / name
         if not path.is_file():
             raise RunError(f"{self.root} has no {name}: did the run end?")
-        try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            raise RunError(f"{path} is damaged; remove it, and --resume writes it again") from None
-        return found
+        with _named(path):
+            content = path.read_bytes()
+            check_seal(content)
+            found: dict[str, Any] = json.loads(content)
+            found.pop("checksum")
+            return found
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-        write_atomically(self.root / name, lambda file: file.write(text.encode()))
+        """Writes ``content`` with a checksum of the whole file as its last key."""
+        text = json.dumps({**content, "checksum": BLANK}, indent=2, ensure_ascii=False) + "\n"
+        write_atomically(self.root / name, lambda file: file.write(seal(text.encode())))
 
     def write_recipe(self, recipe: Recipe) -> None:
-        text = dumps(recipe.model_dump(exclude_none=True))
-        write_atomically(self.root / "recipe.toml", lambda file: file.write(text.encode()))
+        """Writes recipe.toml with a checksum of the whole file as its last line, a comment."""
+        text = f"{dumps(recipe.model_dump(exclude_none=True))}\n# {BLANK}\n"
+        write_atomically(self.root / "recipe.toml", lambda file: file.write(seal(text.encode())))
+
+    def intact(self, name: str) -> bool:
+        """Whether a JSON file is there and is what the run wrote."""
+        try:
+            self.read_json(name)
+        except RunError:
+            return False
+        return True
+
+    def data_dir(self) -> Path | None:
+        """The data folder that the run remembers, if it is still there."""
+        if not self.intact("run.json"):
+            return None
+        remembered = self.read_json("run.json").get("data_dir")
+        return Path(remembered) if remembered is not None and Path(remembered).is_dir() else None
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -97,6 +122,23 @@ class RunFolder:
             yield
 
 
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a run's own text file becomes one line that names it."""
+    try:
+        yield
+    except (SealError, RecipeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, SealError) else type(error).__name__
+        raise RunError(f"{path} is damaged ({reason}); --resume writes it again") from None
+
+
+def _below_runs(name: str) -> Path:
+    """The folder of a recipe's runs; a recipe file may have a name that is none (``...toml``)."""
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise RunError(f"a recipe file called {name + '.toml'!r} gives no name for a run folder: give one with --out")
+    return Path("runs") / name
+
+
 def new_folder(out: Path | None, name: str) -> RunFolder:
     """``out``, which must be empty or not exist, or the next free ``runs/NAME/001``."""
     if out is not None:
@@ -104,7 +146,7 @@ def new_folder(out: Path | None, name: str) -> RunFolder:
             raise RunError(f"{out} holds a run already; continue it with --resume or choose another --out")
         out.mkdir(parents=True, exist_ok=True)
         return RunFolder(out)
-    parent = Path("runs") / name
+    parent = _below_runs(name)
     parent.mkdir(parents=True, exist_ok=True)
     for number in range(1, 10_000):
         try:
@@ -119,14 +161,22 @@ def open_folder(out: Path | None, name: str) -> RunFolder:
     """The run to continue: ``out``, or the newest below ``runs/NAME``."""
     if out is not None:
         return RunFolder(out)
-    found = sorted(Path("runs", name).glob("[0-9]*/recipe.toml"))
-    if not found:
-        raise RunError(f"there is no run in runs/{name} to resume; leave out --resume, or name the folder with --out")
-    return RunFolder(found[-1].parent)
+    parent = _below_runs(name)
+    numbers = [path.parent.name for path in parent.glob("*/recipe.toml") if re.fullmatch("[0-9]+", path.parent.name)]
+    if not numbers:
+        raise RunError(f"there is no run in {parent} to resume; leave out --resume, or name the folder with --out")
+    return RunFolder(parent / max(numbers, key=int))
 
 
 def resumable(folder: RunFolder, recipe: Recipe) -> None:
-    """Refuses to continue a run with another recipe."""
-    changed = difference(recipe, folder.read_recipe())
+    """Refuses to continue a run with another recipe.
+
+    A damaged recipe.toml is passed over: the checkpoint knows which recipe it is of, and the file is written again.
+    """
+    try:
+        then = folder.read_recipe()
+    except RunError:
+        return
+    changed = difference(recipe, then)
     if changed is not None:
         raise RecipeError(f"{folder.root} cannot be resumed with this recipe: {changed}")

@@ -1,40 +1,46 @@
-"""Metrics as CSV files that only grow, know their length, and can be cut back to it."""
+"""Metrics as CSV files that only grow, and that can be cut back to a length they had, if their content is the same."""
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from steadyspike.train.files.atomic import CheckpointError, why_not_written
 
 Cell = float | int | str | bool | None
+Extent = dict[str, Any]  # {"length": bytes, "sha256": of these bytes}
 
 
 class Table:
     """A CSV file with fixed columns. Numbers are written so that they read back equal; nothing depends on the clock."""
 
-    def __init__(self, path: Path, columns: Sequence[str], length: int | None = None) -> None:
-        """length: continue a file at this many bytes and drop what is behind; None: start it anew."""
+    def __init__(self, path: Path, columns: Sequence[str], extent: Extent | None = None) -> None:
+        """extent: continue a file from there and drop what is behind; None: start it anew."""
         self.path, self.columns = path, list(columns)
+        self._digest = hashlib.sha256()
         self._file: BinaryIO
-        if length is None:
+        if extent is None:
             self._file = open(path, "wb")  # noqa: SIM115
             self._write(self.columns)
             return
-        there = path.stat().st_size if path.exists() else 0
-        if there < length:
-            raise CheckpointError(f"{path} has {there} bytes, but the checkpoint was written when it had {length}")
+        problem = extent_problem(path, extent)
+        if problem is not None:
+            raise CheckpointError(problem)
         self._file = open(path, "r+b")  # noqa: SIM115
-        self._file.truncate(length)
-        self._file.seek(length)
+        self._digest.update(self._file.read(extent["length"]))
+        self._file.truncate(extent["length"])
 
     def _write(self, cells: Sequence[Cell]) -> None:
+        line = (",".join(_text(c) for c in cells) + "\n").encode()
         with self._naming():
-            self._file.write((",".join(_text(c) for c in cells) + "\n").encode())
+            self._file.write(line)
             self._file.flush()
+        self._digest.update(line)
 
     @contextmanager
     def _naming(self) -> Iterator[None]:
@@ -50,16 +56,30 @@ class Table:
             raise ValueError(f"{self.path.name} has no column {sorted(unknown)[0]!r}")
         self._write([row.get(column) for column in self.columns])
 
-    def sync(self) -> int:
-        """Everything on disk; returns the length in bytes."""
+    def sync(self) -> Extent:
+        """Makes sure that everything is on disk; returns the present length and checksum."""
         with self._naming():
             self._file.flush()
             os.fsync(self._file.fileno())
-        return self._file.tell()
+        return {"length": self._file.tell(), "sha256": self._digest.hexdigest()}
 
     def close(self) -> None:
         with self._naming():
             self._file.close()
+
+
+def extent_problem(path: Path, extent: Extent) -> str | None:
+    """Why a file does not begin with the bytes it had then; None if it does."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read(extent["length"])
+    except OSError as error:
+        return f"{path} cannot be read ({error.strerror})"
+    if len(content) < extent["length"]:
+        return f"{path} has {len(content)} bytes, but it had {extent['length']} when this was written"
+    if hashlib.sha256(content).hexdigest() != extent["sha256"]:
+        return f"{path} was changed: it does not have the checksum it was written with"
+    return None
 
 
 def _text(cell: Cell) -> str:
@@ -73,7 +93,5 @@ def _text(cell: Cell) -> str:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """The rows of such a file, as text."""
-    import csv
-
     with open(path, newline="") as file:
         return list(csv.DictReader(file))

@@ -1,4 +1,4 @@
-"""weights.safetensors: the weights of a run's result."""
+"""weights.safetensors: the weights of a run's result, with their recipe and a checksum of the whole file."""
 
 from __future__ import annotations
 
@@ -8,36 +8,55 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
+from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError
 
 
 def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
     """A model's state as safetensors, with ``about`` as JSON under the metadata key "steadyspike".
 
-    One key only: the format does not fix the order of several, and equal weights are to be equal files. Tied parameters
-    are stored once per name.
+    There is one metadata key only: the format does not fix the order of several, and equal weights must give equal
+    files. Tied parameters are stored once per name.
     """
     from safetensors.torch import save
 
-    from steadyspike.train.files.atomic import write_atomically
-
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-    content = save(tensors, {"steadyspike": json.dumps(about, sort_keys=True)})
+    content = seal(save(tensors, {"steadyspike": json.dumps({**about, "checksum": BLANK}, sort_keys=True)}))
     write_atomically(path, lambda file: file.write(content))
 
 
-def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Weights of `save_weights` into ``model``, where every name must match; what was saved about them."""
-    from safetensors import SafetensorError, safe_open
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state and what was saved about it; RunError, in one line, where the file is not what was written."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
 
     try:
-        with safe_open(path, "pt") as file:
-            about = (file.metadata() or {}).get("steadyspike", "{}")
-            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise RunError(
-            f"{path} is damaged ({error}); remove it and result.json, and --resume writes them again"
-        ) from None
+        content = path.read_bytes()
+        check_seal(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        about = json.loads(header["__metadata__"]["steadyspike"])
+        about.pop("checksum")
+        return load(content), about
+    except FileNotFoundError:
+        raise RunError(f"{path} does not exist: did the run end?") from None
+    except (SealError, SafetensorError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = str(error) if isinstance(error, SealError) else f"{type(error).__name__} while reading it"
+        raise RunError(f"{path} is damaged ({reason}); --resume writes it again") from None
+
+
+def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
+    """Weights of `save_weights` into ``model``, where every name and shape must match; what was saved about them."""
+    state, about = read_weights(path)
+    wanted = model.state_dict()
+    for name in wanted.keys() | state.keys():
+        here, there = wanted.get(name), state.get(name)
+        if here is None or there is None:
+            where = "has no" if there is None else "has a tensor that the network lacks:"
+            raise RunError(f"{path} {where} {name!r}: it is of another network")
+        if here.shape != there.shape:
+            raise RunError(
+                f"{path} is of another network: {name!r} is {tuple(there.shape)}, here it is {tuple(here.shape)}"
+            )
     model.load_state_dict(state)
-    found: dict[str, Any] = json.loads(about)
-    return found
+    return about

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.neuron import Neuron, neurons
+from steadyspike.train.internals import tensor_norms
 
 
 def _groups(module: nn.Module, waiting: list[nn.Parameter], found: list[list[nn.Parameter]]) -> None:
@@ -48,7 +49,7 @@ class GradientWatch:
     def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
         """Norm per group now, and the values of scalars that are wanted too: one read from the device for all."""
         there = [(p.grad, place) for p, place in zip(self.parameters, self._place) if p.grad is not None]
-        scalars = [*(torch._foreach_norm([grad for grad, _ in there]) if there else ()), *(a.detach() for a in also)]
+        scalars = [*tensor_norms([grad for grad, _ in there]), *(a.detach() for a in also)]
         if len({scalar.dtype for scalar in scalars}) > 1:
             scalars = [scalar.double() for scalar in scalars]
         values: list[float] = torch.stack(scalars).tolist() if scalars else []

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from steadyspike.train.files.atomic import CheckpointError
+from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunFolder
@@ -40,6 +41,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
         "test": scores.record(),
         "best": {"epoch": session.best.epoch, "accuracy": session.best.accuracy} if session.best.epoch else None,
         "seed": recipe.train.seed,
+        "tables": session.extents,
     }
     if recipe.paper is not None:
         result["paper"] = recipe.paper.model_dump(exclude_none=True)
@@ -54,7 +56,7 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
         state, source = session.task.model.state_dict(), "at the end"
     else:
         best = session.best.epoch > 0
-        checkpoint = _read_best(session) if best else read_checkpoint(folder.last)
+        checkpoint = read_best(folder, session.best.epoch) if best else read_checkpoint(folder.last)
         state, epoch = checkpoint["average"] or checkpoint["state_dict"], checkpoint["epoch"]
         whole = epoch if checkpoint["batch"] == 0 else None
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
@@ -67,21 +69,20 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
     return source
 
 
-def _read_best(session: Session) -> dict[str, Any]:
-    """The checkpoint of the best epoch; without it there is no result, since other weights would pass for it."""
-    path, epoch = session.folder.best, session.best.epoch
-    try:
-        if path.exists():
-            return read_checkpoint(path)
-        problem = f"{path} is missing"
-    except CheckpointError as error:
-        problem = str(error)
-    raise CheckpointError(
-        f"{problem}: the best epoch ({epoch}) cannot be tested; restore the file and --resume, or train again elsewhere"
-    )
+def write_about(session: Session, processes: int, data_dir: Path | None) -> None:
+    """Writes run.json, unless it is there and the run continues; a new data folder is remembered in any case."""
+    folder, place = session.folder, None if data_dir is None else str(data_dir.expanduser().resolve())
+    if session.resumed is not None and folder.intact("run.json"):
+        about = folder.read_json("run.json")
+        if place is None or about.get("data_dir") == place:
+            return
+        folder.write_json("run.json", {**about, "data_dir": place})
+        return
+    folder.write_json("run.json", {**about_run(session, processes), "data_dir": place})
 
 
 def about_run(session: Session, processes: int) -> dict[str, Any]:
+    """Where a run happens and on what data."""
     return {
         "environment": environment(),
         "processes": processes,

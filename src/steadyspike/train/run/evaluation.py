@@ -14,8 +14,8 @@ from steadyspike.data.loader import EvalLoader
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.building.lightning_task import SpikingTask
-from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.tables import read_table
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.tables import Extent, extent_problem, read_table
 from steadyspike.train.files.weights import load_weights
 from steadyspike.train.measure.scores import Scores, ScoreSums
 from steadyspike.train.recipe import Recipe
@@ -91,21 +91,28 @@ def evaluate_run(
     the weights.
     """
     folder = RunFolder(root)
-    recipe, about = folder.read_recipe(), folder.read_json("run.json")
-    logged = folder.read_json("result.json").get(part)
-    bundle = load_data(recipe.data, data_dir, split=split, download=download)
+    recipe, about, result = folder.read_recipe(), folder.read_json("run.json"), folder.read_json("result.json")
+    logged = result.get(part)
+    bundle = load_data(recipe.data, data_dir or folder.data_dir(), split=split, download=download)
     same = bundle.split.warn_if_other(about["data"]["split"])
     task = SpikingTask.for_data(recipe, bundle)
     epoch = load_weights(folder.weights, task.model).get("epoch")
     processes = 1
     if logged is None and epoch is not None:
-        logged = logged_epoch(folder, part, int(epoch), recipe.data.timesteps)
+        logged = logged_epoch(folder, part, int(epoch), recipe.data.timesteps, result["tables"]["metrics"])
         processes = about.get("processes", 1)  # who together made that number
     return Evaluation(evaluate_part(task, bundle, part, processes), logged, same, bundle, processes)
 
 
-def logged_epoch(folder: RunFolder, part: str, epoch: int, steps: int) -> dict[str, Any] | None:
-    """What metrics.csv says about a part after an epoch; None where it was not evaluated then."""
+def logged_epoch(
+    folder: RunFolder, part: str, epoch: int, steps: int, extent: Extent | None = None
+) -> dict[str, Any] | None:
+    """What metrics.csv says about a part after an epoch; None where it was not evaluated then.
+
+    extent: length and checksum that the file must have; RunError where it was changed.
+    """
+    if extent is not None and (problem := extent_problem(folder.root / "metrics.csv", extent)) is not None:
+        raise RunError(f"{problem}; restore it from a copy")
     for row in read_table(folder.root / "metrics.csv"):
         if int(row["epoch"]) == epoch and row.get(f"{part}_accuracy_1"):
             accuracy = [float(row[f"{part}_accuracy_{t}"]) for t in range(1, steps + 1)]

@@ -18,6 +18,7 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from steadyspike.train.callbacks.together import Together
 from steadyspike.train.files.checkpoint import AtomicCheckpointIO
+from steadyspike.train.internals import without_signal_handlers
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.accelerator import accelerator_of
 
@@ -78,9 +79,7 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
         profiler=Untimed(),
         plugins=[AtomicCheckpointIO(), TorchElasticEnvironment() if torchrun else LightningEnvironment()],
     )
-    # Its own handler would talk to other processes from inside a signal; `Signals` does what is to be done.
-    trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
-    return trainer
+    return without_signal_handlers(trainer)
 
 
 @contextmanager

@@ -13,17 +13,20 @@ from lightning.pytorch import Callback
 from steadyspike.train.building.lightning_data import SpikingData
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.callbacks.average_weights import AverageWeights
-from steadyspike.train.callbacks.checkpoints import Keeper, identity
+from steadyspike.train.callbacks.best_epoch import BestEpoch
 from steadyspike.train.callbacks.health_policy import HealthWatch
 from steadyspike.train.callbacks.recorder import Recorder, open_tables
+from steadyspike.train.callbacks.restoring import CheckpointRestorer
+from steadyspike.train.callbacks.saving import CheckpointSaver
+from steadyspike.train.callbacks.step_summary import StepSummary
 from steadyspike.train.callbacks.stop_on_signal import StopOnSignal
 from steadyspike.train.files.atomic import CheckpointError
-from steadyspike.train.files.checkpoint import latest
-from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.layers import LayerWatch
 from steadyspike.train.recipe import Recipe
-from steadyspike.train.run.conclusion import about_run, conclude, interrupted
+from steadyspike.train.run.conclusion import conclude, interrupted, write_about
+from steadyspike.train.run.resuming import continue_from
 from steadyspike.train.run.trainer import Processes, make_trainer, quietly
 from steadyspike.train.session.random_state import seed_all
 from steadyspike.train.session.session import EndOfRun, Session
@@ -50,15 +53,15 @@ def train(
     started = time.monotonic()
     with signals or Signals() as signals:
         try:
-            data = SpikingData(recipe, data_dir)
+            data = SpikingData(recipe, data_dir or (folder.data_dir() if resume else None))
             data.batch_per_process(processes.count)
             session = new_session(recipe, folder, data)
             session.signals = signals
-            notes = _continue(session, processes.count) if resume else []
+            with quietly():
+                notes = continue_from(session, processes.count, rank) if resume else []
             if rank == 0:
                 folder.write_recipe(recipe)
-                if session.resumed is None:
-                    folder.write_json("run.json", about_run(session, processes.count))
+                write_about(session, processes.count, data_dir)
             seed_all(recipe.train.seed, rank)
             with quietly():
                 ended = _fit(session, processes, rank, display, notes)
@@ -78,20 +81,6 @@ def train(
             return interrupted(recipe, folder, signals.number, text, rank)
 
 
-def _continue(session: Session, processes: int) -> list[str]:
-    """Finds the checkpoint to continue from; what there is to say about it."""
-    folder = session.folder
-    session.resumed, refused = latest(folder.last, identity(session, processes))
-    if session.resumed is None:
-        if folder.has_results():
-            raise RunError(
-                f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
-                "continue from; delete the folder, or choose another with --out, to start again"
-            )
-        return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
-    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in refused]
-
-
 def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
     """Network, data and measures of a run that has not started."""
     task = SpikingTask.for_data(recipe, data.bundle)
@@ -103,18 +92,22 @@ def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session
 def _fit(session: Session, processes: Processes, rank: int, display: Any, notes: list[str]) -> EndOfRun | None:
     """The training itself; returns how it ended where that was not after its last epoch."""
     recipe, state = session.recipe, session.resumed
-    lengths = state["files"] if state is not None else None
+    extents = state["files"] if state is not None else None
     first = rank == 0
     part = session.bundle.selection_part
-    tables = open_tables(session.folder.root, recipe.data.timesteps, part, lengths) if first else {}
+    tables = open_tables(session.folder.root, recipe.data.timesteps, part, extents) if first else {}
     board = session.folder.root / "tensorboard" if first else None
+    saver = CheckpointSaver(session, tables)
     callbacks: list[Callback] = [
-        StopOnSignal(session.signals),
+        StepSummary(session),
         *([AverageWeights(session.average)] if session.average is not None else []),
         Recorder(session, tables, board),
         HealthWatch(session, tables.get("health")),
+        BestEpoch(session),
         *([display(session, notes)] if display is not None and first else []),
-        Keeper(session, tables),
+        saver,
+        StopOnSignal(session, saver),
+        CheckpointRestorer(session),  # last: what others do at the start must not move the random generators
     ]
     try:
         trainer = make_trainer(recipe, processes, callbacks, evaluates=part is not None)
@@ -129,7 +122,7 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
         raise
     finally:
         session.watch.close()
-    for table in tables.values():
-        table.sync()
+    for name, table in tables.items():
+        session.extents[name] = table.sync()
         table.close()
     return ended

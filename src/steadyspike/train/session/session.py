@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from steadyspike.data import DataBundle
 from steadyspike.train.building.lightning_data import SpikingData
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.same_recipe import fingerprint
+from steadyspike.train.files.tables import Extent
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.layers import LayerRow, LayerWatch
 from steadyspike.train.measure.scores import Scores
@@ -36,6 +39,21 @@ class Best:
     accuracy: float = -1.0
 
 
+class Step(NamedTuple):
+    """The last optimizer step.
+
+    loss: mean over accumulation and processes; gradient: norm over all parameters; norms: per group of
+    `GradientWatch`; bad_loss: whether the loss of any process was not finite; stop_asked: whether a signal has come to
+    any process.
+    """
+
+    loss: float = math.nan
+    gradient: float = math.nan
+    norms: tuple[float, ...] = ()
+    bad_loss: bool = False
+    stop_asked: bool = False
+
+
 @dataclass
 class Session:
     """One run in one process."""
@@ -48,25 +66,29 @@ class Session:
     gradients: GradientWatch
     average: WeightAverage | None = None
     best: Best = field(default_factory=Best)
-    resumed: dict[str, Any] | None = None  # the checkpoint to continue from
+    resumed: dict[str, Any] | None = None  # the checkpoint to continue from, until it is restored
+    continued: bool = False  # whether this run continues from a checkpoint
     losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
     lost_epochs: int = 0  # in a row, worse than a constant guess
-    stop_asked: bool = False  # by a signal at the last optimizer step, agreed between all processes
-    gradient: float = float("nan")  # norm at the last optimizer step
+    step: Step = field(default_factory=lambda: Step())
     rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
     train_scores: Scores | None = None
     warned: set[str] = field(default_factory=set)  # kinds of findings reported in this epoch
     messages: list[str] = field(default_factory=list)  # of health, for the display
+    extents: dict[str, Extent] = field(default_factory=dict)  # of the tables, when the run has ended
     signals: Signals = field(default_factory=Signals)
 
     @property
     def bundle(self) -> DataBundle:
         return self.data.bundle
 
-    @property
-    def last_epoch_counts(self) -> bool:
-        """True where there is no model selection."""
-        return self.bundle.selection_part is None
+    def identity(self, processes: int) -> dict[str, Any]:
+        """What a checkpoint must share with the run that continues it."""
+        return {
+            "recipe": fingerprint(self.recipe),
+            "split": self.bundle.split.fingerprint,
+            "processes": processes,
+        }
 
     def accumulators(self) -> dict[str, Any]:
         """Sums of the epoch so far in this process."""

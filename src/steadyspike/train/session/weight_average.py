@@ -8,6 +8,8 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from steadyspike.train.internals import move_towards
+
 
 class WeightAverage:
     """``average = decay * average + (1 - decay) * value`` after every optimizer step, for parameters and statistics.
@@ -34,7 +36,7 @@ class WeightAverage:
         """Adds the model's present values; called after every optimizer step."""
         now = self._values()
         smooth = [name for name, value in now.items() if value.is_floating_point()]
-        torch._foreach_lerp_([self.average[n] for n in smooth], [now[n] for n in smooth], 1 - self.decay)
+        move_towards([self.average[n] for n in smooth], [now[n] for n in smooth], 1 - self.decay)
         for name in now.keys() - set(smooth):
             self.average[name].copy_(now[name])
 

@@ -1,0 +1,82 @@
+"""Sealed files: each holds the sha256 of all of its own bytes, so that a changed file is noticed before it is used.
+
+The digest stands in the file itself, after `MARK`, as 64 hexadecimal digits. It is the sha256 of the whole file with
+zeros in place of these digits. A text or a header carries it inside (`seal`, `check_seal`); a large file that is
+written as a stream carries it at its end (`SealedWriter`, `check_trailer`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import BinaryIO
+
+MARK = b"sha256-of-this-file:"
+ZEROS = b"0" * 64
+BLANK = (MARK + ZEROS).decode()  # to be put into a text that `seal` completes
+TRAILER = len(MARK) + len(ZEROS)
+_BLOCK = 1 << 20
+
+
+class SealError(ValueError):
+    """The content of a file is not what was written; the message is the end of a sentence about the file."""
+
+
+def seal(content: bytes) -> bytes:
+    """``content``, which holds `BLANK` once, with the digest in its place."""
+    if content.count(MARK) != 1:
+        raise ValueError(f"a file to be sealed must hold {BLANK!r} once")
+    start = content.index(MARK) + len(MARK)
+    digest = hashlib.sha256(content).hexdigest().encode()
+    return content[:start] + digest + content[start + len(ZEROS) :]
+
+
+def check_seal(content: bytes) -> None:
+    """Raises SealError unless ``content`` is what `seal` made."""
+    if content.count(MARK) != 1:
+        raise SealError("has no checksum, or several")
+    start = content.index(MARK) + len(MARK)
+    end = start + len(ZEROS)
+    whole = hashlib.sha256(content[:start])
+    whole.update(ZEROS)
+    whole.update(memoryview(content)[end:])
+    if content[start:end] != whole.hexdigest().encode():
+        raise SealError("does not have the checksum it was written with")
+
+
+class SealedWriter:
+    """Passes on what is written to ``file`` and appends the digest at the end: call `finish` once, last."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._digest = file, hashlib.sha256()
+
+    def write(self, content: bytes) -> int:
+        self._digest.update(content)
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def finish(self) -> None:
+        """Writes the trailer: `MARK` and the digest."""
+        self._digest.update(MARK + ZEROS)
+        self._file.write(MARK + self._digest.hexdigest().encode())
+
+
+def check_trailer(file: BinaryIO) -> int:
+    """The length of what a `SealedWriter` was given, after reading all of ``file``; SealError if it was changed."""
+    length = file.seek(0, os.SEEK_END) - TRAILER
+    if length < 0:
+        raise SealError("is truncated")
+    digest, left = hashlib.sha256(), length
+    file.seek(0)
+    while left > 0 and (block := file.read(min(_BLOCK, left))):
+        digest.update(block)
+        left -= len(block)
+    trailer = file.read(TRAILER)
+    if not trailer.startswith(MARK):
+        raise SealError("is truncated, or has no checksum at its end")
+    digest.update(MARK + ZEROS)
+    if left or trailer[len(MARK) :] != digest.hexdigest().encode():
+        raise SealError("does not have the checksum it was written with")
+    return length

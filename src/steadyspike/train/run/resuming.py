@@ -1,0 +1,162 @@
+"""Finds the checkpoint that a run continues from, and checks that everything it needs is there, before training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Trainer
+from torch import Tensor
+
+from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.callbacks.recorder import TABLES
+from steadyspike.train.files.atomic import link
+from steadyspike.train.files.best_checkpoint import keep_best, read_best
+from steadyspike.train.files.checkpoint import latest
+from steadyspike.train.files.folder import RunError
+from steadyspike.train.files.tables import extent_problem
+from steadyspike.train.internals import set_loop_state
+from steadyspike.train.session.random_state import rng_state, set_rng_state
+from steadyspike.train.session.session import Session
+
+_KINDS: dict[str, tuple[type, ...]] = {
+    "epoch": (int,), "batch": (int,), "step": (int,), "state_dict": (dict,), "average": (dict, type(None)),
+    "optimizer": (dict,), "schedule": (dict,), "precision": (dict,), "loop": (dict, type(None)), "loader": (dict,),
+    "ranks": (list,), "files": (dict,), "best": (list,), "lost_epochs": (int,),
+}  # fmt: skip
+
+
+def continue_from(session: Session, processes: int, rank: int) -> list[str]:
+    """Sets ``session.resumed`` to the newest usable checkpoint; returns what there is to say about it.
+
+    Everything that could only fail later is checked here: the content of the checkpoint, the tables it continues, and
+    the checkpoint of the best epoch.
+    """
+    folder, identity = session.folder, session.identity(processes)
+    found = latest(folder.last, identity, lambda state: content_problem(session, processes, state))
+    session.resumed = found.state
+    if found.state is None:
+        if folder.has_results():
+            raise RunError(
+                f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
+                "continue from; delete the folder, or choose another with --out, to start again"
+            )
+        return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
+    if rank == 0 and found.path != folder.last:
+        # Before anything is written: the next checkpoint would otherwise put the damaged file in the place of this one.
+        link(found.path, folder.last)
+    best, at_end_of_epoch = int(found.state["best"][0]), found.state["batch"] == 0
+    if best > 0:
+        if at_end_of_epoch and best == found.state["epoch"]:
+            if rank == 0:
+                keep_best(folder)  # this checkpoint is the best one itself
+        else:
+            read_best(folder, best, identity)
+    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in found.refused]
+
+
+def content_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    """Why a whole checkpoint cannot continue this run; None if it can."""
+    for key, kinds in _KINDS.items():
+        if key not in state:
+            return f"it has no {key}"
+        if not isinstance(state[key], kinds):
+            return f"its {key} is of type {type(state[key]).__name__}"
+    checks = (_weights_problem, _optimizer_problem, _ranks_problem, _position_problem, _files_problem)
+    try:
+        return next((text for check in checks if (text := check(session, processes, state)) is not None), None)
+    except Exception as error:  # a trial of what restoring does: whatever it raises, this state cannot be restored
+        return f"{type(error).__name__} in a trial of restoring it"
+
+
+def _weights_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    here = session.task.model.state_dict()
+    if (session.average is None) != (state["average"] is None):
+        return "it has a weight average and this run has none, or the other way round"
+    for key in ("state_dict", "average"):
+        if state[key] is not None and (text := _tensor_problem(here, state[key])) is not None:
+            return f"{key}: {text}"
+    return None
+
+
+def _tensor_problem(wanted: dict[str, Tensor], found: dict[str, Any]) -> str | None:
+    if wanted.keys() != found.keys():
+        return f"{sorted(wanted.keys() ^ found.keys())[0]!r} is missing or not part of the network"
+    for name, tensor in wanted.items():
+        there = found[name]
+        if not isinstance(there, Tensor) or (there.shape, there.dtype) != (tensor.shape, tensor.dtype):
+            return f"{name!r} is not a tensor of shape {tuple(tensor.shape)} and type {tensor.dtype}"
+    return None
+
+
+def _optimizer_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    optimizer = build_optimizer(session.recipe.optimizer, session.task.model)
+    schedule = build_schedule(session.recipe, optimizer, 1)
+    if schedule.state_dict().keys() != state["schedule"].keys():
+        return "its schedule has other entries"
+    groups = state["optimizer"]["param_groups"]
+    if any(group.keys() != there.keys() for group, there in zip(optimizer.param_groups, groups)):
+        return "its optimizer has other settings"
+    optimizer.load_state_dict(state["optimizer"])
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for name, value in optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor) and value.dim() > 0 and value.shape != parameter.shape:
+                    return f"the optimizer's {name} has another shape than its parameter"
+    return None
+
+
+def _ranks_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    if len(state["ranks"]) != processes:
+        return f"it is of {len(state['ranks'])} processes"
+    before, sums = rng_state(), session.accumulators()
+    try:
+        for mine in state["ranks"]:
+            set_rng_state(mine["rng"])
+            if (text := _same_kind(sums, mine["sums"])) is not None:
+                return f"its sums: {text}"
+    finally:
+        set_rng_state(before)
+    return None
+
+
+def _same_kind(wanted: dict[str, Any], found: dict[str, Any]) -> str | None:
+    for key, value in wanted.items():
+        there = found[key]
+        if type(value) is not type(there) or (isinstance(value, Tensor) and value.shape != there.shape):
+            return f"{key} is of another type or shape"
+    return None
+
+
+def _position_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    epoch, accuracy = state["best"]
+    if type(epoch) is not int or type(accuracy) is not float or not 0 <= epoch <= state["epoch"]:
+        return f"its best epoch is {state['best']}"
+    if min(state["epoch"], state["batch"], state["step"]) < 0:
+        return "it counts below zero"
+    loader = session.bundle.train_loader(
+        session.data.batch_per_process(processes), seed=session.recipe.train.seed, world_size=processes,
+        drop_last=session.recipe.data.drop_last,
+    )  # fmt: skip
+    loader.load_state_dict(state["loader"])
+    if state["loop"] is not None:
+        set_loop_state(_spare_trainer(), state["loop"])
+    return None
+
+
+def _spare_trainer() -> Trainer:
+    """A trainer to try a loop's state on."""
+    return Trainer(
+        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False, barebones=False,
+    )  # fmt: skip
+
+
+def _files_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+    if state["files"].keys() != set(TABLES):
+        return f"it knows the tables {', '.join(sorted(state['files']))}"
+    for name, extent in state["files"].items():
+        if type(extent["length"]) is not int or extent["length"] < 0:
+            return f"its length of {name}.csv is {extent['length']!r}"
+        if (text := extent_problem(session.folder.root / f"{name}.csv", extent)) is not None:
+            return text
+    return None
