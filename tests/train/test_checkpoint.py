@@ -10,7 +10,14 @@ import torch
 
 from steadyspike.disk.sealed import TRAILER, SealedWriter
 from steadyspike.train.files.atomic import CheckpointError, link
-from steadyspike.train.files.checkpoint import FORMAT, AtomicCheckpointIO, latest, previous_of, read_checkpoint, write_state
+from steadyspike.train.files.checkpoint import (
+    FORMAT,
+    AtomicCheckpointIO,
+    latest,
+    previous_of,
+    read_checkpoint,
+    write_state,
+)
 from steadyspike.train.files.tables import Table, read_table
 from steadyspike.train.files.tensorboard import Board
 

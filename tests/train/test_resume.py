@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from lightning.pytorch import Callback
 
 from steadyspike.train.files.atomic import CheckpointError
-from steadyspike.train.files.checkpoint import read_checkpoint
+from steadyspike.train.files.checkpoint import read_checkpoint, write_state
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import load_recipe
 from tests.train.conftest import differing, trained
@@ -202,3 +203,108 @@ def test_damaged_files_of_a_run_are_named(tmp_path, straight):
     (copy / "result.json").write_text("{")
     with pytest.raises(RunError, match=r"result\.json is damaged"):
         RunFolder(copy).read_json("result.json")
+
+
+def settle(tmp_path, straight, *lost):
+    """A copy of a finished run as it was before its end, and its settings."""
+    copy = tmp_path / "run"
+    shutil.copytree(straight.root, copy)
+    for name in ("result.json", "weights.safetensors", *lost):
+        (copy / name).unlink()
+    return copy, [*RANDOM, "train.save_every=2"]
+
+
+def change(path, edit):
+    """Changes the content of a checkpoint; the file is whole afterwards, with a checksum of its own."""
+    state = read_checkpoint(path)
+    edit(state)
+    with open(path, "wb") as file:
+        write_state(state, file)
+
+
+EDITS = {
+    "no tables": lambda state: state.pop("files"),
+    "a table less": lambda state: state["files"].pop("health"),
+    "no length": lambda state: state["files"].update(steps={}),
+    "another shape": lambda state: state["state_dict"].update({next(iter(state["state_dict"])): torch.zeros(3)}),
+    "a weight less": lambda state: state["state_dict"].popitem(),
+    "another type": lambda state: state.update(step="7"),
+    "no generator": lambda state: state["ranks"][0]["rng"].pop("torch"),
+    "one process more": lambda state: state["ranks"].append(state["ranks"][0]),
+    "another optimizer": lambda state: state["optimizer"]["param_groups"][0].pop("momentum"),
+    "momentum of another shape": lambda state: state["optimizer"]["state"][0].update(momentum_buffer=torch.zeros(9)),
+    "another loader": lambda state: state["loader"].update(epoch=-3),
+    "another schedule": lambda state: state.update(schedule={}),
+    "best of the future": lambda state: state.update(best=[99, 100.0]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_whole_checkpoint_that_does_not_fit_falls_back_to_the_one_before(tmp_path, straight, edit):
+    copy, settings = settle(tmp_path, straight)
+    change(copy / "checkpoints" / "last.ckpt", EDITS[edit])
+    seen = []
+    folder, result = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Callback())
+    assert len(seen) == 1 and "last.ckpt cannot be used: " in seen[0] and seen[0].endswith("from the one before")
+    assert result["status"] == "finished" and differing(folder, straight) == []
+
+
+def test_a_good_checkpoint_is_not_lost_to_the_damaged_one_when_the_next_is_written(tmp_path, straight):
+    """The one before takes the name of the damaged one at once; otherwise the next save would replace it."""
+    copy, settings = settle(tmp_path, straight)
+    last = copy / "checkpoints" / "last.ckpt"
+    last.write_bytes(b"damaged")
+    with pytest.raises(Crash):
+        trained(copy, settings, resume=True, display=crashing("on_fit_start", 0))
+    assert read_checkpoint(last)["step"] == 14
+    assert differing(trained(copy, settings, resume=True)[0], straight) == []
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_damaged_best_checkpoint_is_found_before_training(tmp_path, damage):
+    settings = ["train.seed=3", "schedule.epochs=3"]
+    with pytest.raises(Crash):
+        trained(tmp_path, settings, display=crashing("on_train_batch_end", 11))
+    change(tmp_path / "checkpoints" / "last.ckpt", lambda state: state.update(best=[1, 50.0]))
+    for path in (tmp_path / "checkpoints").glob("best*"):
+        path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match=r"best\.ckpt .*best epoch \(1\) cannot be tested"):
+        trained(tmp_path, settings, resume=True, display=crashing("on_fit_start", 0))
+
+
+def test_a_shortened_table_uses_an_older_checkpoint_that_fits(tmp_path, straight):
+    copy, settings = settle(tmp_path, straight)
+    table = copy / "metrics.csv"
+    table.write_bytes(table.read_bytes()[:-4])  # the last row was written between the two checkpoints
+    seen = []
+    folder, _ = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Callback())
+    assert "metrics.csv has" in seen[0] and differing(folder, straight) == []
+    table.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"metrics\.csv has 0 bytes.*restore the damaged file from a copy"):
+        trained(copy, settings, resume=True)
+
+
+@pytest.mark.parametrize("name", ["run.json", "recipe.toml"])
+@pytest.mark.parametrize("damage", ["missing", "flipped"])
+def test_a_resume_writes_lost_files_again(tmp_path, straight, name, damage):
+    copy, settings = settle(tmp_path, straight)
+    path = copy / name
+    before = path.read_bytes()
+    path.unlink() if damage == "missing" else path.write_bytes(before.replace(b"4", b"5", 1))
+    folder, _ = trained(copy, settings, resume=True)
+    assert differing(folder, straight) == []
+    assert RunFolder(copy).read_recipe() == straight.read_recipe()
+    assert RunFolder(copy).read_json("run.json")["data"] == straight.read_json("run.json")["data"]
+
+
+def test_an_ended_run_with_a_damaged_file_is_not_called_ended(tmp_path, straight):
+    from steadyspike.train.run.conclusion import intact_result
+
+    copy = RunFolder(tmp_path / "run")
+    shutil.copytree(straight.root, copy.root)
+    assert intact_result(copy) == straight.read_json("result.json")
+    for name in ("run.json", "result.json", "weights.safetensors"):
+        content = (copy.root / name).read_bytes()
+        (copy.root / name).write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+        assert intact_result(copy) is None
+        (copy.root / name).write_bytes(content)

@@ -94,11 +94,11 @@ def _checked_run(
 
 
 def _ended_before(folder: Any) -> int | None:
-    """The exit code of a run that has ended; None where there is something to resume."""
-    if not (folder.root / "result.json").exists():
-        return None
-    result = folder.read_json("result.json")
-    if result["status"] == "interrupted":
+    """The exit code of a run that has ended; None where there is something to resume, or a file to write again."""
+    from steadyspike.train.run.conclusion import intact_result
+
+    result = intact_result(folder)
+    if result is None:
         return None
     console.print("this run has ended already", style="yellow")
     return report(result, folder.root)
@@ -123,6 +123,7 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
     from steadyspike.train.run.conclusion import interrupted
     from steadyspike.train.run.launch import launch
 
+    data_dir = data_dir or (folder.data_dir() if resume else None)
     load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
     folder.write_recipe(recipe)
     (folder.root / "result.json").unlink(missing_ok=True)  # of the time before

@@ -8,8 +8,8 @@ from typing import Any
 from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
-from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import load_weights, save_weights
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.weights import load_weights, read_weights, save_weights
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
@@ -23,6 +23,23 @@ def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank
             folder.write_recipe(recipe)
         folder.write_json("result.json", result)
     return result
+
+
+def intact_result(folder: RunFolder) -> dict[str, Any] | None:
+    """result.json of a run that has ended, if nothing is left to do.
+
+    None for a run that was interrupted, and where run.json, result.json or the weights are missing or damaged:
+    continuing the run writes them again.
+    """
+    try:
+        folder.read_json("run.json")
+        result = folder.read_json("result.json")
+        if result["status"] != "interrupted":
+            read_weights(folder.weights)
+            return result
+    except RunError:
+        pass
+    return None
 
 
 def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:
