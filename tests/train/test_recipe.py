@@ -188,3 +188,51 @@ def test_a_missing_base_is_named_with_the_recipe_that_asked_for_it(tmp_path):
 @pytest.mark.parametrize("name", recipe_names(bases=True))
 def test_every_recipe_passes_the_check(name):
     check_recipe(load_recipe(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[train]\nseed = " + "9" * 5000, "is not TOML: Exceeds the limit"),
+        ("[train]\nseed = 0x" + "f" * 5000, "train.seed = "),
+        ("x = " + "[" * 5000, "is not TOML: its brackets are nested too deeply"),
+        ('base = "' + "x" * 5000 + '"', "base = 'xxx"),
+        ('base = "' + "x" * 5000 + '.toml"', "base = 'xxx"),
+        ("\x00", "is not TOML"),
+        ("[model]\nname = '" + "x" * 5000 + "'", ""),
+        ("model = 3", "model = 3 is not valid; it must be a table"),
+    ],
+    ids=["digits", "hexadecimal", "brackets", "base", "base file", "null", "name", "type"],
+)
+def test_a_strange_recipe_is_one_short_line(tmp_path, text, said):
+    (tmp_path / "strange.toml").write_text(text)
+    with pytest.raises(RecipeError) as error:
+        check_recipe(load_recipe(tmp_path / "strange.toml"))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_name_is_no_pattern():
+    for name in ("*", "tin?", "[t]iny", "../tiny", "base/*"):
+        with pytest.raises(RecipeError, match="there is no recipe"):
+            load_recipe(name)
+
+
+@pytest.mark.parametrize("name", ["..", "."])
+def test_a_recipe_file_without_a_name_writes_nowhere_else(tmp_path, monkeypatch, name):
+    from steadyspike.train.files.folder import RunError, new_folder, open_folder
+
+    monkeypatch.chdir(tmp_path)
+    for make in (new_folder, open_folder):
+        with pytest.raises(RunError, match="gives no name for a run folder: give one with --out"):
+            make(None, name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_of_a_thousand_runs_is_opened(tmp_path, monkeypatch):
+    from steadyspike.train.files.folder import open_folder
+
+    monkeypatch.chdir(tmp_path)
+    for number in ("001", "999", "1000", "1000-copy", "notes"):
+        (tmp_path / "runs" / "tiny" / number).mkdir(parents=True)
+        (tmp_path / "runs" / "tiny" / number / "recipe.toml").touch()
+    assert open_folder(None, "tiny").root.name == "1000"

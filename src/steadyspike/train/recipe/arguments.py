@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from steadyspike.train.recipe.errors import RecipeError, unknown_key
+from steadyspike.train.recipe.errors import RecipeError, shortened, unknown_key
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a table"}
 
@@ -54,7 +54,7 @@ def check_options(
         if not wanted:
             raise RecipeError(f"{key}.{name} cannot be set in a recipe: it is a piece of code")
         if not _fits(value, kinds[name]):
-            raise RecipeError(f"{key}.{name} = {value!r} is not valid; it must be {' or '.join(wanted)}")
+            raise RecipeError(f"{key}.{name} = {shortened(value)} is not valid; it must be {' or '.join(wanted)}")
 
 
 def _say(other: str) -> str:

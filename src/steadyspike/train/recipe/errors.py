@@ -13,6 +13,15 @@ class RecipeError(ValueError):
     """A recipe that cannot be used; the message is one line."""
 
 
+def shortened(value: Any) -> str:
+    """``repr(value)`` for a message of one line: its first characters, if it is longer."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:60]}..."
+
+
 def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
     """The class of the table that holds the key at ``location``."""
     current: type[BaseModel] | None = model
@@ -58,7 +67,7 @@ def _sentence(errors: list[Any], model: type[BaseModel]) -> str:
     if e["type"] == "missing":
         return f"{key} is missing"
     wants = " or ".join(dict.fromkeys(_wanted(x) for x in errors))
-    return f"{key} = {e['input']!r} is not valid; it must be {wants}"
+    return f"{key} = {shortened(e['input'])} is not valid; it must be {wants}"
 
 
 def _wanted(e: Any) -> str:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.catalogue import Source, find_recipe, recipes_of
-from steadyspike.train.recipe.errors import RecipeError, explain
+from steadyspike.train.recipe.errors import RecipeError, explain, shortened
 from steadyspike.train.recipe.merge import merge
 from steadyspike.train.recipe.schema import Recipe
 
@@ -34,11 +34,13 @@ def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
     if not isinstance(base, str):
         raise RecipeError(f"{file}: base = {base!r} is not valid; it must be the name or path of one recipe")
     beside = source.path.parent / base
-    is_beside = ".toml" in base and Path(str(beside).rpartition(".toml")[0] + ".toml").is_file()
     try:
+        is_beside = ".toml" in base and Path(str(beside).rpartition(".toml")[0] + ".toml").is_file()
         found = find_recipe(beside if is_beside else base)
+    except OSError as error:  # such as a name that is too long for a file
+        raise RecipeError(f"{file}: base = {shortened(base)}: {error.strerror}") from None
     except RecipeError as error:
-        raise RecipeError(f"{file}: base = {base!r}: {error}") from None
+        raise RecipeError(f"{file}: base = {shortened(base)}: {error}") from None
     above = inherited(found, (*seen, source))
     return merge({k: v for k, v in above.items() if k not in PRIVATE}, own)
 

@@ -16,15 +16,22 @@ TOMLDecodeError = tomllib.TOMLDecodeError
 
 
 def loads(text: str) -> dict[str, Any]:
-    """A TOML document as plain values."""
-    return tomllib.loads(text)
+    """A TOML document as plain values; TOMLDecodeError, in one line, where it is none."""
+    try:
+        return tomllib.loads(text)
+    except TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise TOMLDecodeError("its brackets are nested too deeply") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise TOMLDecodeError(str(error).partition(";")[0]) from None
 
 
 def value(text: str) -> Any:
     """One TOML value (``0.5``, ``true``, ``[1, 2]``, ``"x"``); anything else is taken as a string."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return loads(f"value = {text}")["value"]
+    except TOMLDecodeError:
         return text
 
 
