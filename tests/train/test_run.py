@@ -1,5 +1,6 @@
 """What a run leaves, what evaluation makes of it, and the options of training."""
 
+import hashlib
 import json
 import warnings
 from importlib.metadata import version
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 
 from steadyspike.data import SplitMismatchWarning
 from steadyspike.train.building.lightning_data import first_samples, load_data
+from steadyspike.train.files.folder import RunError
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.accelerator import accelerator_of
@@ -64,6 +66,11 @@ def test_evaluation_of_the_validation_part_is_compared_with_the_row_of_its_epoch
     assert found.logged["loss"] == float(row["validation_loss"]) and len({r["validation_loss"] for r in rows}) == 3
     table = folder.root / "metrics.csv"
     table.write_text(table.read_text().replace(row["validation_loss"], "1.5"))
+    with pytest.raises(RunError, match=r"metrics\.csv .*restore it from a copy"):
+        evaluate_run(folder.root, part="validation")
+    content = table.read_bytes()
+    result["tables"]["metrics"] = {"length": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    folder.write_json("result.json", result)
     assert evaluate_run(folder.root, part="validation").reproduces is False
     assert evaluate_run(folder.root, part="train").reproduces is None
 
@@ -177,3 +184,27 @@ def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_pat
     a, b = (load_file(tmp_path / setting / "weights.safetensors") for setting in ("true", "false"))
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_remembers_its_data_folder(tmp_path, monkeypatch):
+    """evaluate and --resume look where the run found its data, unless another folder is named."""
+    from steadyspike.train.run import evaluation, training
+
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir(), other.mkdir()
+    folder, _ = trained(tmp_path / "run", ["schedule.epochs=1"], data_dir=data)
+    assert folder.data_dir() == data
+    asked = []
+    load, module = evaluation.load_data, training.SpikingData
+    monkeypatch.setattr(
+        evaluation, "load_data", lambda table, place, **o: asked.append(place) or load(table, place, **o)
+    )
+    monkeypatch.setattr(training, "SpikingData", lambda recipe, place: asked.append(place) or module(recipe, place))
+    assert evaluate_run(folder.root).reproduces
+    evaluate_run(folder.root, other)
+    trained(folder.root, ["schedule.epochs=1"], resume=True)
+    assert asked == [data, other, data] and folder.data_dir() == data
+    trained(folder.root, ["schedule.epochs=1"], resume=True, data_dir=other)
+    assert folder.data_dir() == other
+    other.rmdir()
+    assert folder.data_dir() is None  # then the default is looked at, as for a new run
