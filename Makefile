@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
-.PHONY: test test-all lint types demo bench clean
+.PHONY: test test-all lint types demo bench torture clean
 
 # torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
 # dependencies for the same reason; they serve the parity tests and the benchmarks only.
@@ -34,6 +34,10 @@ demo: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py --markdown docs/benchmarks.md
+
+# Kills, full disks, damaged and hostile files: ten minutes, seeds printed (docs/reliability.md).
+torture: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
