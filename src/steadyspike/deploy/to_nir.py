@@ -1,0 +1,172 @@
+"""NIR export of a folded network: graphs that other simulators and hardware tools read.
+
+NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Two modes:
+
+``"faithful"``: exact. A soft reset is LI -> Threshold with a feedback edge Threshold -> Scale(-(tau - 1) V) -> LI. A
+    hard reset is a plain LIF node. An initial potential is a one-off current: an extra input per neuron layer (named
+    ``<layer>_start``), to be fed with 1 at the first step and 0 afterwards, through Scale((tau - 1) U[0]).
+``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; what is lost is warned about.
+
+M >= V becomes v > the next number below V, so no tie is decided differently.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from steadyspike.deploy.errors import CannotFold, missing_package
+from steadyspike.deploy.graph import Node
+from steadyspike.deploy.network import FoldedNetwork, per_step
+
+if TYPE_CHECKING:
+    import nir
+
+Mode = Literal["faithful", "lif"]
+DT = 1e-4  # seconds per time step, the default of SpikingJelly's and snnTorch's importers
+
+
+def nir_name(name: str) -> str:
+    """A node's name as every NIR tool accepts it."""
+    return name.replace(".", "_").replace(":", "_")
+
+
+def _full(node: Node, what: str) -> np.ndarray:
+    """A neuron constant as float64 of the layer's shape."""
+    t = node.tensors[what].double()
+    t = t[0] if t.ndim > len(node.shape) else t.view(-1, *([1] * (len(node.shape) - 1)))
+    return t.expand(node.shape).contiguous().numpy()
+
+
+class _Writer:
+    def __init__(self, network: FoldedNetwork, mode: Mode, dt: float) -> None:
+        self.network, self.mode, self.dt = network, mode, dt
+        self.nodes: dict[str, Any] = {}
+        self.edges: list[tuple[str, str]] = []
+        self.outputs: dict[str, list[str]] = {}  # our node -> the NIR nodes whose sum is its value
+        self.lost: list[str] = []
+
+    def put(self, name: str, node: Any, *sources: str) -> str:
+        self.nodes[name] = node
+        self.edges += [(source, name) for source in sources]
+        return name
+
+    def scaled(self, node: Node, i: int) -> list[str]:
+        """The value of input ``i`` of a sum, through a Scale node where its edge has a constant."""
+        sources, edge = self.outputs[node.inputs[i]], node.tensors.get(f"edge{i}")
+        if edge is None:
+            return sources
+        import nir
+
+        scale = edge.double().expand(node.shape).contiguous().numpy()
+        return [self.put(f"{nir_name(node.name)}_edge{i}", nir.Scale(scale), *sources)]
+
+    def write(self) -> nir.NIRGraph:
+        import nir
+
+        graph = self.network.graph
+        for name in graph.nodes:
+            node = self.network.node(name)
+            self.outputs[name] = self._node(node, nir)
+        out = graph[graph.output]
+        self.put("output", nir.Output({"output": np.array(out.shape)}), *self.outputs[graph.output])
+        metadata = {"timesteps": graph.timesteps, "dt": self.dt, "mode": self.mode, "writer": "steadyspike"}
+        return nir.NIRGraph(self.nodes, self.edges, metadata)
+
+    def _node(self, node: Node, nir: Any) -> list[str]:
+        if any(per_step(node, t) for t in node.tensors.values()):
+            raise CannotFold(f"{node.name}: NIR has no constants that differ from step to step")
+        name = nir_name(node.name)
+        sources = self.outputs[node.inputs[0]] if node.inputs else []
+        if node.op == "input":
+            return [self.put("input", nir.Input({"input": np.array(node.shape)}))]
+        if node.op == "repeat":
+            return sources
+        if node.op == "sum" and "offset" not in node.tensors:
+            return [source for i in range(len(node.inputs)) for source in self.scaled(node, i)]
+        if node.op == "lif":
+            return [self._neuron(node, name, sources, nir)]
+        made = self._layer(node, nir)
+        if made is None:
+            raise CannotFold(f"{node.name}: NIR has no node for {node.op}")
+        for i, part in enumerate(made):
+            sources = [self.put(name if i == 0 else f"{name}_{i}", part, *sources)]
+        return sources
+
+    def _layer(self, node: Node, nir: Any) -> list[Any] | None:
+        """The NIR nodes, one behind the other, of a layer without state; None if NIR has none."""
+        o, shape = node.options, self.network.graph[node.inputs[0]].shape
+        if node.op in ("conv", "linear"):
+            weight = node.tensors["weight"].numpy()
+            bias = node.tensors["bias"].numpy() if "bias" in node.tensors else np.zeros(weight.shape[0], weight.dtype)
+            if node.op == "linear":
+                return [nir.Affine(weight, bias)] if len(node.shape) == 1 else None
+            if weight.ndim != 4:
+                return None
+            geometry = (tuple(o["stride"]), tuple(o["padding"]), tuple(o["dilation"]), o["groups"])
+            return [nir.Conv2d(shape[1:], weight, *geometry, bias)]
+        if node.op == "avg_pool" and not o["ceil_mode"] and (o["count_include_pad"] or not any(o["padding"])):
+            return [nir.AvgPool2d(*(np.array(o[k]) for k in ("kernel_size", "stride", "padding")))]
+        if node.op == "mean" and o["axes"] == [1, 2] and len(shape) == 3 and not o["keep"]:
+            pool = nir.AvgPool2d(np.array(shape[1:]), np.array(shape[1:]), np.array([0, 0]))
+            return [pool, nir.Flatten({"input": np.array([shape[0], 1, 1])}, 0, -1)]
+        if node.op == "reshape" and len(node.shape) == 1:
+            return [nir.Flatten({"input": np.array(shape)}, 0, -1)]
+        return None
+
+    def _neuron(self, node: Node, name: str, sources: list[str], nir: Any) -> str:
+        o = node.options
+        if o["emit"] == "potential" or o["reset"] == "none":
+            raise CannotFold(f"{node.name}: a readout's output is its potential; end the network before it")
+        leak, v, start = (_full(node, what) for what in ("leak", "threshold", "start"))
+        if not (leak > 0).all():
+            raise CannotFold(f"{node.name}: a neuron without leak is no LIF node")
+        tau = 1 / leak
+        r = np.ones_like(tau) if o["decay_input"] else tau
+        fire = v if o["strict"] else np.nextafter(v.astype(np.float32), np.float32(-np.inf)).astype(np.float64)
+        zero = np.zeros_like(tau)
+        back = (tau - 1) / r  # an amount subtracted from U at t is this much current at t + 1
+        kind = {"kind": "lif", "soft": int(o["reset"] == "soft"), "strict": int(o["strict"])}
+        if self.mode == "lif":
+            if o["reset"] == "soft":
+                self.lost.append(f"{node.name}: soft reset")
+            if start.any():
+                self.lost.append(f"{node.name}: initial potential")
+            metadata = {**kind, "v_init": start, "reset": "subtract" if o["reset"] == "soft" else "zero"}
+            return self.put(name, nir.LIF(tau * self.dt, r, zero, fire, zero, metadata=metadata), *sources)
+        first = list(sources)
+        if start.any():
+            extra = self.put(f"{name}_start", nir.Input({"input": np.array(node.shape)}))
+            first.append(self.put(f"{name}_start_scale", nir.Scale(back * start), extra))
+        if o["reset"] == "hard":
+            return self.put(name, nir.LIF(tau * self.dt, r, zero, fire, zero, metadata=kind), *first)
+        feedback = f"{name}_reset"
+        self.put(f"{name}_membrane", nir.LI(tau * self.dt, r, zero, metadata=kind), *first, feedback)
+        self.put(name, nir.Threshold(fire, metadata=kind), f"{name}_membrane")
+        self.put(feedback, nir.Scale(-back * v), name)
+        return name
+
+
+def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> nir.NIRGraph:
+    """The NIR graph of a folded network; see the module for the two modes. dt: seconds per time step."""
+    if mode not in ("faithful", "lif"):
+        raise ValueError(f"unknown mode {mode!r}; known: faithful, lif")
+    missing_package("nir", "export")
+    writer = _Writer(network, mode, dt)
+    graph = writer.write()
+    if writer.lost:
+        warnings.warn("plain LIF nodes cannot hold: " + "; ".join(writer.lost), stacklevel=2)
+    return graph
+
+
+def export_nir(network: FoldedNetwork, path: str | os.PathLike[str], mode: Mode = "faithful", dt: float = DT) -> Path:
+    """Writes the NIR graph of ``network`` to a file (HDF5)."""
+    import nir
+
+    graph = to_nir(network, mode, dt)
+    nir.write(str(path), graph)
+    return Path(path)

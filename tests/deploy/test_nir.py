@@ -1,0 +1,143 @@
+"""NIR: the faithful graph is exact under NIR's own equations, and the round trip through our importer is bit-equal."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import steadyspike as ss
+from steadyspike.deploy import CannotFold, fold
+from steadyspike.deploy.network import spikes_of_layers
+from steadyspike.nn.time import Folded
+from tests.deploy.trained import settle, trained
+
+nir = pytest.importorskip("nir")
+
+from steadyspike.deploy.from_nir import from_nir  # noqa: E402
+from steadyspike.deploy.to_nir import export_nir, to_nir  # noqa: E402
+
+
+def small(**options):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        Folded(nn.Conv2d(2, 6, 3, padding=1)), ss.LIF(**options), Folded(nn.AvgPool2d(2)), Folded(nn.Conv2d(6, 4, 3)),
+        ss.LIF(**options), nn.Flatten(2), nn.Linear(16, 5),
+    )  # fmt: skip
+    nn.init.uniform_(model[0].layer.weight, 0, 0.12)
+    nn.init.uniform_(model[3].layer.weight, -0.2, 0.3)
+    x = 2 * torch.rand(5, 3, 2, 8, 8)
+    settle(model, x)
+    return fold(model, x), x
+
+
+def simulate(graph, frames, dt=1e-4):
+    """NIR by its definition: forward Euler, edges added up, feedback one step late. frames [T, B, ...], float64."""
+    before = {name: [a for a, b in graph.edges if b == name] for name in graph.nodes}
+    v, last, outs, spikes = {}, {}, [], {}
+    for t, frame in enumerate(frames):
+        now = {}
+
+        def value(name, now=now, t=t, frame=frame):
+            if name in now:
+                return now[name]
+            node, kind = graph.nodes[name], type(graph.nodes[name]).__name__
+            if kind == "Input":
+                first = torch.full((len(frame), *node.input_type["input"]), float(t == 0), dtype=torch.float64)
+                now[name] = first if name.endswith("_start") else frame
+                return now[name]
+            late = [a for a in before[name] if kind == "LI" and a.endswith("_reset")]
+            x = sum(value(a) for a in before[name] if a not in late)
+            x = x + sum(last.get(a, torch.zeros(())) for a in late)
+            if kind in ("LI", "LIF"):
+                tau, r = (torch.as_tensor(np.asarray(p)) for p in (node.tau, node.r))
+                old = v.get(name, torch.zeros((), dtype=torch.float64))
+                m = old + dt / tau * (r * x - old)
+                if kind == "LIF":
+                    s = (m > torch.as_tensor(node.v_threshold)).double()
+                    v[name], x = m * (1 - s), s
+                else:
+                    v[name] = x = m
+            elif kind == "Threshold":
+                x = (x > torch.as_tensor(node.threshold)).double()
+            elif kind == "Scale":
+                x = x * torch.as_tensor(node.scale)
+            elif kind == "Affine":
+                x = F.linear(x, torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double())
+            elif kind == "Conv2d":
+                weight, bias = torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double()
+                x = F.conv2d(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
+            elif kind == "AvgPool2d":
+                x = F.avg_pool2d(x, *(tuple(int(n) for n in p) for p in (node.kernel_size, node.stride, node.padding)))
+            elif kind == "Flatten":
+                x = x.flatten(1)
+            now[name] = x
+            return x
+
+        outs.append(value("output"))
+        for name, node in graph.nodes.items():
+            if type(node).__name__ == "Scale" and name.endswith("_reset"):
+                last[name] = value(name)
+            if type(node).__name__ in ("Threshold", "LIF"):
+                spikes.setdefault(name, []).append(now[name] > 0)
+    return torch.stack(outs), {name: torch.stack(s) for name, s in spikes.items()}
+
+
+@pytest.mark.parametrize("options", [{}, {"reset": "hard"}, {"decay_input": False, "threshold": 2.0}, {"strict": True}])
+def test_the_faithful_graph_is_exact_under_nirs_equations(options):
+    network, x = small(**options)
+    spikes, out = spikes_of_layers(network.double(), x.double())
+    got, seen = simulate(to_nir(network.float()), x.double())
+    assert all(0.01 < float(s.double().mean()) < 0.99 for s in spikes.values())
+    for name, s in spikes.items():
+        assert torch.equal(seen[name], s), name
+    assert torch.allclose(got, out, atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["faithful", "lif"])
+@pytest.mark.parametrize("options", [{}, {"reset": "hard"}, {"decay_input": False, "threshold": 2.0}])
+def test_the_round_trip_through_a_file_is_bit_equal(tmp_path, mode, options):
+    network, x = small(**options)
+    if mode == "lif":
+        with pytest.warns(UserWarning, match="cannot hold"):
+            path = export_nir(network, tmp_path / "net.nir", mode)
+    else:
+        path = export_nir(network, tmp_path / "net.nir", mode)
+    again = from_nir(path)
+    assert torch.equal(again(x), network(x))
+    for node in network.graph.neurons():
+        other = again.graph[node.name.replace(".", "_")]
+        assert all(torch.equal(other.tensors[k], node.tensors[k]) for k in ("threshold", "leak", "start"))
+
+
+@pytest.mark.parametrize("name", ["resnet19_tiny", "cnn7_tiny", "vggsnn_tiny"])
+def test_networks_round_trip(tmp_path, name):
+    model, x = trained(name)
+    network = fold(model, x)
+    again = from_nir(export_nir(network, tmp_path / "net.nir"))
+    frames = x if x.ndim == 5 else x.expand(4, *x.shape)
+    assert torch.allclose(again(frames), network(x), atol=1e-5)
+
+
+def test_what_nir_cannot_hold_is_named():
+    model, x = trained("resnet34_tiny")
+    with pytest.raises(CannotFold, match="max_pool"):
+        to_nir(fold(model, x))
+    model, x = trained("cnn7_tiny", norm="tebn")
+    with pytest.raises(CannotFold, match="step to step"):
+        to_nir(fold(model, x))
+    with pytest.raises(ValueError, match="faithful, lif"):
+        to_nir(small()[0], "exact")
+
+
+def test_ties_fire_on_both_sides():
+    """A potential exactly on the threshold fires here; NIR fires above, so it gets the number below."""
+    lif = ss.LIF(threshold=0.5, tau=2.0, learn=(), init="zero", gradient="rs")
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), lif).eval()
+    nn.init.ones_(model[0].weight)
+    x = torch.ones(3, 1, 1)  # M[1] = 0.5, exactly V
+    network = fold(model, x)
+    got, _ = simulate(to_nir(network), x.double())
+    assert network(x).flatten().tolist() == got.flatten().tolist() == [1.0, 1.0, 1.0]
