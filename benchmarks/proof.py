@@ -15,9 +15,13 @@ import statistics
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.machine import describe
+
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.run.recording import record
 
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = ("<!-- proof table begins -->", "<!-- proof table ends -->")
@@ -130,8 +134,12 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(lambda run: train(*run, args.out, args.data_dir), planned(args.only)))
+        folders = list(pool.map(lambda run: train(*run, args.out, args.data_dir), planned(args.only)))
     write(args.out)
+    # After the last run: a changed recipe file would mark the commit of those that follow as changed.
+    for (recipe, _), folder in zip(planned(args.only), folders):
+        with suppress(RunError):  # recorded before
+            record(RunFolder(folder), recipe)
 
 
 if __name__ == "__main__":
