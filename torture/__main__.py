@@ -13,15 +13,13 @@ from collections.abc import Callable
 
 from torture.tally import Tally, table
 
-# name: (module, tries of one unit at scale 1 -> tallies)
+# name: module with a function ``torture(scale, seed) -> list[Tally]``
 KINDS: dict[str, str] = {
     "run-files": "torture.run_files",
     "damaged-runs": "torture.damaged_runs",
     "kills": "torture.kills",
     "full-disk": "torture.full_disk",
     "ranks": "torture.killed_ranks",
-    "readers": "torture.readers",
-    "archives": "torture.archives",
 }
 Runner = Callable[[float, int], list[Tally]]
 

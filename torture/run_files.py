@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,6 @@ def _outcome(read: Callable[[], Any], what: str) -> str | None:
 
 def _job(job: tuple[str, str, int, int]) -> Tally:
     source, name, tries, seed = job
-    import shutil
-
     with work_folder() as copy:
         shutil.copytree(source, copy, dirs_exist_ok=True)
         return corrupt(Path(copy), name, tries, seed)

@@ -29,9 +29,7 @@ def table(tallies: Sequence[Tally]) -> str:
     width = max(len(tally.kind) for tally in tallies)
     lines = [f"{'kind of fault':<{width}}  {'tries':>7}  failures"]
     for tally in tallies:
-        note = getattr(tally, "note", "")
-        lines.append(
-            f"{tally.kind:<{width}}  {tally.tries:>7}  {len(tally.failures)}" + (f"  ({note})" if note else "")
-        )
+        note = f"  ({tally.note})" if tally.note else ""
+        lines.append(f"{tally.kind:<{width}}  {tally.tries:>7}  {len(tally.failures)}{note}")
     total = sum(tally.tries for tally in tallies), sum(len(tally.failures) for tally in tallies)
     return "\n".join([*lines, f"{'all':<{width}}  {total[0]:>7}  {total[1]}"])

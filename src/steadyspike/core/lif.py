@@ -59,7 +59,7 @@ class _Spike(torch.autograd.Function):
         return fired.clone()
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[no-untyped-def]
         (x,) = ctx.saved_tensors
         return grad * ctx.surrogate.derivative(x), None, None
 
@@ -81,7 +81,7 @@ class _TransformedSpike(torch.autograd.Function):
         ctx.save_for_forward(x)
 
     @staticmethod
-    def jvp(ctx, x_t: Tensor, fired_t: Tensor | None, _: None) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def jvp(ctx, x_t: Tensor, fired_t: Tensor | None, _: None) -> Tensor:  # type: ignore[no-untyped-def]
         (x,) = ctx.saved_tensors
         return x_t * ctx.surrogate.derivative(x)
 

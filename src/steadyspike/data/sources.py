@@ -100,7 +100,7 @@ class ItemReader:
         self._sampler = _Requests()
         self._loader: DataLoader[Tensor] = DataLoader(
             source,  # type: ignore[arg-type]
-            batch_sampler=self._sampler,  # type: ignore[arg-type]
+            batch_sampler=self._sampler,
             num_workers=workers,
             collate_fn=_collate,
             persistent_workers=workers > 0,

@@ -99,7 +99,7 @@ def export_onnx(
             output_names=outputs,
             dynamic_shapes=shapes,
             verbose=False,
-        )  # type: ignore[call-overload]
+        )
     target = Path(path)
     assert program is not None
     program.save(str(target), external_data=False)

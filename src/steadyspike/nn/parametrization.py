@@ -81,7 +81,7 @@ class _LinkedValue(torch.autograd.Function):
         return link.forward(raw.clamp(link.low, link.high))
 
     @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def, override]
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         (raw,) = ctx.saved_tensors
         raw = raw.clamp(ctx.link.low, ctx.link.high)
         return grad * ctx.link.slope(raw, ctx.link.forward(raw)).clamp_min(LEAST_SLOPE), None

@@ -103,13 +103,13 @@ class DirectScan(torch.autograd.Function):
     """The operator without its dispatch, for arguments that `lif_scan` has checked and laid out."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call) -> Results:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call) -> Results:
         results = get_backend(call.backend).forward(Scan(dense_steps(x), u0, v, a, call))
         _save(ctx, (x, u0, v, a), call, results)
         return results
 
     @staticmethod
-    def backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, ...]:
         call: Call = ctx.call
         g_m = g_m if call.membrane else None
         if g_out is None and g_u is None and g_m is None:

@@ -33,7 +33,7 @@ class _Scan(torch.autograd.Function):
     """`lif_scan` of ``x``, the sum of ``terms``; saves these, u0, v and a, but not x, which gets the gradient."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, spec: ScanSpec, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
     ) -> tuple[Tensor, ...]:
         options = {"membrane": call.membrane, "channelwise": call.channelwise, "backend": call.backend}
@@ -46,7 +46,7 @@ class _Scan(torch.autograd.Function):
         return out, u, out.new_empty(0) if m is None else m, active
 
     @staticmethod
-    def backward(ctx: Any, g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, _: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, _: Any) -> tuple[Any, ...]:
         g_m = g_m if ctx.call.membrane else None
         if g_out is None and g_u is None and g_m is None:
             return (None,) * len(ctx.needs_input_grad)

@@ -40,7 +40,7 @@ def save_memory(model: Model, *, currents: bool = True, spikes: bool = True) -> 
         model.register_forward_pre_hook(saver.enter, prepend=True)
         model.register_forward_hook(saver.leave, always_call=True)
         for neuron in spiking:
-            neuron.register_forward_hook(saver.remember)  # type: ignore[arg-type]
+            neuron.register_forward_hook(saver.remember)
     return model
 
 

@@ -60,7 +60,7 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
     made = getattr(module, attribute, None)
     if not callable(made):
         raise RecipeError(f"{key} = {name!r}: {module_name} has no class or function {attribute}")
-    return made  # type: ignore[no-any-return]
+    return made
 
 
 def _places(spec: Any) -> set[str]:

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
+from steadyspike.train.callbacks.memory_use import memory_held, memory_line
 from steadyspike.train.session.session import Session
 
 _WARM_UP = 2  # steps before the clock counts
@@ -28,30 +29,6 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def size(count: float) -> str:
-    """Bytes for people."""
-    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
-
-
-def memory_line(session: Session, batch: Any, accelerator: str) -> str:
-    """The memory of one training step, estimated without running it."""
-    from steadyspike.nn.memory.estimate import memory_estimate
-
-    taps = {name: layer.taps for name, layer in session.watch.layers.items()}
-    try:
-        for layer in session.watch.layers.values():
-            layer.taps = {}
-        estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name)
-    except Exception as error:
-        # An estimate is a service; a network it cannot size up must still train.
-        return f"memory: no estimate ({type(error).__name__}: {error})"
-    finally:
-        for name, layer in session.watch.layers.items():
-            layer.taps = taps[name]
-    where = "GPU memory" if accelerator == "cuda" else "memory"
-    return f"{where}: about {size(estimate.peak)} a step, of which {size(estimate.saved)} wait for the backward pass"
-
-
 class Display(Callback):
     """For a terminal: a bar that moves; for a file: the lines only."""
 
@@ -65,6 +42,7 @@ class Display(Callback):
         self._epoch_start = time.monotonic()
         self._titled = False
         self._moved = 0.0
+        self._held = 0  # bytes that the process held before the first step
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
@@ -72,6 +50,7 @@ class Display(Callback):
     # ---- the start
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._held = memory_held()[0]
         for note in self.notes:
             self.say(note, "yellow")
         self._header(trainer)
@@ -120,8 +99,10 @@ class Display(Callback):
         batch, number = args[-2], int(args[-1]) + 1
         self._steps += 1
         if self._steps == 1:
-            self._look_at_first_step(trainer, batch)
+            self._warn_of_silent_layers(trainer)
         elif self._steps == 1 + _WARM_UP:
+            device = trainer.strategy.root_device
+            self.say(memory_line(self.session, batch, device, self._held, trainer.world_size), "dim")
             self._first = time.monotonic()
         elif self._steps == 4 + _WARM_UP and self._first is not None:
             self._say_time(trainer, (time.monotonic() - self._first) / 3)
@@ -141,8 +122,7 @@ class Display(Callback):
             self.bar.remove_task(self.line)
             self.line = None
 
-    def _look_at_first_step(self, trainer: Trainer, batch: Any) -> None:
-        self.say(memory_line(self.session, batch, trainer.strategy.root_device.type), "dim")
+    def _warn_of_silent_layers(self, trainer: Trainer) -> None:
         if trainer.global_step <= 1:
             counts = self.session.watch.active.tolist()
             quiet = {name: 0.0 for name, (fired, _) in zip(self.session.watch.layers, counts) if fired == 0}

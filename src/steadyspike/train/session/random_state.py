@@ -12,7 +12,7 @@ import torch
 def rng_state() -> dict[str, Any]:
     """Python's, NumPy's and torch's generators, and those of all CUDA devices."""
     # NumPy's old global generator, because code that people add may draw from it.
-    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # type: ignore[misc]  # noqa: NPY002
+    name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
     version, internal, following = random.getstate()
     return {
         "python": [version, list(internal), following],

@@ -1,0 +1,61 @@
+"""How much memory a run needs: an estimate of a step, and what the process was seen to hold."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from steadyspike.train.session.session import Session
+
+
+def size(count: float) -> str:
+    """A number of bytes in words: ``"84 MB"``, ``"1.5 GB"``."""
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+
+
+def memory_held() -> tuple[int, int]:
+    """(bytes of memory that this process holds now, the most that it held so far); zeros where nobody knows."""
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+        return int(fields["VmRSS"].split()[0]) * 1024, int(fields["VmHWM"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0, 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return most, most
+
+
+def memory_line(session: Session, batch: Any, device: torch.device, before: int, processes: int = 1) -> str:
+    """What must be free for this run, said after its first steps.
+
+    before: bytes that the process held before the first step. The need is that plus the estimate of a step, or the
+    most that the process held so far, if that is more.
+    """
+    from steadyspike.nn.memory.estimate import memory_estimate
+
+    taps = {name: layer.taps for name, layer in session.watch.layers.items()}
+    try:
+        for layer in session.watch.layers.values():
+            layer.taps = {}
+        estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name)
+    except Exception as error:
+        # An estimate is a service; a network it cannot size up must still train.
+        return f"memory: no estimate ({type(error).__name__}: {error})"
+    finally:
+        for name, layer in session.watch.layers.items():
+            layer.taps = taps[name]
+    step = f"{size(estimate.peak)} for a step, of which {size(estimate.saved)} are kept for the backward pass"
+    each = " for each process" if processes > 1 else ""
+    most = memory_held()[1]
+    if device.type == "cuda":
+        reserved = torch.cuda.max_memory_reserved(device)
+        need = max(estimate.peak, reserved)
+        return f"memory: about {size(need)} on the GPU and {size(most)} beside it must be free{each} ({step})"
+    need = max(before + estimate.peak, most)
+    return f"memory: about {size(need)} must be free{each}: {size(before)} held before training, {step}"

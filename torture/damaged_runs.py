@@ -1,0 +1,97 @@
+"""Whole commands on runs with a damaged file: the result of the run without a fault, or one line; never a traceback."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from steadyspike.commands import evaluate, train
+from torture.run_files import corrupted
+from torture.small_run import SETTINGS, difference, ended, fork, straight_run, work_folder
+from torture.tally import Tally
+
+TRIES = 40
+
+
+def files(root: Path) -> list[Path]:
+    """What a run wrote and reads again."""
+    found = [*root.glob("*.json"), *root.glob("*.toml"), *root.glob("*.csv"), *root.glob("*.safetensors")]
+    return sorted([*found, *root.glob("checkpoints/*")])
+
+
+def damage(root: Path, chance: random.Random) -> str:
+    """Damages one file: corrupted, deleted, empty, or a folder in its place."""
+    path, kind = chance.choice(files(root)), chance.randrange(5)
+    content = path.read_bytes() or b"x"
+    path.unlink()  # a new file, since others may be further names of this one
+    if kind == 1:
+        return f"{path.name} deleted"
+    if kind == 2:
+        path.mkdir()
+        return f"{path.name} is a folder"
+    path.write_bytes(b"" if kind == 3 else corrupted(content, chance))
+    return f"{path.name} {'emptied' if kind == 3 else 'corrupted'}"
+
+
+def command(root: Path, resume: bool) -> int:
+    if resume:
+        return train.run("tiny", list(SETTINGS), None, None, True, root)
+    return evaluate.run(root, None, "validation", None)
+
+
+def problem(root: Path, straight: Path, resume: bool, log: Path) -> str | None:
+    """What was wrong with how a command took a damaged run."""
+
+    def work() -> None:
+        raise SystemExit(command(root, resume))
+
+    code = ended(fork_code(work, log), 300)
+    text = log.read_text(errors="replace")
+    if "Traceback" in text or code not in (0, 1):
+        return f"ended with {code}: {text.strip()[-300:]}"
+    if code == 1 and "error: " not in text and "NOT what the run logged" not in text:
+        return f"ended with 1 and said {text.strip()[-300:]!r}"
+    return difference(root, straight) if resume and code == 0 else None
+
+
+def fork_code(work: Callable[[], None], log: Path) -> int:
+    """Like `fork`, but a SystemExit decides the exit code and a traceback is printed."""
+
+    def run() -> None:
+        try:
+            work()
+        except SystemExit as error:
+            sys.stdout.flush(), sys.stderr.flush()
+            os._exit(int(error.code or 0))
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(70)
+
+    return fork(run, log)
+
+
+def torture(scale: float, seed: int) -> list[Tally]:
+    """`train --resume` and `evaluate` on damaged runs."""
+    with work_folder() as name:
+        root = Path(name)
+        straight_run(root / "straight")
+        tallies = []
+        for kind, resume in (("resume of a damaged run", True), ("evaluate of a damaged run", False)):
+            tally = Tally(kind)
+            for number in range(max(1, round(TRIES * scale))):
+                chance, out = random.Random(f"{seed}/{kind}/{number}"), root / "run"
+                shutil.rmtree(out, ignore_errors=True)
+                shutil.copytree(root / "straight", out)
+                told = damage(out, chance)
+                if resume and chance.random() < 0.7:  # most often before the run ended
+                    (out / "result.json").is_file() and (out / "result.json").unlink()
+                found = problem(out, root / "straight", resume, root / "log")
+                tally.count(None if found is None else f"{kind}, try {number} ({told}): {found}")
+            tallies.append(tally)
+        return tallies

@@ -1,0 +1,90 @@
+"""Runs on a small disk that fills up at a random moment; with room again they must go on as if nothing had happened.
+
+The disk is a tmpfs, where mounting is allowed. Elsewhere the size of a file is limited, which the system refuses in the
+same way and which needs no rights.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.run.training import train
+from torture.small_run import difference, ended, finish, fork, recipe, straight_run, work_folder
+from torture.tally import Tally
+
+TRIES = 10
+
+
+@contextmanager
+def small_disk(where: Path, size: int) -> Iterator[bool]:
+    """A tmpfs of ``size`` bytes at ``where``; False where it may not be mounted."""
+    where.mkdir()
+    try:
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(where)], capture_output=True)
+        mounted = done.returncode == 0
+    except OSError:
+        mounted = False
+    try:
+        yield mounted
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(where)], check=True, capture_output=True)
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def fill(path: Path, leave: int) -> None:
+    """Fills the disk of ``path`` up to ``leave`` bytes."""
+    free = shutil.disk_usage(path.parent).free
+    with open(path, "wb") as file:
+        os.posix_fallocate(file.fileno(), 0, max(1, free - leave))
+
+
+def limited_files(out: Path, size: int) -> None:
+    """A run that may write no file above ``size`` bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    train(recipe(), RunFolder(out), resume=True)
+
+
+def one(root: Path, straight: Path, chance: random.Random, mounted: bool, largest: int) -> str | None:
+    """Fills the disk while a run writes on it, makes room, resumes; what went wrong."""
+    out, filler, log = root / "run", root / "filler", root.parent / "log"
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir()
+    if mounted:
+        pid = fork(lambda: train(recipe(), RunFolder(out), resume=True), log)
+        time.sleep(chance.uniform(0, 3))
+        with suppress(OSError):  # the run may take the last bytes first
+            fill(filler, chance.randrange(2 * largest))
+        code = ended(pid)
+        filler.unlink(missing_ok=True)
+    else:
+        code = ended(fork(lambda: limited_files(out, chance.randrange(500, largest)), log))
+    said = log.read_text(errors="replace").strip().splitlines()
+    known = ("CheckpointError: ", "OSError: ", "RunError: ")
+    if code != 0 and not (said and said[-1].startswith(known)):
+        return f"ended with {code}: {said[-1:] or 'nothing said'}"
+    return finish(out) or difference(out, straight)
+
+
+def torture(scale: float, seed: int) -> list[Tally]:
+    """Full disks."""
+    with work_folder() as name:
+        root = Path(name)
+        straight_run(root / "straight")
+        largest = (root / "straight" / "checkpoints" / "last.ckpt").stat().st_size
+        with small_disk(root / "disk", 12 * largest + 2_000_000) as mounted:
+            tally = Tally("full disk", note="" if mounted else "no right to mount: limited files instead")
+            for number in range(max(1, round(TRIES * scale))):
+                chance = random.Random(f"{seed}/full disk/{number}")
+                problem = one(root / "disk", root / "straight", chance, mounted, largest)
+                tally.count(None if problem is None else f"full disk, try {number} of seed {seed}: {problem}")
+    return [tally]
