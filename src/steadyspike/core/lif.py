@@ -1,4 +1,4 @@
-"""The reference LIF scan in plain PyTorch: the truth that every kernel is compared with.
+"""The reference LIF scan in plain PyTorch. Tests compare every kernel with it.
 
 Paper eqs. 1 to 3, for t = 1..T, with a = 1/tau and sg(.) = stop gradient:
 
@@ -7,11 +7,11 @@ Paper eqs. 1 to 3, for t = 1..T, with a = 1/tau and sg(.) = stop gradient:
     output   O[t] = S[t], or V S[t] for "trsg"           (eq. 10)
     reset    U[t] = M[t] - V S[t]  |  M[t] (1 - S[t])    (soft | hard)
 
-Autograd differentiates this as written, with dS/dM and dS/dV from the surrogate of `ScanSpec`.
+Autograd differentiates these equations as written; dS/dM and dS/dV come from the surrogate of `ScanSpec`.
 
 Shapes: x [T, B, ...]; u0 [1], [C] (C is axis 2 of x) or x.shape[1:]; v and a [1] or [C].
-Input in half precision is computed in float32 and returned in its own dtype. A NaN potential gives a NaN output, never
-a silent "no spike".
+Half-precision input is computed in float32, and the output has the input's dtype. A NaN potential gives a NaN output,
+so that it is noticed and not taken for "no spike".
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from steadyspike.core.transforms import is_transformed
 
 
 class ScanResult(NamedTuple):
-    """out [T, B, ...]; u: U[T], [B, ...]; m: M, [T, B, ...] or None if not asked for; active [2, n] float64.
+    """The results of a scan.
 
-    ``active[0]`` is the sum of U[T] over neurons that fired at least once in the window, ``active[1]`` their number,
-    per channel (n = C) or for the layer (n = 1): what MP-Init needs (Algorithm 1). It carries no gradient.
+    out: O, [T, B, ...]. u: U[T], [B, ...]. m: M, [T, B, ...], or None if ``membrane`` was False.
+    active: [2, n] float64, the statistics that MP-Init needs (Algorithm 1), without gradient: ``active[0]`` is the sum
+        of U[T] over the neurons that fired at least once, ``active[1]`` is the number of these neurons; per channel
+        (n = C) or for the whole layer (n = 1).
     """
 
     out: Tensor
@@ -41,7 +43,7 @@ class ScanResult(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One time step, each [B, ...]: output O, spike S, M before and U after the reset."""
+    """The results of one time step, each [B, ...]: output O, spike S, M before and U after the reset."""
 
     out: Tensor
     s: Tensor
@@ -65,7 +67,7 @@ class _Spike(torch.autograd.Function):
 
 
 class _TransformedSpike(torch.autograd.Function):
-    """`_Spike` in the form that torch.func and forward mode ask for, and that torch.compile refuses."""
+    """`_Spike` in the form that torch.func and forward mode need; torch.compile does not accept this form."""
 
     generate_vmap_rule = True
     backward = _Spike.backward
@@ -87,12 +89,12 @@ class _TransformedSpike(torch.autograd.Function):
 
 
 def per_channel(p: Tensor, ndim: int) -> Tensor:
-    """A [1] or [C] parameter shaped to broadcast over [B, C, ...] of ``ndim`` axes (channels are axis 1)."""
+    """Reshapes a [1] or [C] parameter so that it broadcasts over [B, C, ...] of ``ndim`` axes (channels are axis 1)."""
     return p if p.numel() == 1 else p.view(-1, *([1] * (ndim - 2)))
 
 
 def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
-    """S = H(M - V) with the family's surrogate gradient; m [B, ...], v broadcastable to it."""
+    """The spike S = H(M - V) with the family's surrogate gradient. m [B, ...]; v broadcasts to it."""
     x = m - v if spec.family == "as" else m / v - 1
     fired = ((m > v) if spec.strict else (m >= v)).to(m.dtype)
     fired = torch.where(torch.isnan(m), m, fired)
@@ -101,7 +103,7 @@ def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
 
 
 def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
-    """U from M and S by eq. 3, with the gradient of the reset kept or detached."""
+    """The potential U after the reset, from M and S (eq. 3). ``spec.reset.detach`` says what the gradient sees."""
     if spec.reset.kind == "none":
         return m
     if spec.reset.detach != "none":
@@ -113,19 +115,19 @@ def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
 
 
 def charge(x: Tensor, u: Tensor, a: Tensor, spec: ScanSpec) -> Tensor:
-    """M from the previous U and the input current (eq. 1); all broadcastable to [B, ...]."""
+    """The charged potential M, from the previous U and the input current (eq. 1); all broadcast to [B, ...]."""
     return (1 - a) * u + (a * x if spec.decay_input else x)
 
 
 def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> Step:
-    """One time step. x, u [B, ...]; v, a broadcastable."""
+    """One time step: charge, fire, reset. x and u are [B, ...]; v and a broadcast to that."""
     m = charge(x, u, a, spec)
     s = spike(m, v, spec)
     return Step(v * s if spec.family == "trsg" else s, s, m, reset(m, s, v, spec))
 
 
 def active_statistics(u: Tensor, fired: Tensor, channelwise: bool) -> Tensor:
-    """Sum of U[T] over active neurons and their number, [2, 1] or [2, C]; u and fired (bool) are [B, C, ...]."""
+    """Sum of U[T] over the neurons that fired, and their number: [2, 1] or [2, C]. u, fired (bool): [B, C, ...]."""
     axes = [i for i in range(u.ndim) if not (channelwise and i == 1)]
     kept = torch.where(fired, u.detach(), torch.zeros_like(u)).double()
     return torch.stack([kept.sum(axes).reshape(-1), fired.double().sum(axes).reshape(-1)])
@@ -143,7 +145,7 @@ def reference_scan(
 def scan_steps(
     x: Tensor, u0: Tensor, step: Callable[[Tensor, Tensor], Step], *, membrane: bool = False, channelwise: bool = False
 ) -> ScanResult:
-    """``step(x[t], U[t-1])`` over t; neurons whose dynamics are no plain LIF bring a step of their own."""
+    """Runs ``step(x[t], U[t-1])`` over time. Neurons whose dynamics differ from plain LIF pass their own step."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     ndim = x.ndim - 1
     u = u0.to(dtype)

@@ -1,7 +1,7 @@
-"""What a scan computes, as data: gradient family, surrogate, reset, firing rule, input scaling.
+"""`ScanSpec`: the settings of a LIF scan (gradient family, surrogate, reset, firing rule, input scaling).
 
-A `ScanSpec` plus the four tensors x, u0, v, a define the LIF scan completely; every neuron of the library (IF, LIF,
-PLIF, LTMD, DIET-SNN, readouts) is a choice of these. The kernels receive `codes` and `constants`.
+A `ScanSpec` and the four tensors x, u0, v, a define the LIF scan completely. IF, LIF, PLIF, LTMD, DIET-SNN and the
+readout are all this scan with different settings. The kernels receive the settings as `codes` and `constants`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DETACHES: dict[str, int] = {"none": 0, "spike": 1, "product": 2}
 
 
 def one_of(value: str, known: dict[str, int], what: str) -> str:
-    """``value`` if it is a known name, else a ValueError that lists the known ones."""
+    """Returns ``value`` if it is a known name; otherwise raises a ValueError that lists the known names."""
     if not isinstance(value, str) or value not in known:
         raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
     return value
@@ -28,7 +28,7 @@ def one_of(value: str, known: dict[str, int], what: str) -> str:
 
 @dataclass(frozen=True)
 class Reset:
-    """How a spike changes the membrane (paper eq. 3), and what the gradient sees of it.
+    """How a spike changes the membrane (paper eq. 3), and whether gradients flow through this change.
 
     kind: ``"soft"`` U = M - V S; ``"hard"`` U = M (1 - S); ``"none"`` U = M (a neuron that never resets).
     detach: ``"none"`` (or False) keeps the whole gradient, the paper's setting;
@@ -49,10 +49,11 @@ class Reset:
 
 @dataclass(frozen=True)
 class ScanSpec:
-    """One LIF scan: family, surrogate, reset, strict firing, input scaling.
+    """The settings of one LIF scan.
 
-    family: ``"as"`` x = M - V, ``"rs"`` x = M/V - 1, ``"trsg"`` as rs with output V*S (paper eqs. 5, 7, 10).
-    strict: fire at M > V instead of M >= V (some published baselines do; the library's rule is >=).
+    family: the argument x of the surrogate. ``"as"`` x = M - V; ``"rs"`` x = M/V - 1; ``"trsg"`` as "rs", with the
+        output V*S instead of S (paper eqs. 5, 7, 10).
+    strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default.
     decay_input: charge with a*I (paper eq. 1) or, if False, with I.
     """
 
@@ -73,7 +74,7 @@ class ScanSpec:
 
     @property
     def codes(self) -> tuple[int, ...]:
-        """(family, surrogate, reset, detach, strict, decay_input) for the kernels; surrogate -1: not built in."""
+        """(family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate."""
         return (
             FAMILIES[self.family],
             kernel_code(self.surrogate),

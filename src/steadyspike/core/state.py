@@ -1,4 +1,4 @@
-"""The explicit state of a streaming scan: U after the last step, and what is needed to refuse a misuse."""
+"""`LIFState`: the state of a streaming scan, which the caller passes from one call to the next."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class LIFState:
-    """Potential of one layer between two calls of ``scan``.
+    """The membrane potential of one layer between two calls of ``scan``.
 
-    u: U[t], shape [B, ...]; step: number of time steps seen. A state belongs to the layer that made it and is spent by
-    the next ``scan``: using it twice would replay the past, so that is an error; `fork` gives a second copy on purpose.
+    u: U[t], [B, ...]. step: number of time steps seen so far. A state belongs to the layer that returned it and can be
+    used once: using it again would repeat the past, and raises an error. `fork` makes a copy that can be used too.
     """
 
     __slots__ = ("_layer", "_spent", "step", "u")
@@ -25,21 +25,21 @@ class LIFState:
         return f"LIFState(step={self.step}, shape={tuple(self.u.shape)}, dtype={self.u.dtype}, device={self.u.device})"
 
     def fork(self) -> LIFState:
-        """An unspent state at the same point in time."""
+        """A second, unused state at the same point in time."""
         return self._copy(self.u)
 
     def detach(self) -> LIFState:
-        """The same point in time without its graph (truncated backpropagation)."""
+        """An unused state at the same point in time, cut off from the autograd graph (truncated backpropagation)."""
         return self._copy(self.u.detach())
 
     def _copy(self, u: Tensor) -> LIFState:
         layer = self._layer()
         if layer is None:
-            raise RuntimeError("the layer of this state no longer exists")
+            raise RuntimeError("the layer of this state no longer exists; start a new stream with state=None")
         return LIFState(u, self.step, layer)
 
     def take(self, x: Tensor, layer: nn.Module) -> Tensor:
-        """U for the next scan of ``x`` [T, B, ...] by ``layer``; marks the state as spent."""
+        """Returns U for the next scan of ``x`` [T, B, ...] by ``layer``, and marks the state as used."""
         if self._layer() is not layer:
             raise ValueError("this state was made by another layer; pass the state that this layer's own scan returned")
         if self._spent:

@@ -1,9 +1,9 @@
 """Surrogate derivatives f'(x) of the Heaviside step (paper section 5.1 and supplement).
 
-Each surrogate is a frozen dataclass: a few fields, the derivative used in the backward pass, and the smooth primitive
-whose derivative it is (used by the finite-difference tests). The compiled kernels have the same formulas, once in C++
-and once in Triton, and equality is tested over `SURROGATES`. Your own surrogate is a subclass with a ``derivative``; it
-runs on the PyTorch reference (docs/extending.md).
+Each surrogate is a frozen dataclass with a few fields, the derivative used in the backward pass, and the smooth
+function that has this derivative (for the finite-difference tests). The compiled kernels repeat the formulas, once in
+C++ and once in Triton; tests compare them for every entry of `SURROGATES`. To add your own surrogate, write a subclass
+with a ``derivative``; it runs on the PyTorch reference (docs/extending.md).
 
 A ``scale`` multiplies the derivative (BNTT and DIET-SNN use 0.3 of a triangle); it is 1 in the paper.
 """
@@ -21,7 +21,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Surrogate:
-    """Base of all surrogates. ``x`` is the family's argument: M - V (as) or M/V - 1 (rs, trsg), any shape."""
+    """Base class of all surrogates. ``x`` has any shape: M - V for the family "as", M/V - 1 for "rs" and "trsg"."""
 
     name: ClassVar[str]
 
@@ -29,7 +29,7 @@ class Surrogate:
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, Tensor):
-                continue  # one that changes while a network trains; only the reference takes it
+                continue  # a constant that changes during training; only the reference scan accepts it
             if not (isinstance(value, Real) and 0 < float(value) < math.inf):
                 raise ValueError(f"{type(self).__name__}.{f.name} must be a finite number above 0, got {value!r}")
 
@@ -38,12 +38,12 @@ class Surrogate:
         raise NotImplementedError
 
     def primitive(self, x: Tensor) -> Tensor:
-        """A smooth f with f' = `derivative`, from about 0 to about ``scale``."""
+        """A smooth step f with f' = `derivative`; it rises from about 0 to about ``scale``."""
         raise NotImplementedError
 
     @property
     def constants(self) -> tuple[float, float, float]:
-        """(width, scale, temperature) for the kernels; a field that a surrogate lacks is 1."""
+        """(width, scale, temperature) for the kernels; 1 for a field that the surrogate does not have."""
         return (
             float(getattr(self, "width", getattr(self, "steepness", 1.0))),
             float(getattr(self, "scale", 1.0)),
@@ -53,7 +53,7 @@ class Surrogate:
 
 @dataclass(frozen=True)
 class Rect(Surrogate):
-    """1/w on the open window abs(x) < w/2; the paper's choice with w = 1."""
+    """Rectangle: 1/w on the open window abs(x) < w/2. The paper uses w = 1."""
 
     name: ClassVar[str] = "rect"
     width: float = 1.0
@@ -68,7 +68,7 @@ class Rect(Surrogate):
 
 @dataclass(frozen=True)
 class Triangle(Surrogate):
-    """max(0, w - abs(x)) / w**2."""
+    """Triangle: max(0, w - abs(x)) / w**2."""
 
     name: ClassVar[str] = "triangle"
     width: float = 1.0
@@ -84,7 +84,7 @@ class Triangle(Surrogate):
 
 @dataclass(frozen=True)
 class ArcTan(Surrogate):
-    """g / (2 (1 + (pi/2 g x)^2)). Mind that g is a steepness here: larger is narrower (PLIF uses 2)."""
+    """Derivative of an arctangent: g / (2 (1 + (pi/2 g x)^2)). g is a steepness: larger is narrower (PLIF uses 2)."""
 
     name: ClassVar[str] = "arctan"
     steepness: float = 2.0
@@ -100,7 +100,7 @@ class ArcTan(Surrogate):
 
 @dataclass(frozen=True)
 class Sigmoid(Surrogate):
-    """s (1 - s) / w with s = sigmoid(x / w). SpikingJelly's Sigmoid(alpha=4) is w = 0.25."""
+    """Derivative of a sigmoid: s (1 - s) / w with s = sigmoid(x / w). SpikingJelly's Sigmoid(alpha=4) is w = 0.25."""
 
     name: ClassVar[str] = "sigmoid"
     width: float = 1.0
@@ -119,8 +119,8 @@ class Sigmoid(Surrogate):
 class DSpike(Surrogate):
     """Dspike (Li et al., 2021): b / (2 tanh(b/2) cosh^2(b x/w)) / w on the closed window abs(x) <= w/2.
 
-    Their window is [0, 1] in u/V with the firing level at 1/2. In this library's relative argument x = M/V - 1, with
-    V the firing level, that window is w = 2; w = 1 is the paper's rectangular window, which Dspike equals as b -> 0.
+    The authors' window is [0, 1] in u/V, with the firing level at 1/2. Here x = M/V - 1 and V is the firing level, so
+    their window is w = 2. The default w = 1 is the window of the paper's rectangle, which Dspike becomes as b -> 0.
     """
 
     name: ClassVar[str] = "dspike"
@@ -140,23 +140,23 @@ class DSpike(Surrogate):
         return self.scale * (torch.tanh(b * z) + math.tanh(b / 2)) / (2 * math.tanh(b / 2))
 
 
-# The one list of built-in surrogates. Its order gives the codes by which the kernels know them: csrc/scan/surrogate.h
-# and kernels/scan/triton/surrogate.py have the same formulas in the same order.
+# The built-in surrogates. The position in this list is the surrogate's code in the kernels: csrc/scan/surrogate.h and
+# kernels/scan/triton/surrogate.py have the same formulas in the same order.
 SURROGATES: dict[str, type[Surrogate]] = {cls.name: cls for cls in (Rect, Triangle, ArcTan, Sigmoid, DSpike)}
-# What the kernels compute in place of Python: code and methods of each type, as they are here.
+# Code and methods of each built-in type, so that `why_not_compiled` notices a method that was replaced later.
 _COMPILED = {cls: (code, cls.derivative, cls.constants) for code, cls in enumerate(SURROGATES.values())}
 
 
 def kernel_code(surrogate: Surrogate) -> int:
-    """The code of a surrogate whose type is exactly one of `SURROGATES`; -1 for any other."""
+    """The kernel's code of a surrogate whose type is exactly one of `SURROGATES`; -1 for any other type."""
     return _COMPILED.get(type(surrogate), (-1,))[0]
 
 
 def why_not_compiled(surrogate: Surrogate) -> str | None:
-    """None if the compiled kernels compute what ``surrogate.derivative`` does, else the reason in one sentence.
+    """Why the compiled kernels cannot be used for ``surrogate``, in one sentence; None if they can.
 
-    They know the formulas of `SURROGATES` and nothing else: a subclass may compute something else, and so may a method
-    or a field that was replaced.
+    The kernels have the formulas of `SURROGATES` only. A subclass, a replaced method or a replaced field may compute
+    something else.
     """
     cls = type(surrogate)
     known = _COMPILED.get(cls)
@@ -170,7 +170,7 @@ def why_not_compiled(surrogate: Surrogate) -> str | None:
 
 
 def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:
-    """A name of `SURROGATES` with its default fields, or the instance itself."""
+    """The surrogate of a given name with its default fields; an instance is returned as it is."""
     if isinstance(surrogate, Surrogate):
         return surrogate
     if not isinstance(surrogate, str) or surrogate not in SURROGATES:

@@ -1,7 +1,7 @@
-"""Everything of torch that is not public and that this package needs, under names that say what it is.
+"""All private parts of torch that this package uses, each under a descriptive name.
 
-A new torch may change any of it. Then this file has to follow, and tests/core/test_torch_private.py, with a test
-for each name, says what broke. core/, kernels/ and nn/ use nothing private but through here.
+A new version of torch may change any of them. tests/core/test_torch_private.py has a test for each name and shows which
+one broke; the repair belongs in this file. core/, kernels/ and nn/ use private parts of torch only through this file.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 Function = TypeVar("Function", bound=Callable[..., Any])
 _C: Any = torch._C
 
-# () -> int: how many dispatch modes, and function modes, are on.
+# () -> int: the number of active dispatch modes, and of active function modes.
 dispatch_modes: Callable[[], int] = _C._len_torch_dispatch_stack
 function_modes: Callable[[], int] = _C._len_torch_function_stack
 # (tensor) -> bool: is it a batch of gradients, as torch.autograd.grad(is_grads_batched=True) passes them?
@@ -41,27 +41,27 @@ is_batched_gradient: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedt
 
 
 def in_function_transform() -> bool:
-    """True inside of torch.func's transforms (grad, vmap, jvp, ...)."""
+    """True inside torch.func's transforms (grad, vmap, jvp, ...)."""
     return _C._functorch.peek_interpreter_stack() is not None
 
 
 def in_forward_mode() -> bool:
-    """True inside of ``forward_ad.dual_level()``."""
+    """True inside ``forward_ad.dual_level()``."""
     return forward_ad._current_level >= 0
 
 
 def in_backward() -> bool:
-    """True while autograd runs a backward pass in this thread; so inside a recomputed checkpoint."""
+    """True while autograd runs a backward pass in this thread, which includes recomputing a checkpoint."""
     return _C._current_graph_task_id() != -1
 
 
 def saved_tensor_hooks() -> tuple[Any, Any] | None:
-    """The innermost (pack, unpack) hooks that are on; None if there are none."""
+    """The innermost active (pack, unpack) hooks; None if there are none."""
     return _C._autograd._top_saved_tensors_default_hooks(True)
 
 
 def may_hook_saved_tensors() -> bool:
-    """False where torch refuses saved-tensor hooks (inside of torch.func)."""
+    """False where torch forbids saved-tensor hooks (inside torch.func)."""
     return _C._autograd._saved_tensors_hooks_is_enabled()
 
 
@@ -71,17 +71,17 @@ def raising_identity(reason: str, tensors: int) -> Callable[..., Any]:
 
 
 def version(tensor: Tensor) -> int:
-    """How many times the tensor's memory was changed in place, as autograd counts."""
+    """Autograd's count of how many times the tensor was changed in place."""
     return tensor._version
 
 
 def storage_key(tensor: Tensor) -> int:
-    """A number of the tensor's storage, the same for all views of it while it lives."""
+    """A number that identifies the tensor's storage, the same for all its views, for as long as the storage exists."""
     return tensor.untyped_storage()._cdata
 
 
 def added_with_factor_one(node: Any) -> bool:
-    """True if the graph node is that of a plain ``a + b``."""
+    """True if the graph node belongs to a plain ``a + b``."""
     return node.name() == "AddBackward0" and node._saved_alpha == 1
 
 
@@ -94,20 +94,20 @@ def batch_norm_with_statistics(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """torch's batch norm of [N, C, ...], and what its public form does not tell: (out, mean, 1 / sd) of the batch."""
+    """torch's batch norm of [N, C, ...] with the batch statistics, which its public form hides: (out, mean, 1 / sd)."""
     cudnn = torch.backends.cudnn.enabled
     out, mean, invstd, *_ = torch._batch_norm_impl_index(x, weight, bias, *running, training, momentum, eps, cudnn)
     return out, mean, invstd
 
 
 def constant_while_compiling(function: Function) -> Function:
-    """What torch.compiler.assume_constant_result does, which would import the whole compiler with this package."""
+    """Does the same as torch.compiler.assume_constant_result, without importing the whole compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
 def remove_forward_hooks(module: nn.Module, condition: Callable[[Any], bool]) -> None:
-    """Takes off the forward and forward-pre hooks of ``module`` for which ``condition(hook)`` holds."""
+    """Removes the forward and forward-pre hooks of ``module`` for which ``condition(hook)`` is true."""
     for hooks in (module._forward_pre_hooks, module._forward_hooks):
         for key in [key for key, hook in hooks.items() if condition(hook)]:
             del hooks[key]

@@ -1,4 +1,4 @@
-"""Tells whether torch.func or forward-mode differentiation is at work."""
+"""Finds out whether torch.func or forward-mode differentiation is active."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyspike.core.torch_private import in_forward_mode, in_function_transfor
 
 
 def is_transformed() -> bool:
-    """True inside of torch.func's transforms and of forward-mode differentiation; a compiler never sees it."""
+    """True inside torch.func's transforms and forward-mode differentiation; always False under torch.compile."""
     if torch.compiler.is_compiling():
         return False
     return in_function_transform() or in_forward_mode()
