@@ -23,11 +23,11 @@ COMMON = ["-std=c++17", "-O2", "-ftree-vectorize", "-g0", "-fPIC", "-fvisibility
 IF_KNOWN = ["-fvect-cost-model=dynamic", "-fno-thread-jumps"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
 # One object per instruction set, chosen at run time; the library itself runs on any CPU of the platform.
-INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2"], "avx512": AVX512}
+INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2", "-mfma"], "avx512": AVX512}
 
 # Sources compiled for each instruction set, with the macro that names the symbol they define; and those compiled once.
-PER_INSTRUCTION_SET = {"csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS"}
-ONCE = ["csrc/common/isa.cpp", "csrc/scan/lif.cpp", "csrc/spikes/bits.cpp"]
+PER_INSTRUCTION_SET = {"csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS", "csrc/conv/conv_loops.cpp": "STEADYSPIKE_CONV"}
+ONCE = ["csrc/common/isa.cpp", "csrc/scan/lif.cpp", "csrc/spikes/bits.cpp", "csrc/conv/conv.cpp"]
 
 
 class BuildKernel(build_ext):

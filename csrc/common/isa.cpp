@@ -7,7 +7,7 @@ const char* const NAMES[] = {"base", "avx2", "avx512"};
 
 int64_t count() {
 #if defined(STEADYSPIKE_X86)
-    if (!__builtin_cpu_supports("avx2")) return 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
     const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return avx512 ? 3 : 2;

@@ -1,4 +1,5 @@
 // Spikes as bits: n elements that are 0 or their channel's level, 64 to a word, compared and restored bit by bit.
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -82,8 +83,9 @@ void for_blocks(int64_t n, const Levels& levels, int64_t threads, F f) {
 template <class E>
 int64_t pack_all(const void* from, int64_t n, const Levels& levels, uint64_t* words, int64_t threads) {
     const E* x = static_cast<const E*>(from);
-    int64_t refused = 0;
+    std::atomic<bool> refused{false};
     for_blocks<E>(n, levels, threads, [&](int64_t i0, int64_t length, const E* level) {
+        if (refused.load(std::memory_order_relaxed)) return;  // most of what is not spikes shows in its first block
         bool bad;
         if (length == BLOCK) {
             bad = pack(x + i0, level, words + i0 / WORD);
@@ -94,12 +96,9 @@ int64_t pack_all(const void* from, int64_t n, const Levels& levels, uint64_t* wo
             bad = pack(tail, level, packed);
             std::memcpy(words + i0 / WORD, packed, size_t((length + WORD - 1) / WORD) * sizeof(uint64_t));
         }
-        if (bad) {
-#pragma omp atomic write
-            refused = 1;
-        }
+        if (bad) refused = true;
     });
-    return refused;
+    return refused ? 1 : 0;
 }
 
 template <class E>
@@ -115,9 +114,43 @@ void unpack_all(const uint64_t* words, int64_t n, const Levels& levels, void* to
     });
 }
 
+template <class E>
+int64_t first_not_zero(const void* from, int64_t n) {
+    const E* x = static_cast<const E*>(from);
+    for (int64_t i0 = 0; i0 < n; i0 += WORD) {
+        const int64_t length = n - i0 < WORD ? n - i0 : WORD;
+        E any = 0;
+        for (int64_t i = 0; i < length; ++i) any = E(any | x[i0 + i]);
+        if (E(any << 1) == 0) continue;  // all are 0 or -0
+        for (int64_t i = i0; i < i0 + length; ++i)
+            if (E(x[i] << 1) != 0) return i;
+    }
+    return n;
+}
+
+STEADYSPIKE_CLONES int64_t count_bits(const uint64_t* words, int64_t n) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += __builtin_popcountll(words[i]);
+    return sum;
+}
+
 }  // namespace
 
 extern "C" {
+
+// The index of the first element that is not 0, or n; -1 for a bad argument.
+STEADYSPIKE_EXPORT int64_t steadyspike_bits_first(const void* x, int64_t n, int64_t size) {
+    if (size == 2) return first_not_zero<uint16_t>(x, n);
+    if (size == 4) return first_not_zero<uint32_t>(x, n);
+    if (size == 8) return first_not_zero<uint64_t>(x, n);
+    return -1;
+}
+
+// How many bits are set in each of `rows` rows of `words` words.
+STEADYSPIKE_EXPORT int64_t steadyspike_bits_count(const uint64_t* from, int64_t rows, int64_t words, int64_t* counts) {
+    for (int64_t r = 0; r < rows; ++r) counts[r] = count_bits(from + r * words, words);
+    return 0;
+}
 
 // size: bytes per element, 2, 4 or 8; words: (n + 63) / 64. Returns 1 if an element is neither 0 nor its level, -1 for
 // a bad argument.

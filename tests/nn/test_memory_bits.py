@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from steadyspike.kernels.spikes.packed import pack_spikes as pack
 from steadyspike.kernels.spikes.words import can_pack
-from steadyspike.nn.memory.bits import pack
 from tests.kernels.scan_cases import arrange
 
 SHAPES = [(3, 2, 5, 4, 4), (1, 1, 1), (2, 3), (4, 1, 8, 1), (2, 3, 7), (3, 7, 5, 11, 4)]
@@ -17,14 +17,14 @@ def spikes(shape, level, dtype=torch.float32, rate=0.4):
 
 
 def restored(bits):
-    return bits.block().as_strided(bits.shape, bits.stride)
+    return bits.unpack()
 
 
 @pytest.fixture(params=["C++", "torch"])
 def path(request, monkeypatch):
     """Both ways to pack; the C++ functions exist where there was a compiler."""
     if request.param == "torch":
-        monkeypatch.setattr("steadyspike.nn.memory.bits.can_pack", lambda x: False)
+        monkeypatch.setattr("steadyspike.kernels.spikes.packed.can_pack", lambda x: False)
     elif not can_pack(torch.ones(1)):
         pytest.skip("the C++ extension is not built")
     return request.param
@@ -38,7 +38,8 @@ def test_one_level(path, shape, layout, dtype, level):
     level = torch.tensor([level]).to(dtype)
     x = arrange(spikes(shape, level, dtype), layout)
     bits = pack(x, level)
-    assert bits.packed.numel() == -(-x.numel() // 64) * 8
+    assert bits.words.shape == (x.shape[0], -(-x[0].numel() // 64))
+    assert bits.counts.tolist() == (x != 0).flatten(1).sum(1).tolist()
     assert restored(bits).dtype == dtype
     assert torch.equal(restored(bits), x)
 
@@ -77,9 +78,9 @@ def test_both_ways_give_the_same_bits(monkeypatch):
         pytest.skip("the C++ extension is not built")
     level = torch.rand(5, generator=torch.Generator().manual_seed(1)) + 0.1
     x = arrange(spikes((3, 20, 5, 4, 9), level), "channels_last")
-    packed = pack(x, level).packed
-    monkeypatch.setattr("steadyspike.nn.memory.bits.can_pack", lambda x: False)
-    assert torch.equal(pack(x, level).packed, packed)
+    packed = pack(x, level).words
+    monkeypatch.setattr("steadyspike.kernels.spikes.packed.can_pack", lambda x: False)
+    assert torch.equal(pack(x, level).words, packed)
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -87,6 +87,18 @@ def _kernels() -> None:
             _row(f"{name} ({device})", note, status == "available" or None)
     known = ", ".join(SURROGATES)
     _row("surrogates", f"compiled: {known}; any other, and every subclass, runs on the reference", True)
+    _row("spike conv (cpu)", *_spike_convolution())
+
+
+def _spike_convolution() -> tuple[str, bool | None]:
+    """Whether convolutions of spikes can run by events here, and where they step aside."""
+    from steadyspike.kernels.conv.call import conv_library, instruction_set
+
+    library = conv_library()
+    if isinstance(library, str):
+        return library, None
+    aside = "torch's dense layers under torch.compile, autocast, torch.func and export"
+    return f"float32, {instruction_set()}; {aside}", True
 
 
 def _data(data_dir: Path | None) -> None:

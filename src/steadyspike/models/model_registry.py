@@ -13,6 +13,7 @@ from typing import Any
 
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Shape, Task, image_sides
+from steadyspike.nn.events import use_events
 from steadyspike.nn.factory import NeuronLike
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons import as_neuron
@@ -82,6 +83,8 @@ def create(
     timesteps: T of static images, and of norms and neurons with per-step parameters.
     neuron, norm, width: see `Parts`.
     options: those of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
+
+    Its convolutions and linear layers use the spikes where that is faster (`steadyspike.use_events`).
     """
     e = entry(name)
     chosen = {**e.options, **options}
@@ -93,4 +96,4 @@ def create(
     channels = whole_number(e.in_channels if in_channels is None else in_channels, "in_channels")
     image = Shape(channels, *image_sides(e.image_size if image_size is None else image_size))
     classes = whole_number(e.num_classes if num_classes is None else num_classes, "num_classes")
-    return e.build(Task(classes, image), parts, **chosen)
+    return use_events(e.build(Task(classes, image), parts, **chosen))

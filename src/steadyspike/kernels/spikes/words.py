@@ -10,7 +10,8 @@ from torch import Tensor
 
 from steadyspike.kernels.library import load_library
 
-_FUNCTIONS = ("steadyspike_bits_pack", "steadyspike_bits_unpack")
+_FUNCTIONS = ("steadyspike_bits_pack", "steadyspike_bits_unpack", "steadyspike_bits_first", "steadyspike_bits_count")
+_int, _pointer = ctypes.c_int64, ctypes.c_void_p
 
 
 @cache
@@ -25,34 +26,58 @@ def can_pack(x: Tensor) -> bool:
 
 
 def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
-    """The block of memory of dense ``x`` as bits, int64 [ceil(n / 64)]; None if an element is not 0 or its level.
+    """The blocks of memory of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is not 0 or its level.
 
-    level: [1] or [C] in x's dtype; the element at memory offset i belongs to channel (i // inner) % C.
+    x: rows dense, each a block of its own. level: [1] or [C] in x's dtype; element i of a row belongs to channel
+    (i // inner) % C.
     """
-    words = torch.empty(-(-x.numel() // 64), dtype=torch.int64, device="cpu")
-    refused = _call(_FUNCTIONS[0], x.data_ptr(), x, level, inner, words.data_ptr())
-    return None if refused else words
+    steps, n = x.shape
+    words = torch.empty((steps, -(-n // 64)), dtype=torch.int64, device="cpu")
+    rows = [(x, words)] if n % 64 == 0 and x.stride(0) == n else zip(x, words)
+    return None if any(_call(_FUNCTIONS[0], a.data_ptr(), a, level, inner, b.data_ptr()) for a, b in rows) else words
 
 
 def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
-    """The inverse: ``n`` elements in memory order."""
-    x = torch.empty(n, dtype=level.dtype, device="cpu")
-    _call(_FUNCTIONS[1], words.data_ptr(), x, level, inner, x.data_ptr())
+    """The inverse: [T, n]."""
+    x = torch.empty((words.shape[0], n), dtype=level.dtype, device="cpu")
+    rows = [(x, words)] if n % 64 == 0 else zip(x, words)
+    for a, b in rows:
+        _call(_FUNCTIONS[1], b.data_ptr(), a, level, inner, a.data_ptr())
     return x
+
+
+def first_level(x: Tensor) -> Tensor:
+    """The first value of ``x`` [T, n] that is not 0, [1]; 1 if there is none."""
+    library = _library()
+    assert library is not None
+    for row in x:
+        at = library.steadyspike_bits_first(_pointer(row.data_ptr()), _int(row.numel()), _int(row.element_size()))
+        if at < row.numel():
+            return row[at : at + 1].clone()
+    return x.new_ones(1)
+
+
+def count_words(words: Tensor) -> Tensor:
+    """How many bits are set per row, int64 [T]."""
+    library = _library()
+    assert library is not None and words.is_contiguous()
+    counts = torch.empty(words.shape[0], dtype=torch.int64, device="cpu")
+    library.steadyspike_bits_count(
+        _pointer(words.data_ptr()), *(_int(size) for size in words.shape), _pointer(counts.data_ptr())
+    )
+    return counts
 
 
 def _call(name: str, source: int, x: Tensor, level: Tensor, inner: int, target: int) -> int:
     library = _library()
     assert library is not None and level.is_contiguous() and level.dtype == x.dtype
-    sizes = (ctypes.c_int64(v) for v in (level.numel(), inner))
     status = getattr(library, name)(
-        ctypes.c_void_p(source),
-        ctypes.c_int64(x.numel()),
-        ctypes.c_int64(x.element_size()),
-        ctypes.c_void_p(level.data_ptr()),
-        *sizes,
-        ctypes.c_void_p(target),
-        ctypes.c_int64(torch.get_num_threads()),
+        _pointer(source),
+        *(_int(size) for size in (x.numel(), x.element_size())),
+        _pointer(level.data_ptr()),
+        *(_int(size) for size in (level.numel(), inner)),
+        _pointer(target),
+        _int(torch.get_num_threads()),
     )
     if status < 0:
         raise RuntimeError(f"the C++ function {name} got an argument that is out of range")

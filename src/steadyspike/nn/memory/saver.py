@@ -1,7 +1,8 @@
 """Hooks on a model by which autograd keeps spikes as bits.
 
 While the model runs, every neuron's output is remembered by its storage; what a convolution (or anything else) then
-saves of that storage for its backward becomes `Bits`, made once for all that save it, and checked value by value.
+saves of that storage for its backward becomes `PackedSpikes`, made once for all that save it, and checked value by
+value.
 Everything else is kept as it is, with autograd's own check that nobody changed it in place.
 """
 
@@ -18,7 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from steadyspike.core.torch_private import FakeTensor, may_hook_saved_tensors, saved_tensor_hooks, storage_key, version
 from steadyspike.core.transforms import is_transformed
-from steadyspike.nn.memory.bits import Bits, pack
+from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
 from steadyspike.nn.neuron import Neuron
 
 SMALLEST = 4096  # elements; below, bits would cost more time than they save memory
@@ -27,13 +28,13 @@ SMALLEST = 4096  # elements; below, bits would cost more time than they save mem
 class _View(NamedTuple):
     """A saved tensor: where its elements lie in the block of ``bits``."""
 
-    bits: Bits
+    bits: PackedSpikes
     shape: torch.Size
     stride: tuple[int, ...]
     offset: int
 
     def tensor(self) -> Tensor:
-        return self.bits.block().as_strided(self.shape, self.stride, self.offset)
+        return self.bits.block().view(-1).as_strided(self.shape, self.stride, self.offset)
 
 
 class _Kept(NamedTuple):
@@ -61,9 +62,9 @@ class _Spikes:
         self.level = level.to(out.dtype).reshape(-1)
         self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
         self.version = version(out)
-        self.bits: Bits | None = None
+        self.bits: PackedSpikes | None = None
 
-    def pack(self, saved: Tensor) -> Bits | None:
+    def pack(self, saved: Tensor) -> PackedSpikes | None:
         """The bits, the same object for all who save what did not change in between, even past autograd (``.data``)."""
         if version(saved) != self.version or self.storage.expired():
             return None
@@ -71,15 +72,16 @@ class _Spikes:
         if isinstance(saved, FakeTensor):
             self.bits = self.bits or _fake_bits(out, self.level)
             return self.bits
-        bits = pack(out, self.level)
-        if bits is None or self.bits is None or not torch.equal(bits.packed, self.bits.packed):
+        bits = pack_spikes(out, self.level)
+        if bits is None or self.bits is None or not torch.equal(bits.words, self.bits.words):
             self.bits = bits
         return self.bits
 
 
-def _fake_bits(out: Tensor, level: Tensor) -> Bits:
+def _fake_bits(out: Tensor, level: Tensor) -> PackedSpikes:
     """Bits of a tensor without values, for estimates: what a spiking layer gives is taken to be spikes."""
-    return Bits(out.new_empty(-(-out.numel() // 64) * 8, dtype=torch.uint8), level, out.shape, out.stride())
+    words = out.new_empty((out.shape[0], -(-out[0].numel() // 64)), dtype=torch.int64)
+    return PackedSpikes(words, level, out.shape, out.stride())
 
 
 class SpikeSaver:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
 from steadyspike.models import SpikingNet
+from steadyspike.nn.events import use_dense
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.network import build_model
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
@@ -52,6 +53,8 @@ class SpikingTask(LightningModule):
         if recipe.train.channels_last:
             # Of 4-D weights; activations follow them.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if not recipe.train.events:
+            use_dense(model)
         if recipe.train.checkpointing:
             from steadyspike.train.building.activation_checkpointing import recompute_blocks
 

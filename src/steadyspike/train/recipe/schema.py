@@ -236,6 +236,10 @@ class Train(Table):
         default=True, description="Convolutions with channels last in memory: faster, another rounding."
     )
     checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
+    events: bool = Field(
+        default=True,
+        description="On a CPU, convolutions of spikes use the spikes where that is faster.",
+    )
     save_memory: bool = Field(default=False, description="Keep spikes as bits and recompute currents; same gradients.")
     ema: float = Field(
         default=0.0, ge=0, lt=1, description="Decay of an average of the weights that is evaluated; 0: none."

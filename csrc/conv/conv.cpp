@@ -1,0 +1,193 @@
+// The driver of the spike convolution: checks a call, cuts it into units of work and gives them to threads. No result depends
+// on the number of threads: an output belongs to one unit, and sums over units are added up in their order.
+#include "conv_abi.h"
+#include "isa.h"
+
+#include <atomic>
+#include <memory>
+#include <new>
+#include <vector>
+
+extern const ConvLoops steadyspike_conv_base;
+#if defined(STEADYSPIKE_X86)
+extern const ConvLoops steadyspike_conv_avx2, steadyspike_conv_avx512;
+#endif
+
+namespace {
+
+constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each weight that is loaded several times
+constexpr int64_t TILE_BYTES = 256 << 10, INPUT_TILE_BYTES = 96 << 10;  // of gradient: they stay in the second cache
+constexpr int64_t UNITS = 16;             // of the weight gradient, if splitting the images can make so many
+constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
+
+const ConvLoops& loops_for(const SpikeConv& c) {
+#if defined(STEADYSPIKE_X86)
+    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base, &steadyspike_conv_avx2, &steadyspike_conv_avx512};
+#else
+    static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base};
+#endif
+    return *LOOPS[c.isa < 0 ? steadyspike_isas() - 1 : c.isa];
+}
+
+bool in(int64_t value, int64_t low, int64_t end) { return low <= value && value < end; }
+
+bool valid(const SpikeConv& c) {
+    for (const int64_t size : {c.steps, c.batch, c.in_channels, c.height, c.width, c.out_channels})
+        if (!in(size, 1, MAX_INDEX)) return false;
+    for (int axis = 0; axis < 2; ++axis) {
+        if (!in(c.kernel[axis], 1, MAX_INDEX) || !in(c.stride[axis], 1, MAX_INDEX) || !in(c.dilation[axis], 1, MAX_INDEX) ||
+            !in(c.padding[axis], 0, MAX_INDEX))
+            return false;
+        const int64_t size = (axis ? c.width : c.height) + 2 * c.padding[axis];
+        if (c.dilation[axis] * (c.kernel[axis] - 1) + 1 > size) return false;
+    }
+    const int64_t step = c.batch * c.in_channels * c.height * c.width;
+    return c.isa < steadyspike_isas() && c.words >= (step + 63) / 64 && c.stride[0] * c.stride[1] <= MAX_PHASES &&
+           in((c.height + 2 * c.padding[0]) * (c.width + 2 * c.padding[1]), 1, MAX_INDEX / MAX_BLOCK) &&
+           in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
+}
+
+int64_t ceil(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Parts of about `pixels` pixels each of images of height x width.
+ConvPlan cut(int64_t images, int64_t height, int64_t width, int64_t pixels) {
+    ConvPlan plan{};
+    plan.images = smaller(images, larger(1, pixels / (height * width)));
+    const int64_t rows = smaller(height, larger(1, pixels / width));
+    plan.row_parts = ceil(height, rows);
+    plan.rows = ceil(height, plan.row_parts);
+    plan.row_parts = ceil(height, plan.rows);
+    plan.parts = ceil(images, plan.images) * plan.row_parts;
+    plan.splits = 1;
+    return plan;
+}
+
+// Parts whose tile of gradient has about so many bytes, borders included.
+ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t bytes) {
+    const int64_t columns = ceil(c.width + 2 * c.padding[1], c.stride[1]) + (c.kernel[1] - 1) * c.dilation[1] / c.stride[1];
+    const int64_t border = (c.kernel[0] - 1) * c.dilation[0] / c.stride[0];
+    const int64_t tile_rows = larger(1, bytes / (columns * shape.block * int64_t(sizeof(float))));
+    const int64_t height = ceil(c.height, c.stride[0]) + border;
+    if (tile_rows >= 2 * height) return cut(shape.images, c.height, c.width, tile_rows / height * c.height * c.width);
+    return cut(shape.images, c.height, c.width, larger(1, tile_rows - border) * c.stride[0] * c.width);
+}
+
+// Runs units 0 .. units, any of which may go to any thread.
+template <class Work>
+int64_t run(int64_t threads, int64_t units, Work work) {
+    std::atomic<int64_t> next{0};
+    std::atomic<bool> failed{false}, infinite{false};
+    const auto loop = [&] {
+        try {
+            for (int64_t unit = next++; unit < units; unit = next++)
+                if (!work(unit)) infinite = true;
+        } catch (const std::bad_alloc&) {
+            failed = true;
+        }
+    };
+    if (threads <= 1 || units <= 1) {
+        loop();
+    } else {
+#pragma omp parallel num_threads(int(threads))
+        loop();
+    }
+    return failed ? int64_t(CONV_OUT_OF_MEMORY) : infinite ? int64_t(CONV_NOT_FINITE) : int64_t(CONV_OK);
+}
+
+int64_t forward(const SpikeConv& c, const float* packed, float scale, const float* bias, float* out) {
+    const ConvShape shape = conv_shape(c);
+    int64_t pixels = FORWARD_PIXELS;
+    const int64_t total = shape.images * shape.out_height * shape.out_width;
+    // Every thread gets work, at best several pieces of it.
+    while (pixels > 64 && total / pixels < 4 * c.threads) pixels /= 2;
+    ConvPlan plan = cut(shape.images, shape.out_height, shape.out_width, pixels);
+    if (plan.parts < 2 * c.threads) plan.splits = smaller(shape.blocks, ceil(2 * c.threads, plan.parts));
+    const ConvTask task{c, shape, plan, packed, bias, nullptr, scale, out};
+    return run(c.threads, plan.parts * plan.splits, [&](int64_t unit) { return loops_for(c).forward(task, unit); });
+}
+
+int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, int64_t levels, const ConvWeight& gradient) {
+    const ConvShape shape = conv_shape(c);
+    ConvPlan plan = cut_tiles(c, shape, TILE_BYTES);
+    plan.chunk = smaller(ceil(c.in_channels, 64) * 64, shape.taps >= 9 ? 128 : 512);
+    const int64_t chunks = conv_chunks(c, plan);
+    plan.splits = smaller(plan.parts, ceil(UNITS, chunks * shape.blocks));
+    const int64_t size = shape.taps * plan.chunk * shape.block, units = plan.splits * shape.blocks * chunks;
+    const std::unique_ptr<float[]> sums(new float[size_t(units * size)]);
+    const ConvTask task{c, shape, plan, nullptr, nullptr, g, 1, sums.get()};
+    const int64_t status = run(c.threads, units, [&](int64_t unit) { return loops_for(c).weight_gradient(task, unit); });
+    if (status != CONV_OK) return status;
+    return run(c.threads, shape.blocks, [&](int64_t b) {
+        const int64_t first = b * shape.block, channels = smaller(shape.block, c.out_channels - first);
+        std::vector<float> sum(static_cast<size_t>(shape.block));
+        for (int64_t i = 0; i < c.in_channels; ++i)
+            for (int64_t t = 0; t < shape.taps; ++t) {
+                for (int64_t k = 0; k < channels; ++k) sum[size_t(k)] = 0;
+                for (int64_t s = 0; s < plan.splits; ++s) {
+                    const float* from = sums.get() + ((s * shape.blocks + b) * chunks + i / plan.chunk) * size +
+                                        (t * plan.chunk + i % plan.chunk) * shape.block;
+                    for (int64_t k = 0; k < channels; ++k) sum[size_t(k)] += from[k];
+                }
+                float* to = gradient.data + first * gradient.stride[0] + i * gradient.stride[1] +
+                            t / c.kernel[1] * gradient.stride[2] + t % c.kernel[1] * gradient.stride[3];
+                const float factor = level[levels > 1 ? i : 0];
+                for (int64_t k = 0; k < channels; ++k) to[k * gradient.stride[0]] = sum[size_t(k)] * factor;
+            }
+        return true;
+    });
+}
+
+int64_t input_gradient(const SpikeConv& c, const float* packed, const float* g, float* dx) {
+    const ConvShape shape = conv_shape(c);
+    const ConvPlan plan = cut_tiles(c, shape, INPUT_TILE_BYTES);
+    const ConvTask task{c, shape, plan, packed, nullptr, g, 1, dx};
+    return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).input_gradient(task, unit); });
+}
+
+template <class F>
+int64_t checked(const SpikeConv* c, F f) {
+    if (!valid(*c)) return CONV_BAD_ARGUMENT;
+    try {
+        return f(*c);
+    } catch (const std::bad_alloc&) {
+        return CONV_OUT_OF_MEMORY;
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+int64_t steadyspike_conv_packed_size(const SpikeConv* c) {
+    if (!valid(*c)) return -1;
+    const ConvShape shape = conv_shape(*c);
+    return shape.blocks * shape.taps * c->in_channels * shape.block;
+}
+
+int64_t steadyspike_conv_pack(const SpikeConv* conv, const ConvWeight* weight, const float* level, int64_t order, float* packed) {
+    if (!in(order, BY_TAP, BY_CHANNEL + 1)) return CONV_BAD_ARGUMENT;
+    return checked(conv, [&](const SpikeConv& c) {
+        const ConvShape shape = conv_shape(c);
+        return run(c.threads, shape.blocks,
+                   [&](int64_t unit) { return loops_for(c).pack(c, shape, *weight, level, order, unit, packed); });
+    });
+}
+
+int64_t steadyspike_conv_forward(const SpikeConv* conv, const float* packed, float scale, const float* bias, float* out) {
+    return checked(conv, [&](const SpikeConv& c) { return forward(c, packed, scale, bias, out); });
+}
+
+int64_t steadyspike_conv_weight_gradient(const SpikeConv* conv, const float* g, const float* level, int64_t levels,
+                                         const ConvWeight* gradient) {
+    if (levels != 1 && levels != conv->in_channels) return CONV_BAD_ARGUMENT;
+    return checked(conv, [&](const SpikeConv& c) { return weight_gradient(c, g, level, levels, *gradient); });
+}
+
+int64_t steadyspike_conv_input_gradient(const SpikeConv* conv, const float* packed, const float* g, float* dx) {
+    return checked(conv, [&](const SpikeConv& c) { return input_gradient(c, packed, g, dx); });
+}
+
+int64_t steadyspike_conv_abi() { return int64_t(1000 + sizeof(SpikeConv)); }
+}

@@ -1,0 +1,142 @@
+// Forward: for every pixel the list of its active channels; for every output pixel and block of output channels the sum of
+// the weights of the active channels below it, in the order tap, channel.
+#pragma once
+#include "conv_lists.h"
+
+namespace {
+
+constexpr int64_t WEIGHT_BYTES = 24 << 10;  // of weights that are gone through at a time: they stay in the first cache
+constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through those weights
+
+// Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is.
+struct ChannelLists {
+    int64_t rows, columns;                    // of the grid, per image
+    Room<uint32_t> starts;
+    std::unique_ptr<uint32_t[]> entries;
+
+    ChannelLists(const ConvTask& task, const ConvPart& part)
+        : rows((part.row1 - part.row0 - 1) * task.conv.stride[0] + (task.conv.kernel[0] - 1) * task.conv.dilation[0] + 1),
+          columns((task.shape.out_width - 1) * task.conv.stride[1] + (task.conv.kernel[1] - 1) * task.conv.dilation[1] + 1),
+          starts((part.image1 - part.image0) * rows * columns + 1) {
+        const SpikeConv& conv = task.conv;
+        const int64_t top = part.row0 * conv.stride[0] - conv.padding[0];
+        const int64_t begin = top < 0 ? 0 : top, last = top + rows, end = last < conv.height ? last : conv.height;
+        const int64_t pixels = end > begin ? (end - begin) * conv.width : 0;
+        entries.reset(new uint32_t[size_t((part.image1 - part.image0) * pixels * conv.in_channels + 1)]);
+        PixelWords words(conv, end > begin ? end - begin : 1);
+        uint32_t *next = entries.get(), *start = starts.get();
+        const uint32_t block = uint32_t(task.shape.block);
+        for (int64_t image = part.image0; image < part.image1; ++image) {
+            if (end > begin) words.load(image, begin, end);
+            for (int64_t r = 0; r < rows; ++r) {
+                const int64_t i = top + r;
+                const bool row_read = i >= 0 && i < conv.height && read(r, 0, conv);
+                for (int64_t q = 0; q < columns; ++q) {
+                    const int64_t j = q - conv.padding[1];
+                    *start++ = uint32_t(next - entries.get());
+                    if (!row_read || j < 0 || j >= conv.width || !read(q, 1, conv)) continue;
+                    for (int64_t w = 0; w < words.words; ++w)
+                        for_each_bit(words.at(i, j, w), [&](int64_t k) { *next++ = uint32_t(64 * w + k) * block; });
+                }
+            }
+        }
+        *start = uint32_t(next - entries.get());
+    }
+
+    // Whether a tap falls on grid line q: not all do if the stride is larger than the kernel.
+    static bool read(int64_t q, int axis, const SpikeConv& conv) {
+        return conv.stride[axis] == 1 || conv.kernel[axis] >= conv.stride[axis] || conv.dilation[axis] > 1 ||
+               q % conv.stride[axis] < conv.kernel[axis];
+    }
+};
+
+// Adds the weights of the active channels under `taps` taps to the sums of `pixels` output pixels, R registers of each.
+template <int R>
+void add_events(const ChannelLists& lists, const int64_t* pixel, int64_t pixels, const int64_t* offset, int64_t taps,
+                const float* weights, int64_t tap_size, float* sums, int64_t block) {
+    const uint32_t *starts = lists.starts.get(), *entries = lists.entries.get();
+    for (int64_t p = 0; p < pixels; ++p, sums += block) {
+        Floats s[R];
+        for (int r = 0; r < R; ++r) s[r] = load<true>(sums + r * LANES, 0);
+        const float* w = weights;
+        for (int64_t t = 0; t < taps; ++t, w += tap_size) {
+            const uint32_t* at = starts + pixel[p] + offset[t];
+            const uint32_t* const end = entries + at[1];
+            for (const uint32_t* e = entries + at[0]; e < end; ++e) {
+                const float* from = w + *e;
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) s[r] += load<true>(from + r * LANES, 0);
+            }
+        }
+        for (int r = 0; r < R; ++r) store<true>(s[r], sums + r * LANES, 0);
+    }
+}
+
+using AddEvents = void (*)(const ChannelLists&, const int64_t*, int64_t, const int64_t*, int64_t, const float*, int64_t, float*, int64_t);
+
+inline AddEvents add_events_of(int64_t registers) {
+    return registers == 8 ? add_events<8> : registers == 4 ? add_events<4> : registers == 2 ? add_events<2> : add_events<1>;
+}
+
+inline void write_out(const ConvTask& task, int64_t image, int64_t first, int64_t pixels, int64_t channel, const float* sums) {
+    const ConvShape& shape = task.shape;
+    const int64_t size = shape.out_height * shape.out_width, total = task.conv.out_channels;
+    const int64_t channels = total - channel < shape.block ? total - channel : shape.block;
+    const float* bias = task.bias ? task.bias + channel : nullptr;
+    const float scale = task.scale;
+    if (task.conv.channels_last) {
+        float* out = task.out + (image * size + first) * total + channel;
+        for (int64_t p = 0; p < pixels; ++p, out += total, sums += shape.block) {
+            for (int64_t k = 0; k < channels; ++k) out[k] = sums[k] * scale;
+            if (bias)
+                for (int64_t k = 0; k < channels; ++k) out[k] += bias[k];
+        }
+        return;
+    }
+    float* out = task.out + (image * total + channel) * size + first;
+    for (int64_t k = 0; k < channels; ++k, out += size)
+        for (int64_t p = 0; p < pixels; ++p) out[p] = sums[p * shape.block + k] * scale + (bias ? bias[k] : 0);
+}
+
+// Unit: a part of the output, and one of `splits` shares of the blocks of output channels.
+bool forward_unit(const ConvTask& task, int64_t unit) {
+    const SpikeConv& conv = task.conv;
+    const ConvShape& shape = task.shape;
+    const ConvPart part(task.plan, shape, shape.out_height, unit / task.plan.splits);
+    const ChannelLists lists(task, part);
+    const int64_t images = part.image1 - part.image0, rows = part.row1 - part.row0;
+    const int64_t per_image = rows * shape.out_width, pixels = images * per_image;
+    Room<int64_t> pixel(pixels), offset(shape.taps);
+    for (int64_t n = 0, p = 0; n < images; ++n)
+        for (int64_t i = 0; i < rows; ++i)
+            for (int64_t j = 0; j < shape.out_width; ++j, ++p)
+                pixel[p] = (n * lists.rows + i * conv.stride[0]) * lists.columns + j * conv.stride[1];
+    for (int64_t t = 0; t < shape.taps; ++t)
+        offset[t] = t / conv.kernel[1] * conv.dilation[0] * lists.columns + t % conv.kernel[1] * conv.dilation[1];
+    const int64_t tap_size = conv.in_channels * shape.block, tap_bytes = tap_size * int64_t(sizeof(float));
+    const int64_t together = tap_bytes > WEIGHT_BYTES ? 1 : WEIGHT_BYTES / tap_bytes;
+    const int64_t registers = registers_of(shape.block);
+    const AddEvents add = add_events_of(registers);
+    Room<float> sums(PIXELS_TOGETHER * shape.block);
+    const int64_t split = unit % task.plan.splits, splits = task.plan.splits;
+    for (int64_t b = shape.blocks * split / splits; b < shape.blocks * (split + 1) / splits; ++b) {
+        const float* weights = task.packed + b * shape.taps * tap_size;
+        for (int64_t p = 0; p < pixels; p += PIXELS_TOGETHER) {
+            const int64_t count = pixels - p < PIXELS_TOGETHER ? pixels - p : PIXELS_TOGETHER;
+            std::memset(sums.get(), 0, size_t(count * shape.block) * sizeof(float));
+            for (int64_t t = 0; t < shape.taps; t += together)
+                for (int64_t k = 0; k < shape.block; k += registers * LANES)
+                    add(lists, pixel.get() + p, count, offset.get() + t, shape.taps - t < together ? shape.taps - t : together,
+                        weights + t * tap_size + k, tap_size, sums.get() + k, shape.block);
+            for (int64_t q = 0; q < count;) {
+                const int64_t n = (p + q) / per_image, first = (p + q) % per_image;
+                const int64_t run = per_image - first < count - q ? per_image - first : count - q;
+                write_out(task, part.image0 + n, part.row0 * shape.out_width + first, run, b * shape.block, sums.get() + q * shape.block);
+                q += run;
+            }
+        }
+    }
+    return true;
+}
+
+}  // namespace

@@ -1,0 +1,88 @@
+// Which neurons fired: from bits in either memory order to a word per pixel and 64 channels.
+#pragma once
+#include <cstring>
+#include <memory>
+
+#include "lanes.h"
+#include "conv_abi.h"
+
+namespace {
+
+constexpr int64_t LANES = WIDTH<float>;
+
+// The registers of a block of output channels, at most eight at a time.
+inline int64_t registers_of(int64_t block) { return block / LANES < 8 ? block / LANES : 8; }
+
+// Memory that nothing initialises.
+template <class T>
+struct Room {
+    std::unique_ptr<T[]> memory;
+    explicit Room(int64_t n) : memory(new T[size_t(n < 1 ? 1 : n)]) {}
+    T* get() const { return memory.get(); }
+    T& operator[](int64_t i) const { return memory[size_t(i)]; }
+};
+
+// `count` <= 64 bits from bit `first` on.
+inline uint64_t bits_from(const uint64_t* words, int64_t first, int64_t count) {
+    const int64_t shift = first % 64;
+    const uint64_t* word = words + first / 64;
+    uint64_t value = *word >> shift;
+    if (shift + count > 64) value |= word[1] << (64 - shift);
+    return count == 64 ? value : value & ((uint64_t(1) << count) - 1);
+}
+
+template <class F>
+inline void for_each_bit(uint64_t word, F f) {
+    for (; word; word &= word - 1) f(int64_t(__builtin_ctzll(word)));
+}
+
+// One word of 64 channels for each pixel of some rows of an image: channels [64 w, 64 w + 64) of pixel p are at(p, w).
+struct PixelWords {
+    const SpikeConv& conv;
+    int64_t words;                            // per pixel
+    Room<uint64_t> own;                       // of the rows, if they must be put into order first
+    const uint64_t* step = nullptr;
+    int64_t first = 0, row0 = 0;              // first: bit of the image
+    bool ordered;
+
+    PixelWords(const SpikeConv& c, int64_t rows)
+        : conv(c), words((c.in_channels + 63) / 64), own(c.channels_last ? 1 : rows * c.width * words),
+          ordered(c.channels_last) {}
+
+    void load(int64_t image, int64_t begin, int64_t end) {
+        const int64_t size = conv.height * conv.width;
+        step = conv.bits + image / conv.batch * conv.words;
+        first = image % conv.batch * size * conv.in_channels;
+        row0 = begin;
+        if (ordered) return;
+        const int64_t pixels = (end - begin) * conv.width;
+        std::memset(own.get(), 0, size_t(pixels * words) * sizeof(uint64_t));
+        for (int64_t c = 0; c < conv.in_channels; ++c) {
+            uint64_t* to = own.get() + c / 64;
+            const uint64_t bit = uint64_t(1) << (c % 64);
+            const int64_t at = first + c * size + begin * conv.width;
+            for (int64_t p = 0; p < pixels; p += 64)
+                for_each_bit(bits_from(step, at + p, pixels - p < 64 ? pixels - p : 64), [&](int64_t k) { to[(p + k) * words] |= bit; });
+        }
+    }
+
+    uint64_t at(int64_t row, int64_t column, int64_t w) const {
+        if (!ordered) return own[((row - row0) * conv.width + column) * words + w];
+        const int64_t rest = conv.in_channels - 64 * w;
+        return bits_from(step, first + (row * conv.width + column) * conv.in_channels + 64 * w, rest < 64 ? rest : 64);
+    }
+};
+
+// The images and rows of a part, and the rows of input that these need.
+struct ConvPart {
+    int64_t image0, image1, row0, row1;
+
+    ConvPart(const ConvPlan& plan, const ConvShape& shape, int64_t height, int64_t part) {
+        image0 = part / plan.row_parts * plan.images;
+        image1 = image0 + plan.images < shape.images ? image0 + plan.images : shape.images;
+        row0 = part % plan.row_parts * plan.rows;
+        row1 = row0 + plan.rows < height ? row0 + plan.rows : height;
+    }
+};
+
+}  // namespace

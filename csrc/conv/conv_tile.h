@@ -1,0 +1,130 @@
+// The gradient of the output, copied for a block of channels into a tile with zeros around it, so that the neighbours of an
+// input pixel lie at fixed distances and none needs a check.
+//
+// Input row i meets output row (i + padding - a dilation) / stride under tap a if that divides. With q = (i + padding) /
+// stride and the remainder as its phase, the tap's rows are those of phase (a dilation) % stride, at q - (a dilation) / stride.
+#pragma once
+#include "conv_lists.h"
+
+namespace {
+
+struct Axis {
+    int64_t padding, stride, dilation, kernel, border;
+    Axis(const SpikeConv& c, int axis)
+        : padding(c.padding[axis]), stride(c.stride[axis]), dilation(c.dilation[axis]), kernel(c.kernel[axis]),
+          border((kernel - 1) * dilation / stride) {}
+    int64_t place(int64_t i) const { return (i + padding) / stride; }
+    int64_t phase(int64_t i) const { return (i + padding) % stride; }
+    int64_t tap_phase(int64_t a) const { return a * dilation % stride; }
+    bool meets(int64_t i) const {
+        for (int64_t a = 0; a < kernel; ++a)
+            if (tap_phase(a) == phase(i)) return true;
+        return false;
+    }
+    int64_t tap_place(int64_t a) const { return border - a * dilation / stride; }
+    int64_t extent(int64_t begin, int64_t end) const { return place(end - 1) - place(begin) + border + 1; }
+};
+
+struct GradientTile {
+    const ConvTask& task;
+    const Axis down, across;
+    int64_t rows, columns, row0 = -1, row1 = -1, image_size;
+    Room<float> values;
+    Room<int64_t> column_place, column_phase;  // of every input column; phase -1: no tap falls there
+
+    GradientTile(const ConvTask& t)
+        : task(t), down(t.conv, 0), across(t.conv, 1), rows((t.plan.rows - 1) / down.stride + 2 + down.border),
+          columns(across.extent(0, t.conv.width)), image_size(rows * columns * t.shape.block),
+          values(t.plan.images * image_size), column_place(t.conv.width), column_phase(t.conv.width) {
+        for (int64_t j = 0; j < t.conv.width; ++j) {
+            column_place[j] = (across.place(j) - across.place(0)) * t.shape.block;
+            column_phase[j] = across.meets(j) ? across.phase(j) : -1;
+        }
+    }
+
+    int64_t phases() const { return down.stride * across.stride; }
+    int64_t tap_phase(int64_t t) const {
+        return down.tap_phase(t / across.kernel) * across.stride + across.tap_phase(t % across.kernel);
+    }
+    // How far a tap moves the place where an input pixel looks.
+    int64_t tap_place(int64_t t) const {
+        return (down.tap_place(t / across.kernel) * columns + across.tap_place(t % across.kernel)) * task.shape.block;
+    }
+
+    // Calls f(n, i, j, phase, place) for the pixels of a part's rows that a tap falls on; load(n) before those of image n.
+    template <class Load, class F>
+    void for_pixels(const ConvPart& part, Load load, F f) const {
+        for (int64_t n = 0; n < part.image1 - part.image0; ++n) {
+            load(n);
+            for (int64_t i = part.row0; i < part.row1; ++i) {
+                if (!down.meets(i)) continue;
+                const int64_t phase = down.phase(i) * across.stride;
+                const int64_t place = n * image_size + (down.place(i) - down.place(row0)) * columns * task.shape.block;
+                for (int64_t j = 0; j < task.conv.width; ++j)
+                    if (column_phase[j] >= 0) f(n, i, j, phase + column_phase[j], place + column_place[j]);
+            }
+        }
+    }
+    // Pixels of one phase that a part can have.
+    int64_t capacity() const {
+        return task.plan.images * ((task.plan.rows - 1) / down.stride + 1) * ((task.conv.width - 1) / across.stride + 1);
+    }
+
+    // Channels [block b] of the output's gradient that the part's input pixels meet. False: not all finite.
+    bool copy(const ConvPart& part, int64_t b) {
+        const ConvShape& shape = task.shape;
+        if (part.row0 != row0 || part.row1 != row1) {
+            row0 = part.row0, row1 = part.row1;
+            std::memset(values.get(), 0, size_t(task.plan.images * image_size) * sizeof(float));
+        }
+        const int64_t total = task.conv.out_channels, channel = b * shape.block, size = shape.out_height * shape.out_width;
+        const int64_t channels = total - channel < shape.block ? total - channel : shape.block;
+        const int64_t used = down.extent(row0, row1), left = across.place(0) - across.border;
+        const int64_t begin = left < 0 ? -left : 0, end = shape.out_width - left < columns ? shape.out_width - left : columns;
+        uint32_t infinite = 0;
+        for (int64_t image = part.image0; image < part.image1; ++image)
+            for (int64_t r = 0; r < used; ++r) {
+                const int64_t i = r + down.place(row0) - down.border;
+                if (i < 0 || i >= shape.out_height) continue;
+                float* to = values.get() + (image - part.image0) * image_size + (r * columns + begin) * shape.block;
+                const int64_t first = i * shape.out_width + begin + left;
+                if (task.conv.channels_last)
+                    infinite |= copy_pixels(task.g + (image * size + first) * total + channel, end - begin, channels, to);
+                else
+                    infinite |= copy_planes(task.g + (image * total + channel) * size + first, size, end - begin, channels, to);
+            }
+        return infinite == 0;
+    }
+
+  private:
+    static uint32_t is_infinite(float value) {
+        uint32_t raw;
+        std::memcpy(&raw, &value, sizeof raw);
+        return (raw & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+    }
+
+    uint32_t copy_pixels(const float* __restrict from, int64_t pixels, int64_t channels, float* __restrict to) const {
+        uint32_t infinite = 0;
+        for (int64_t p = 0; p < pixels; ++p, from += task.conv.out_channels, to += task.shape.block) {
+            for (int64_t k = 0; k < channels; ++k) {
+                infinite |= is_infinite(from[k]);
+                to[k] = from[k];
+            }
+            for (int64_t k = channels; k < task.shape.block; ++k) to[k] = 0;
+        }
+        return infinite;
+    }
+
+    uint32_t copy_planes(const float* from, int64_t plane, int64_t pixels, int64_t channels, float* to) const {
+        uint32_t infinite = 0;
+        for (int64_t k = 0; k < task.shape.block; ++k, from += plane)
+            for (int64_t p = 0; p < pixels; ++p) {
+                const float value = k < channels ? from[p] : 0;
+                infinite |= is_infinite(value);
+                to[p * task.shape.block + k] = value;
+            }
+        return infinite;
+    }
+};
+
+}  // namespace

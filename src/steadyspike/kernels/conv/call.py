@@ -1,0 +1,151 @@
+"""The C++ spike convolution on tensors, without autograd: bits in, float32 out.
+
+    geometry = ConvGeometry(steps=4, batch=1, in_channels=64, height=8, width=8, out_channels=128, kernel=(3, 3), ...)
+    packed = pack_weight(geometry, weight)
+    out = conv_forward(geometry, spikes.words, packed, scale=float(level), bias=bias)
+
+Every result is the same for any number of threads. None stands for numbers that are not finite: 0 times NaN or infinity
+is NaN, which only the dense convolution gives in every place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from steadyspike.kernels.conv.abi import ABI, BY_CHANNEL, BY_TAP, ConvStruct, WeightStruct
+from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.layout import same_strides
+from steadyspike.kernels.library import instruction_sets, load_library
+
+_NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "abi")
+_FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
+_NOT_FINITE = 3
+_int, _pointer = ctypes.c_int64, ctypes.c_void_p
+
+
+@cache
+def conv_library() -> ctypes.CDLL | str:
+    """The library, or the reason why it cannot be used."""
+    library = load_library([f"steadyspike_conv_{name}" for name in _NAMES])
+    if not isinstance(library, str) and library.steadyspike_conv_abi() != ABI:
+        return "the C++ extension was built from another version of the sources; reinstall steadyspike"
+    return library
+
+
+@cache
+def instruction_set() -> str:
+    """The best instruction set that can be used here; "" without the library."""
+    library = conv_library()
+    return "" if isinstance(library, str) else instruction_sets(library)[-1]
+
+
+def supports(geometry: ConvGeometry) -> bool:
+    """True if the kernel takes this shape: all but strides and images of sizes that nobody has."""
+    return not isinstance(conv_library(), str) and _size(geometry) > 0
+
+
+def _struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> ConvStruct:
+    step = -(-g.batch * g.in_channels * g.height * g.width // 64)
+    expected = (torch.int64, (g.steps, step), True)
+    if words is not None and (words.dtype, words.shape, words.is_contiguous()) != expected:
+        raise ValueError(f"bits must be contiguous int64 [{g.steps}, {step}], got {words.dtype} {list(words.shape)}")
+    pairs = ((_int * 2)(*pair) for pair in (g.kernel, g.stride, g.padding, g.dilation))
+    return ConvStruct(
+        *(g.steps, g.batch, g.in_channels, g.height, g.width, g.out_channels),
+        *pairs,
+        *(g.channels_last, step, None if words is None else words.data_ptr(), torch.get_num_threads(), isa),
+    )
+
+
+def _size(g: ConvGeometry) -> int:
+    return _call("packed_size", _struct(g))
+
+
+def _call(name: str, struct: ConvStruct, *arguments: object) -> int:
+    library = conv_library()
+    if isinstance(library, str):
+        raise RuntimeError(f"the spike convolution cannot run here: {library}")
+    return getattr(library, f"steadyspike_conv_{name}")(ctypes.byref(struct), *arguments)
+
+
+def _finite(status: int) -> bool:
+    if status in _FAILED:
+        raise RuntimeError(f"the C++ spike convolution failed: {_FAILED[status]}")
+    return status != _NOT_FINITE
+
+
+def _address(t: Tensor | None) -> ctypes.c_void_p:
+    if t is not None and (t.dtype != torch.float32 or t.device.type != "cpu"):
+        raise ValueError(f"the spike convolution takes float32 on the CPU, got {t.dtype} on {t.device}")
+    return _pointer(None if t is None else t.data_ptr())
+
+
+def _weight(g: ConvGeometry, weight: Tensor) -> ctypes._Pointer[WeightStruct]:
+    shape = (g.out_channels, g.in_channels, *g.kernel)
+    if weight.shape != shape:
+        raise ValueError(f"the weight must have shape {list(shape)}, got {list(weight.shape)}")
+    return ctypes.pointer(WeightStruct(_address(weight), (_int * 4)(*weight.stride())))
+
+
+def _expect(name: str, t: Tensor, like: Tensor) -> None:
+    if not same_strides(t, like):
+        raise ValueError(f"{name} must have shape {list(like.shape)} and strides {like.stride()}")
+
+
+def pack_weight(
+    geometry: ConvGeometry, weight: Tensor, level: Tensor | None = None, order: int = BY_TAP, isa: int = -1
+) -> Tensor | None:
+    """``weight`` [O, C, kh, kw] in the order in which a kernel reads it, times ``level`` [C] if given."""
+    struct = _struct(geometry, isa=isa)
+    packed = torch.empty(_size(geometry), device="cpu")
+    if level is not None and (level.shape != (geometry.in_channels,) or not level.is_contiguous()):
+        raise ValueError(f"level must be [{geometry.in_channels}], one per input channel, got {list(level.shape)}")
+    status = _call("pack", struct, _weight(geometry, weight), _address(level), _int(order), _address(packed))
+    return packed if _finite(status) else None
+
+
+def conv_forward(
+    geometry: ConvGeometry, words: Tensor, packed: Tensor, scale: float = 1.0, bias: Tensor | None = None, isa: int = -1
+) -> Tensor:
+    """``scale`` times the sums of the packed weights of the spikes, plus ``bias``: [images, O, H', W'].
+
+    words: int64 [steps, ceil(n / 64)], see `PackedSpikes`. packed: `pack_weight`.
+    """
+    if packed.numel() != _size(geometry) or not packed.is_contiguous():
+        raise ValueError("the packed weights are those of another geometry")
+    if bias is not None and (bias.shape != (geometry.out_channels,) or not bias.is_contiguous()):
+        raise ValueError(f"bias must be [{geometry.out_channels}], got {list(bias.shape)}")
+    out = geometry.empty_output()
+    struct = _struct(geometry, words, isa)
+    _finite(_call("forward", struct, _address(packed), ctypes.c_float(scale), _address(bias), _address(out)))
+    return out
+
+
+def conv_weight_gradient(
+    geometry: ConvGeometry, words: Tensor, g: Tensor, level: Tensor, like: Tensor, isa: int = -1
+) -> Tensor | None:
+    """The gradient of the weight, laid out as ``like``, for spikes of ``level`` ([1] or [C])."""
+    _expect("the gradient", g, geometry.empty_output())
+    if level.numel() not in (1, geometry.in_channels) or not level.is_contiguous():
+        raise ValueError(f"level must be [1] or [{geometry.in_channels}], got {list(level.shape)}")
+    gradient = torch.empty_like(like)
+    struct, n = _struct(geometry, words, isa), _int(level.numel())
+    status = _call("weight_gradient", struct, _address(g), _address(level), n, _weight(geometry, gradient))
+    return gradient if _finite(status) else None
+
+
+def conv_input_gradient(
+    geometry: ConvGeometry, places: Tensor, g: Tensor, weight: Tensor, isa: int = -1
+) -> Tensor | None:
+    """The gradient of the input at the ``places`` whose bits are set, 0 elsewhere: [images, C, H, W]."""
+    _expect("the gradient", g, geometry.empty_output())
+    packed = pack_weight(geometry, weight, order=BY_CHANNEL, isa=isa)
+    if packed is None:
+        return None
+    dx = geometry.empty_input()
+    status = _call("input_gradient", _struct(geometry, places, isa), _address(packed), _address(g), _address(dx))
+    return dx if _finite(status) else None

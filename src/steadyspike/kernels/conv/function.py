@@ -1,0 +1,178 @@
+"""`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None where torch's own is to run.
+
+Only the bits of the input are kept for the backward. What the input is, is found from its values (`pack_spikes`); the
+output and all gradients are those of the dense function up to the rounding of sums.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyspike.kernels.conv.call import (
+    conv_forward,
+    conv_weight_gradient,
+    instruction_set,
+    pack_weight,
+    supports,
+)
+from steadyspike.kernels.conv.geometry import ConvGeometry, Pair, conv_geometry, linear_geometry
+from steadyspike.kernels.conv.rule import COSTS, Costs, forward_by_events, weight_gradient_by_events
+from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.once import once
+from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
+
+NOT_TWICE = (
+    "the spike convolution cannot be differentiated twice; for gradients of gradients use the dense layers "
+    "(steadyspike.use_dense(model)) and neurons with backend='reference'"
+)
+
+
+def steps_aside(*tensors: Tensor | None) -> bool:
+    """True where torch's own function must be seen: compilers, autocast, torch.func, other dtypes, other devices."""
+    if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return True
+    there = [t for t in tensors if t is not None]
+    return any(t.dtype != torch.float32 or t.device.type != "cpu" for t in there) or not is_ordinary(*there)
+
+
+class _Plan(NamedTuple):
+    """What was found out about a call before it runs."""
+
+    geometry: ConvGeometry
+    spikes: PackedSpikes
+    forward: bool  # by events; else dense
+    weight_gradient: bool
+
+
+def _planned(x: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Costs | None) -> _Plan | None:
+    """x: [1, B, C, ...]. None: all of it should be dense."""
+    costs = costs or COSTS.get(instruction_set())
+    if geometry is None or costs is None:
+        return None
+    # What would be dense without a single spike need not be looked at.
+    if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
+        return None
+    if not supports(geometry):
+        return None
+    spikes = pack_spikes(x)
+    if spikes is None:
+        return None
+    count = int(spikes.counts.sum())
+    forward = forward_by_events(geometry, count, costs)
+    weight_gradient = trained and weight_gradient_by_events(geometry, count, costs)
+    return _Plan(geometry, spikes, forward, weight_gradient) if forward or weight_gradient else None
+
+
+def spike_conv2d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    *,
+    costs: Costs | None = None,
+) -> Tensor | None:
+    """``torch.nn.functional.conv2d`` of spikes x [N, C, H, W] (0 or one level, or one per channel) in float32.
+
+    None if torch's own convolution should run: x is not spikes, fires too much, or somebody must see that operator.
+    costs: another rule than that of this machine's instruction set.
+    """
+    if steps_aside(x, weight, bias):
+        return None
+    plan = _planned(x.unsqueeze(0), conv_geometry(x, weight, stride, padding, dilation), _trained(weight), costs)
+    return None if plan is None else _run(x, weight, bias, plan)
+
+
+def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs: Costs | None = None) -> Tensor | None:
+    """``torch.nn.functional.linear`` of spikes x [..., features]; None as for `spike_conv2d`."""
+    if steps_aside(x, weight, bias):
+        return None
+    geometry = linear_geometry(x, weight)
+    plan = None if geometry is None else _planned(x.reshape(1, -1, x.shape[-1]), geometry, _trained(weight), costs)
+    if plan is None or geometry is None:
+        return None
+    # Rows are the pixels of one image, features its channels: the same memory seen in another way.
+    image = x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
+    out = _run(image, weight[:, :, None, None], bias, plan)
+    return None if out is None else out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
+
+
+def _trained(weight: Tensor) -> bool:
+    return torch.is_grad_enabled() and weight.requires_grad
+
+
+def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor | None:
+    packed = None
+    with torch.no_grad():
+        if plan.forward:
+            level = plan.spikes.level
+            packed = pack_weight(plan.geometry, weight.detach(), level if level.numel() > 1 else None)
+            if packed is None:
+                return None
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
+        return _SpikeConv.apply(x, weight, bias, plan, packed)
+    return _forward(x, weight, bias, plan, packed)
+
+
+def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
+    g, spikes = plan.geometry, plan.spikes
+    if packed is None:
+        return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation)
+    scale = float(spikes.level) if spikes.level.numel() == 1 else 1.0
+    return conv_forward(g, spikes.words, packed, scale, None if bias is None else bias.detach().contiguous())
+
+
+class _SpikeConv(torch.autograd.Function):
+    """Saves the weight and the bits; x is an argument for the graph's sake and for what stays dense."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None
+    ) -> Tensor:
+        ctx.geometry, ctx.by_events = plan.geometry, plan.weight_gradient
+        ctx.shape, ctx.stride = plan.spikes.shape, plan.spikes.stride
+        ctx.save_for_backward(weight, plan.spikes.words, plan.spikes.level)
+        return _forward(x, weight, bias, plan, packed)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+        weight, words, level = ctx.saved_tensors
+        spikes = PackedSpikes(words, level, ctx.shape, ctx.stride)
+        with torch.no_grad():
+            dx, dw, db = _gradients(ctx, g, weight, spikes)
+        found = [d for d in (dx, dw, db) if d is not None]
+        linked = iter(once(found, NOT_TWICE, g, weight))
+        return (*(None if d is None else next(linked) for d in (dx, dw, db)), None, None)
+
+
+def _gradients(
+    ctx: Any, g: Tensor, weight: Tensor, spikes: PackedSpikes
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    geometry: ConvGeometry = ctx.geometry
+    wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+    plain = is_ordinary(g, weight)
+    dx = dw = None
+    if plain:
+        g = geometry.laid_out(g)
+        if wants_weight and ctx.by_events:
+            dw = conv_weight_gradient(geometry, spikes.words, g, spikes.level, weight)
+    mask = (wants_x, wants_weight and dw is None, False)
+    if any(mask):
+        x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
+        dx, dense, _ = torch.ops.aten.convolution_backward(
+            g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
+        )
+        dw = dense if mask[1] else dw
+    db = g.sum((0, 2, 3)) if wants_bias else None
+    return dx, dw, db
+
+
+def _image(block: Tensor, g: ConvGeometry) -> Tensor:
+    """[images, C, H, W] from the values in the order of memory."""
+    if g.channels_last:
+        return block.view(g.images, g.height, g.width, g.in_channels).permute(0, 3, 1, 2)
+    return block.view(g.images, g.in_channels, g.height, g.width)

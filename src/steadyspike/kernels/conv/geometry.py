@@ -1,0 +1,97 @@
+"""Sizes and memory order of a convolution whose input is spikes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class ConvGeometry:
+    """A convolution of ``steps`` x ``batch`` images [in_channels, height, width], all float32.
+
+    channels_last: channels are innermost in memory, of input and output alike.
+    """
+
+    steps: int
+    batch: int
+    in_channels: int
+    height: int
+    width: int
+    out_channels: int
+    kernel: Pair = (1, 1)
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
+    channels_last: bool = True
+
+    @property
+    def images(self) -> int:
+        return self.steps * self.batch
+
+    @property
+    def taps(self) -> int:
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def out_size(self) -> Pair:
+        """Height and width of the output."""
+        sizes = zip((self.height, self.width), self.padding, self.dilation, self.kernel, self.stride)
+        rows, columns = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, p, d, k, s in sizes)
+        return rows, columns
+
+    @property
+    def inputs(self) -> int:
+        """Elements of the input."""
+        return self.images * self.in_channels * self.height * self.width
+
+    @property
+    def work(self) -> int:
+        """Multiplications of the dense convolution."""
+        rows, columns = self.out_size
+        return self.images * rows * columns * self.taps * self.in_channels * self.out_channels
+
+    def empty(self, channels: int, size: Pair) -> Tensor:
+        """An uninitialised [images, channels, *size] in this memory order."""
+        order = torch.channels_last if self.channels_last else torch.contiguous_format
+        return torch.empty((self.images, channels, *size), memory_format=order, device="cpu")
+
+    def empty_input(self) -> Tensor:
+        return self.empty(self.in_channels, (self.height, self.width))
+
+    def empty_output(self) -> Tensor:
+        return self.empty(self.out_channels, self.out_size)
+
+    def laid_out(self, g: Tensor) -> Tensor:
+        """``g`` [images, channels, ...] in this memory order."""
+        return g.contiguous(memory_format=torch.channels_last if self.channels_last else torch.contiguous_format)
+
+
+def conv_geometry(
+    x: Tensor, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair, steps: int = 1
+) -> ConvGeometry | None:
+    """That of ``conv2d(x, weight)`` for x [steps * B, C, H, W]; None if x is in another memory order than these two."""
+    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or x.numel() == 0 or weight.numel() == 0:
+        return None
+    planes, last = x.is_contiguous(), x.is_contiguous(memory_format=torch.channels_last)
+    if not (planes or last):
+        return None
+    if planes and last:  # one channel or one pixel: the output is laid out as torch would
+        last = weight.is_contiguous(memory_format=torch.channels_last)
+    kernel = (weight.shape[2], weight.shape[3])
+    images, channels, height, width = x.shape
+    geometry = ConvGeometry(
+        steps, images // steps, channels, height, width, weight.shape[0], kernel, stride, padding, dilation, last
+    )
+    return geometry if min(geometry.out_size) > 0 else None
+
+
+def linear_geometry(x: Tensor, weight: Tensor) -> ConvGeometry | None:
+    """That of ``linear(x, weight)`` for contiguous x [..., features]: every row is a pixel of one image."""
+    if x.ndim < 2 or x.numel() == 0 or weight.numel() == 0 or not x.is_contiguous() or x.shape[-1] != weight.shape[1]:
+        return None
+    return ConvGeometry(1, 1, weight.shape[1], 1, x.numel() // weight.shape[1], weight.shape[0])

@@ -1,0 +1,92 @@
+"""Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
+
+The constants are nanoseconds of one thread, measured with ``benchmarks/spike_conv.py`` (docs/spike-convolution.md).
+Both sides divide by the number of threads alike, so that only their ratio matters.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steadyspike.kernels.conv.geometry import ConvGeometry
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of one instruction set.
+
+    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient.
+    add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
+    listed: to find a spike and put it on a list, per tile of output channels. element: to look at an input element.
+    output: to write an output element. weight: to bring a weight into order. call: what a call takes in any case.
+    """
+
+    dense: float
+    dense_weight: float
+    dense_input: float
+    add: float
+    add_weight: float
+    product: float
+    listed: float
+    element: float
+    output: float
+    weight: float
+    call: float = 60_000.0
+
+
+AVX2 = Costs(0.040, 0.055, 0.040, 0.075, 0.095, 0.09, 2.0, 0.15, 0.5, 0.8)
+COSTS = {
+    "base": AVX2,  # both sides take twice the time
+    "avx2": AVX2,
+    # Not measured: the dense side is taken to be twice as fast and the additions, which wait for loads, by half.
+    "avx512": Costs(0.020, 0.028, 0.020, 0.050, 0.063, 0.06, 2.0, 0.15, 0.5, 0.8),
+}
+MARGIN = 0.9  # events must promise this share of the dense time, or less
+
+
+def _padded(channels: int) -> int:
+    """Output channels that are summed, the unused ones of the last block included."""
+    block = 64 if channels > 32 else 32 if channels > 16 else 16
+    return -(-channels // block) * block
+
+
+def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
+    """``spikes``: how many of the input's elements."""
+    outputs = g.work / (g.taps * g.in_channels)
+    met = spikes * g.work / (g.inputs * g.out_channels)  # pairs of a spike and an output pixel
+    events = (
+        met * _padded(g.out_channels) * costs.add
+        + spikes * costs.listed
+        + g.inputs * costs.element
+        + outputs * costs.output
+        + g.taps * g.in_channels * g.out_channels * costs.weight
+        + costs.call
+    )
+    return events < MARGIN * (g.work * costs.dense)
+
+
+def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
+    outputs = g.work / (g.taps * g.in_channels)
+    met = spikes * g.work / (g.inputs * g.out_channels)
+    padded = _padded(g.out_channels)
+    chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
+    events = (
+        met * padded * costs.add_weight
+        + spikes * costs.listed * -(-g.out_channels // 64)
+        + outputs * costs.output * chunks
+        + g.taps * g.in_channels * g.out_channels * costs.weight
+        + costs.call
+    )
+    return events < MARGIN * (g.work * costs.dense_weight)
+
+
+def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool:
+    """``places``: how many elements of the input's gradient are asked for."""
+    met = places * g.work / (g.inputs * g.out_channels)
+    events = (
+        met * _padded(g.out_channels) * costs.product
+        + places * costs.listed
+        + g.taps * g.in_channels * g.out_channels * costs.weight
+        + costs.call
+    )
+    return events < MARGIN * (g.work * costs.dense_input)

@@ -1,0 +1,133 @@
+"""`PackedSpikes`: the one representation of spikes besides the tensor itself - a bit per neuron and step, and a level.
+
+Bits are made from values and checked value by value, so that they are right whatever happened to the tensor on its way,
+in ways that autograd counts and in ways that it does not (``x.data``, numpy, inference tensors).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.lif import per_channel
+from steadyspike.core.torch_private import FakeTensor
+from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.spikes.words import can_pack, count_words, first_level, pack_words, unpack_words
+
+_GATHER = 0x0102040810204080  # eight bytes of 0 or 1, times this: their bits side by side in the highest byte
+
+
+@dataclass(frozen=True)
+class PackedSpikes:
+    """Spikes [T, B, C, ...]: each element is 0 or its channel's level.
+
+    words: int64 [T, ceil(n / 64)] for n elements per step: bit i % 64 of word i / 64 is element i of its memory.
+    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block.
+    """
+
+    words: Tensor
+    level: Tensor
+    shape: torch.Size
+    stride: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements per step."""
+        return self.shape[1:].numel()
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Spikes per step, int64 [T]."""
+        if can_pack(self.words):
+            return count_words(self.words)
+        table = _bytes_to_bits(self.words.device).sum(1)
+        return table[self.words.view(torch.uint8).int()].sum(1)
+
+    @property
+    def rate(self) -> float:
+        """The share of elements that are spikes."""
+        return float(self.counts.sum()) / max(1, self.shape.numel())
+
+    def unpack(self) -> Tensor:
+        """The tensor again, with its strides inside of a step and time outermost."""
+        return self.block().as_strided(self.shape, (self.size, *self.stride[1:]))
+
+    def block(self) -> Tensor:
+        """The values in the order of memory, [T, n]."""
+        if can_pack(self.level) and not isinstance(self.words, FakeTensor):
+            return unpack_words(self.words, self.size, self.level, _inner(self.shape, self.stride))
+        table = _bytes_to_bits(self.words.device).to(self.level.dtype)
+        if self.level.numel() == 1:
+            table = table * self.level
+        flat = table.index_select(0, self.words.view(torch.uint8).flatten().int()).view(self.shape[0], -1)
+        flat = flat[:, : self.size].contiguous()
+        if self.level.numel() > 1:
+            strided = flat.as_strided(self.shape, (self.size, *self.stride[1:]))
+            strided.mul_(per_channel(self.level, len(self.shape) - 1))
+        return flat
+
+
+def _bytes_to_bits(device: torch.device) -> Tensor:
+    """Row b: the eight bits of the byte b, lowest first, [256, 8] of 0 and 1."""
+    return (torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device)) & 1
+
+
+def _inner(shape: torch.Size, stride: tuple[int, ...]) -> int:
+    """Elements between a channel and the next."""
+    return stride[2] if len(shape) > 2 and shape[2] > 1 else max(1, shape[1:].numel())
+
+
+def pack_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
+    """``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), else None.
+
+    level None: whatever value above 0 the elements that are not 0 have, the same for all or for all of a channel.
+    """
+    if x.numel() == 0 or not is_dense(x[0]) or (x.shape[0] > 1 and x.stride(0) != x[0].numel()):
+        return None
+    x = x.detach()
+    if level is not None:
+        return _pack(x, level)
+    one = first_level(_rows(x)) if can_pack(x) else _or_one(x.amax().view(1))
+    spikes = _pack(x, one)
+    if spikes is not None or x.ndim < 3 or x.shape[2] < 2 or not bool(torch.isfinite(one)):
+        return spikes
+    levels = _level_per_channel(x)
+    return None if levels is None else _pack(x, levels)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[T, n] in the order of memory."""
+    n = x[0].numel()
+    return x.as_strided((x.shape[0], n), (n, 1))
+
+
+def _or_one(level: Tensor) -> Tensor:
+    """Where nothing fires any level will do."""
+    return torch.where(level == 0, torch.ones_like(level), level)
+
+
+def _level_per_channel(x: Tensor) -> Tensor | None:
+    """The largest value of each channel of ``x`` [T, B, C, ...]; None if the first sample shows that it has others."""
+    axes = [axis for axis in range(x.ndim) if axis != 2]
+    sample = x[:1, :1]
+    level = per_channel(sample.amax(axes), x.ndim - 1)
+    return _or_one(x.amax(axes)) if bool(((sample == 0) | (sample == level)).all()) else None
+
+
+def _pack(x: Tensor, level: Tensor) -> PackedSpikes | None:
+    # Only a finite level times a weight is what a convolution adds up.
+    if not bool(torch.isfinite(level).all()):
+        return None
+    rows = _rows(x)
+    if can_pack(x):
+        words = pack_words(rows, level, _inner(x.shape, x.stride()))
+        return None if words is None else PackedSpikes(words, level, x.shape, x.stride())
+    fired = x == per_channel(level, x.ndim - 1)
+    if not torch.equal(fired, x != 0):
+        return None
+    flat = torch.nn.functional.pad(_rows(fired), (0, -rows.shape[1] % 64)).contiguous()
+    packed = ((flat.view(torch.int64) * _GATHER) >> 56).to(torch.uint8)
+    return PackedSpikes(packed.view(torch.int64), level, x.shape, x.stride())

@@ -1,0 +1,73 @@
+"""`use_events`: convolutions and linear layers that add up the weights of the neurons that fired, where that is faster.
+
+The layers keep their parameters, names and checkpoints, and decide call by call; whatever is not spikes, or not worth
+it, is torch's own dense layer.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+class EventConv2d(nn.Conv2d):
+    """`torch.nn.Conv2d`, by events where its input is spikes and that is faster."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        padding = self._symmetric_padding()
+        if self.groups == 1 and padding is not None and input.ndim == 4:
+            out = spike_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)  # type: ignore[arg-type]
+            if out is not None:
+                return out
+        return super().forward(input)
+
+    def _symmetric_padding(self) -> tuple[int, int] | None:
+        """Zeros on either side of rows and columns; None if it is another kind of padding."""
+        if self.padding_mode != "zeros":
+            return None
+        if not isinstance(self.padding, str):
+            return self.padding  # type: ignore[return-value]
+        if self.padding == "valid":
+            return 0, 0
+        total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
+        return None if any(t % 2 for t in total) else (total[0] // 2, total[1] // 2)
+
+
+class EventLinear(nn.Linear):
+    """`torch.nn.Linear`, by events where its input is spikes and that is faster."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        out = spike_linear(input, self.weight, self.bias)
+        return F.linear(input, self.weight, self.bias) if out is None else out
+
+
+_DENSE_TO_EVENTS: dict[type[nn.Module], type[nn.Module]] = {nn.Conv2d: EventConv2d, nn.Linear: EventLinear}
+_EVENTS_TO_DENSE = {events: dense for dense, events in _DENSE_TO_EVENTS.items()}
+
+
+def use_events(model: Model) -> Model:
+    """``model`` itself, its convolutions and linear layers by events where their input is spikes and that is faster.
+
+    Outputs and gradients agree with the dense layers up to rounding; parameters and checkpoints are the same. This is
+    for float32 on the CPU; elsewhere, under torch.compile, autocast and torch.func the layers are torch's own.
+    `use_dense` undoes it.
+    """
+    return _swap(model, _DENSE_TO_EVENTS)
+
+
+def use_dense(model: Model) -> Model:
+    """``model`` itself, as it was before `use_events`."""
+    return _swap(model, _EVENTS_TO_DENSE)
+
+
+def _swap(model: Model, classes: dict[type[nn.Module], type[nn.Module]]) -> Model:
+    for module in model.modules():
+        if type(module) in classes:
+            module.__class__ = classes[type(module)]
+    return model

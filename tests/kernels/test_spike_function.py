@@ -1,0 +1,169 @@
+"""`spike_conv2d` and `spike_linear`: what they take, what they leave to torch; gradients are the dense ones."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from steadyspike.kernels.conv.call import conv_library
+from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+from steadyspike.kernels.conv.rule import Costs
+
+pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
+ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
+ORDERS = [torch.contiguous_format, torch.channels_last]
+
+
+def spikes(*shape, rate=0.15, level=1.0, seed=0, order=torch.contiguous_format):
+    x = (torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < rate).float() * level
+    return x.contiguous(memory_format=order)
+
+
+def compare(function, reference, x, *parameters):
+    """Output and gradients of everything against float64."""
+    tensors = [x, *parameters]
+    leaves = [t.detach().clone(memory_format=torch.preserve_format).requires_grad_() for t in tensors]
+    out = function(*leaves)
+    doubles = [t.detach().double().requires_grad_() for t in tensors]
+    wanted = reference(*doubles)
+    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-4)
+    g = torch.randn(out.shape, generator=torch.Generator().manual_seed(9))
+    grads = torch.autograd.grad(out, leaves, g)
+    for seen, expected in zip(grads, torch.autograd.grad(wanted, doubles, g.double())):
+        torch.testing.assert_close(seen.double(), expected, rtol=1e-5, atol=2e-4)
+    return out
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("level", [1.0, 0.7310586, "per channel"])
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.1, 0.5, 1.0])
+def test_conv2d_equals_the_dense_one(order, level, rate):
+    level = torch.linspace(0.4, 1.6, 20).view(-1, 1, 1) if level == "per channel" else level
+    x = spikes(6, 20, 9, 8, rate=rate, level=level, order=order)
+    weight, bias = torch.randn(33, 20, 3, 3), torch.randn(33)
+    out = compare(
+        lambda *t: spike_conv2d(*t, (2, 1), (1, 2), (1, 2), costs=ALWAYS),
+        lambda *t: F.conv2d(*t, (2, 1), (1, 2), (1, 2)),
+        x, weight, bias,
+    )  # fmt: skip
+    assert out.is_contiguous(memory_format=order)
+    assert out.grad_fn.name() == "_SpikeConvBackward"
+
+
+@pytest.mark.parametrize("shape", [(7, 40), (4, 3, 40), (2, 2, 3, 40)])
+def test_linear_equals_the_dense_one(shape):
+    weight, bias = torch.randn(11, 40), torch.randn(11)
+    compare(lambda *t: spike_linear(*t, costs=ALWAYS), F.linear, spikes(*shape, level=0.3), weight, bias)
+    compare(lambda *t: spike_linear(*t, costs=ALWAYS), F.linear, spikes(*shape), weight)
+
+
+def test_frozen_weights_and_inputs_without_gradient():
+    x, weight = spikes(4, 16, 6, 6), torch.randn(8, 16, 3, 3)
+    assert not spike_conv2d(x, weight, costs=ALWAYS).requires_grad
+    x.requires_grad_()
+    out = spike_conv2d(x, weight, costs=ALWAYS)
+    (dx,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(dx, torch.autograd.grad(F.conv2d(x, weight).sum(), x)[0])
+    with torch.inference_mode():
+        torch.testing.assert_close(spike_conv2d(spikes(4, 16, 6, 6), weight, costs=ALWAYS), out.detach())
+
+
+def test_a_pool_or_dropout_between_neuron_and_convolution():
+    """The largest of some spikes and spikes that are scaled are again one level; averages are not."""
+    x, weight = spikes(4, 16, 8, 8, level=0.8), torch.randn(8, 16, 3, 3)
+    for layer in (nn.MaxPool2d(2), nn.Dropout(0.5)):
+        y = layer(x)
+        torch.testing.assert_close(spike_conv2d(y, weight, costs=ALWAYS), F.conv2d(y, weight), rtol=1e-5, atol=1e-5)
+    assert spike_conv2d(F.avg_pool2d(x, 2), weight, costs=ALWAYS) is None
+    assert spike_conv2d(x + x.roll(1, 3), weight, costs=ALWAYS) is None
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.25, 1.0000001, -1.0])
+@pytest.mark.parametrize("where", [(0, 0, 0, 0), (5, 15, 7, 7), (2, 3, 4, 5)])
+def test_an_input_that_is_not_spikes_is_left_to_torch(bad, where):
+    x = spikes(6, 16, 8, 8)
+    x[where] = bad
+    assert spike_conv2d(x, torch.randn(8, 16, 3, 3), costs=ALWAYS) is None
+
+
+@pytest.mark.parametrize("level", [1.0, "per channel"])
+def test_a_nan_weight_is_not_lost(level):
+    level = torch.linspace(0.4, 1.6, 16).view(-1, 1, 1) if level == "per channel" else level
+    weight = torch.randn(8, 16, 3, 3)
+    weight[1, 2, 0, 0] = float("nan")
+    assert spike_conv2d(spikes(6, 16, 8, 8, rate=0.01, level=level), weight, costs=ALWAYS) is None
+
+
+def test_a_nan_gradient_is_not_lost():
+    x, weight = spikes(6, 16, 8, 8, rate=0.01), torch.randn(8, 16, 3, 3, requires_grad=True)
+    out = spike_conv2d(x, weight, costs=ALWAYS)
+    g = torch.zeros_like(out)
+    g[3, 2, 1, 1] = float("nan")
+    (dw,) = torch.autograd.grad(out, weight, g)
+    (wanted,) = torch.autograd.grad(F.conv2d(x, weight), weight, g)
+    assert torch.equal(dw.isnan(), wanted.isnan()) and dw.isnan().any()
+
+
+def test_values_are_looked_at_whatever_happened_on_the_way():
+    """Changes that autograd does not count are seen all the same."""
+    x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3)
+    for change in (lambda: x.data.mul_(2), lambda: x.numpy().__imul__(3), lambda: x.neg_()):
+        change()
+        torch.testing.assert_close(spike_conv2d(x, weight, costs=ALWAYS), F.conv2d(x, weight), rtol=1e-5, atol=1e-4)
+    x.data[1, 2, 3, 4] = 0.1
+    assert spike_conv2d(x, weight, costs=ALWAYS) is None
+
+
+def test_an_input_that_changes_later_does_not_change_the_gradient():
+    x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3, requires_grad=True)
+    wanted = torch.autograd.grad(F.conv2d(x, weight).sum(), weight)[0]
+    out = spike_conv2d(x, weight, costs=ALWAYS)
+    x.zero_()
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), weight)[0], wanted)
+    out = spike_conv2d(spikes(4, 16, 8, 8), weight, costs=ALWAYS)
+    with torch.no_grad():
+        weight.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.sum().backward()
+
+
+def test_where_torch_must_be_seen_it_runs():
+    x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3)
+    assert spike_conv2d(x.double(), weight.double(), costs=ALWAYS) is None
+    assert spike_conv2d(x.bfloat16(), weight.bfloat16(), costs=ALWAYS) is None
+    assert spike_conv2d(x[:, :, :, ::2], weight, costs=ALWAYS) is None
+    assert spike_conv2d(x[:0], weight, costs=ALWAYS) is None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert spike_conv2d(x, weight, costs=ALWAYS) is None
+    seen = []
+    torch.func.vmap(lambda one: seen.append(spike_conv2d(one[None], weight, costs=ALWAYS)) or one)(x)
+    assert seen == [None]
+
+
+def test_gradients_of_gradients_are_refused():
+    x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3, requires_grad=True)
+    out = spike_conv2d(x, weight, costs=ALWAYS)
+    (dw,) = torch.autograd.grad(out.square().sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="cannot be differentiated twice"):
+        dw.sum().backward()
+
+
+def test_batches_of_gradients():
+    x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3, requires_grad=True)
+    out = spike_conv2d(x, weight, costs=ALWAYS)
+    g = torch.randn(3, *out.shape)
+    (many,) = torch.autograd.grad(out, weight, g, is_grads_batched=True, retain_graph=True)
+    for one, seen in zip(g, many):
+        torch.testing.assert_close(
+            seen, torch.autograd.grad(out, weight, one, retain_graph=True)[0], rtol=1e-4, atol=1e-4
+        )
+
+
+def test_only_bits_are_kept():
+    kept = []
+    x, weight = spikes(4, 16, 8, 8).requires_grad_(), torch.randn(8, 16, 3, 3, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        spike_conv2d(x, weight, costs=ALWAYS)
+    assert sum(t.numel() * t.element_size() for t in kept if t is not weight and t.data_ptr() != weight.data_ptr()) <= (
+        x.numel() // 8 + 64
+    )
