@@ -20,6 +20,8 @@ KINDS: dict[str, str] = {
     "kills": "torture.kills",
     "full-disk": "torture.full_disk",
     "ranks": "torture.killed_ranks",
+    "readers": "torture.readers",
+    "archives": "torture.archives",
 }
 Runner = Callable[[float, int], list[Tally]]
 

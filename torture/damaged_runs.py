@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from steadyspike.commands import evaluate, train
-from torture.run_files import corrupted
+from torture.mutate import mutated
 from torture.small_run import SETTINGS, difference, ended, fork, straight_run, work_folder
 from torture.tally import Tally
 
@@ -34,7 +34,7 @@ def damage(root: Path, chance: random.Random) -> str:
     if kind == 2:
         path.mkdir()
         return f"{path.name} is a folder"
-    path.write_bytes(b"" if kind == 3 else corrupted(content, chance))
+    path.write_bytes(b"" if kind == 3 else mutated(content, chance))
     return f"{path.name} {'emptied' if kind == 3 else 'corrupted'}"
 
 

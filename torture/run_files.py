@@ -14,6 +14,7 @@ from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import extent_problem
 from steadyspike.train.files.weights import read_weights
+from torture.mutate import mutated
 from torture.small_run import straight_run, work_folder
 from torture.tally import Tally
 
@@ -22,27 +23,6 @@ FILES = (
     "checkpoints/last.ckpt", "weights.safetensors", "recipe.toml", "run.json", "result.json", "metrics.csv",
     "layers.csv", "steps.csv",
 )  # fmt: skip
-
-
-def corrupted(content: bytes, chance: random.Random) -> bytes:
-    """One fault of a disk or a transfer: a flipped bit, a lost or doubled piece, zeros, noise, a short file."""
-    kind, start = chance.randrange(6), chance.randrange(len(content))
-    end = min(len(content), start + chance.choice((1, 2, 16, 512, 4096)))
-    if kind <= 1:
-        flipped = bytearray(content)
-        flipped[start] ^= 1 << chance.randrange(8)
-        return bytes(flipped)
-    if kind == 2:
-        return content[:start]
-    if kind == 3:
-        return content[:start] + content[end:]
-    if kind == 4:
-        return content[:end] + content[start:]
-    return (
-        content[:start]
-        + (bytes(end - start) if chance.random() < 0.5 else chance.randbytes(end - start))
-        + content[end:]
-    )
 
 
 def reader(folder: RunFolder, name: str) -> Callable[[], Any]:
@@ -71,7 +51,7 @@ def corrupt(root: Path, name: str, tries: int, seed: int) -> Tally:
     behind = name.endswith(".csv")  # what was appended to a table is cut off, so its beginning alone counts
     try:
         for number in range(tries):
-            content = corrupted(clean, random.Random(f"{seed}/{name}/{number}"))
+            content = mutated(clean, random.Random(f"{seed}/{name}/{number}"))
             if content == clean or (behind and content.startswith(clean)):
                 continue
             path.write_bytes(content)
