@@ -130,16 +130,14 @@ class _SpikeConv(torch.autograd.Function):
     """Saves the weight and the bits; x is an argument for the graph's sake and for what stays dense."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
         ctx.geometry, ctx.by_events = plan.geometry, plan.weight_gradient
         ctx.shape, ctx.stride = plan.spikes.shape, plan.spikes.stride
         ctx.save_for_backward(weight, plan.spikes.words, plan.spikes.level)
         return _forward(x, weight, bias, plan, packed)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
         weight, words, level = ctx.saved_tensors
         spikes = PackedSpikes(words, level, ctx.shape, ctx.stride)
         with torch.no_grad():
