@@ -4,13 +4,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 
-.PHONY: test test-all lint types demo bench torture clean
+# LOCKED=1 (CI): all packages but torch by their hash. The platform must be the one requirements-lock.txt names.
+LOCKED ?= 0
+
+.PHONY: test test-all lint types demo bench torture lock clean
 
 # torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
 # dependencies for the same reason; they serve the parity tests and the benchmarks only.
-$(VENV)/.installed: pyproject.toml constraints.txt requirements-peers.txt $(wildcard setup.py csrc/*/*)
+$(VENV)/.installed: pyproject.toml constraints.txt requirements-lock.txt requirements-peers.txt $(wildcard setup.py csrc/*/*)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+ifeq ($(LOCKED),1)
+	$(BIN)/python -m pip install -q --require-hashes --no-deps --only-binary :all: -r requirements-lock.txt
+else
 	$(BIN)/python -m pip install -q --upgrade pip
+endif
 	$(BIN)/python -m pip install -q -c constraints.txt torch numpy
 	$(BIN)/python -m pip install -q -c constraints.txt -e ".[data,aedat4,train,analysis,export,triton,dev]"
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps -r requirements-peers.txt
@@ -48,6 +55,9 @@ bench: $(VENV)/.installed
 # Kills, full disks, damaged and hostile files: ten minutes, seeds printed (docs/reliability.md).
 torture: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
+
+lock: $(VENV)/.installed
+	$(BIN)/python tools/lock_dependencies.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

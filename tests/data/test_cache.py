@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from steadyspike.data.clip_cache import cached_clips
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
+from steadyspike.disk.checksum import file_sha256
 
 
 def clips(count: int = 3, high: int = 5):  # type: ignore[no-untyped-def]
@@ -83,7 +85,9 @@ def test_missing_clips_are_an_error(tmp_path: Path) -> None:
         cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()[:2]))
 
 
-@pytest.mark.parametrize("wreck", ["truncate", "header", "no meta", "broken meta", "a file"])
+@pytest.mark.parametrize(
+    "wreck", ["truncate", "header", "bit", "no meta", "broken meta", "nested meta", "other meta", "objects", "a file"]
+)
 def test_a_damaged_entry_is_made_again(tmp_path: Path, wreck: str) -> None:
     cached_clips(tmp_path, "x", {}, 3, lambda: iter(clips()))
     (entry,) = (p for p in tmp_path.iterdir() if p.is_dir())
@@ -92,6 +96,17 @@ def test_a_damaged_entry_is_made_again(tmp_path: Path, wreck: str) -> None:
     elif wreck == "header":
         with open(entry / "clips.npy", "r+b") as handle:
             handle.write(bytes(64))
+    elif wreck == "bit":
+        raw = bytearray((entry / "clips.npy").read_bytes())
+        raw[-20] ^= 1
+        (entry / "clips.npy").write_bytes(raw)
+    elif wreck == "nested meta":
+        (entry / "meta.json").write_text("[" * 100_000)
+    elif wreck == "other meta":
+        (entry / "meta.json").write_text("[1]")
+    elif wreck == "objects":  # forged together with its checksum
+        np.save(entry / "clips.npy", np.array([None] * 3), allow_pickle=True)
+        (entry / "meta.json").write_text(json.dumps({"sha256": file_sha256(entry / "clips.npy")}))
     elif wreck == "a file":
         shutil.rmtree(entry)
         entry.touch()

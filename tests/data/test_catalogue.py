@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +23,8 @@ from steadyspike.data.augment import Augment
 from steadyspike.data.catalogue import expected_shape
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
+from steadyspike.data.place import Place
+from steadyspike.data.sets import mnist
 from steadyspike.data.show import contact_sheet, drawable, event_pixels, image_pixels
 
 
@@ -125,6 +129,25 @@ def test_idx_files_with_something_wrong(idx_dir: Path) -> None:
     (folder / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(good))
     with pytest.raises(DataError, match=r"t10k-labels-idx1-ubyte\.gz: has md5 \w+ unpacked, but"):
         data.load("mnist", idx_dir)
+
+
+def test_idx_archives_are_known_by_what_they_hold(idx_dir: Path) -> None:
+    """Packed again, the same bytes have another gzip header: accepted. Other bytes are refused and left alone."""
+    folder = idx_dir / "MNIST" / "raw"
+    md5 = []
+    for name in mnist.FILES:
+        raw = (folder / name).read_bytes()
+        md5.append(hashlib.md5(raw).hexdigest())
+        (folder / name).unlink()
+        (folder / f"{name}.gz").write_bytes(gzip.compress(raw, compresslevel=1, mtime=12345))
+    spec = replace(mnist.MNIST, md5=tuple(md5))
+    place = Place.of(idx_dir, None, download=False)
+    assert len(mnist.load(place, spec).source) == 60
+    path = folder / f"{mnist.FILES[1]}.gz"
+    path.write_bytes(gzip.compress(idx.encode(np.zeros(40, np.uint8))))
+    with pytest.raises(DataError, match=r"has md5 \w+ unpacked, but .* It is left as it is") as caught:
+        mnist.load(place, spec)
+    assert "elete" not in str(caught.value) and "emove" not in str(caught.value)
 
 
 class Pictures:

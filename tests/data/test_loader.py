@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import re
+import signal
 import weakref
 from pathlib import Path
 
@@ -13,12 +16,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import steadyspike.data as data_layer
 from steadyspike.data.augment import Augment
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.sampler import TrainPlan, eval_batches
-from steadyspike.data.sources import ArraySource, ItemSource
+from steadyspike.data.sources import ArraySource, ItemSource, worker_ended
 from steadyspike.data.splits import Population, make_split
 
 
@@ -286,3 +290,32 @@ def test_an_error_leaves_nothing_that_holds_the_workers() -> None:
         assert inner() is None
     finally:
         gc.enable()
+
+
+class Killed:
+    """A data set whose seventh item ends the process that reads it, as a system without memory does."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int):  # type: ignore[no-untyped-def]
+        if index == 7 and torch.utils.data.get_worker_info() is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return torch.zeros(1, 2, 2), index % 2
+
+
+def test_a_worker_that_the_system_kills_is_one_line() -> None:
+    """torch may raise its own error anywhere in the main process, so that the command line translates it too."""
+    bundle = data_layer.from_dataset(Killed(), validation="none")
+    with pytest.raises((DataError, RuntimeError)) as caught:
+        list(bundle.train_loader(4, workers=1))
+    error = caught.value if isinstance(caught.value, DataError) else worker_ended(caught.value)
+    assert error is not None and re.match(
+        r"the data worker with process id \d+ (was killed by the system|ended unexpectedly).* memory was full",
+        str(error),
+    )
+    for other in (RuntimeError("out of paper"), KeyError("DataLoader worker (pid 3) is killed by signal: Killed.")):
+        assert worker_ended(other) is None
+    one = worker_ended(RuntimeError("DataLoader worker (pid 31) is killed by signal: Killed. "))
+    two = worker_ended(RuntimeError("DataLoader worker (pid(s) 31, 32) exited unexpectedly"))
+    assert "process id 31 was killed by the system (signal Killed)" in str(one) and "id 31, 32 ended" in str(two)

@@ -22,9 +22,9 @@ def kinds_of(build: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for p in inspect.signature(build).parameters.values():
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
-            kind = p.annotation
+            one = type("OneAnnotation", (), {"__annotations__": {p.name: p.annotation}})
             try:
-                found[p.name] = eval(kind, scope) if isinstance(kind, str) else kind
+                found[p.name] = typing.get_type_hints(one, scope)[p.name]
             except NameError:
                 found[p.name] = Any
     return found
