@@ -70,6 +70,14 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
         assert outcome.kind == "refused" and outcome.text.endswith("pipe: is not a plain file."), outcome
 
 
+def test_a_packet_that_is_too_short_is_found_before_the_decoder_panics(tmp_path: Path, capfd: Any) -> None:
+    path = tmp_path / "a.aedat4"
+    path.write_bytes(hostile.aedat4_packed([b"12345"], 0))
+    with pytest.raises(ValueError, match="a packet has 5 bytes"):
+        aedat4.read(path)
+    assert capfd.readouterr().err == ""
+
+
 def test_honest_compressed_recordings_are_read(tmp_path: Path) -> None:
     path = tmp_path / "a.aedat4"
     path.write_bytes(hostile.aedat4_packed([hostile.zstd_plain(hostile.aedat4_packet(40))], 3))

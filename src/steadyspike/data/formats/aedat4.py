@@ -19,6 +19,8 @@ from steadyspike.data.events import Events, checked, read_bytes
 from steadyspike.data.formats.packed_size import Block, lz4_blocks, zstd_blocks
 
 MAGIC = b"#!AER-DAT4.0\r\n"
+# Its length, an offset and the four letters of its kind.
+SHORTEST_PACKET = 12
 BLOCKS: dict[int, Callable[[bytes], Iterator[Block]]] = {1: lz4_blocks, 2: lz4_blocks, 3: zstd_blocks, 4: zstd_blocks}
 
 
@@ -78,6 +80,8 @@ def check_structure(raw: bytes, path: str | Path) -> None:
             at += 8 + length
             if at > len(raw):
                 raise ValueError("it ends inside a packet")
+            if length < SHORTEST_PACKET and not compression:  # `aedat` would print a panic before it raises
+                raise ValueError(f"a packet has {length} bytes")
             if compression:
                 total += _unpacked(BLOCKS[compression], raw[at - length : at])
                 if total > budget(len(raw)):
