@@ -47,7 +47,7 @@ def test_training_shows_epochs_and_ends_with_the_accuracy(run):
     for text in (
         "digits: 10 classes",
         "parameters",
-        "memory: about",
+        "must be free",
         "test accuracy after 1..2 time steps",
         str(folder),
     ):

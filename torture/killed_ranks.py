@@ -26,7 +26,7 @@ def command(launcher: str, out: Path, resume: bool) -> list[str]:
     return [*start, "-m", "steadyspike.cli", *tail]
 
 
-def run(launcher: str, out: Path, resume: bool = False, seconds: float = 240) -> tuple[int, str]:
+def run(launcher: str, out: Path, resume: bool = False, seconds: float = 600) -> tuple[int, str]:
     """Exit code and the last words."""
     with open(out.with_suffix(".log"), "wb") as log:
         done = subprocess.run(command(launcher, out, resume), stdout=log, stderr=log, timeout=seconds)
@@ -60,7 +60,7 @@ def one(launcher: str, out: Path, straight: Path, chance: random.Random) -> str 
     rows = chance.randint(1, 20)
     with open(out.with_suffix(".log"), "wb") as log:
         process = subprocess.Popen(command(launcher, out, False), stdout=log, stderr=log)
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 600
         while time.monotonic() < deadline and process.poll() is None:
             table = out / "steps.csv"
             if table.exists() and table.read_bytes().count(b"\n") > rows:
@@ -70,11 +70,11 @@ def one(launcher: str, out: Path, straight: Path, chance: random.Random) -> str 
         if victims and process.poll() is None:
             os.kill(chance.choice(victims), signal.SIGKILL)
         try:
-            code = process.wait(120)
+            code = process.wait(300)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            return f"did not end within 120 s after a process was killed at row {rows}"
+            return f"did not end within 300 s after a process was killed at row {rows}"
     if victims and code == 0 and not (out / "result.json").exists():
         return f"ended with 0 although a process was killed at row {rows}"
     code, said = run(launcher, out, resume=True)

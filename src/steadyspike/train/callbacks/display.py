@@ -1,4 +1,4 @@
-"""What people see of a run: a header, a live bar, one line per epoch."""
+"""Shows a run on the screen: a header, a progress bar, one line per epoch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 class Display(Callback):
-    """For a terminal: a bar that moves; for a file: the lines only."""
+    """Prints the lines of a run; on a terminal also a progress bar."""
 
     def __init__(self, session: Session, notes: list[str], console: Console | None = None) -> None:
         self.session, self.notes = session, notes

@@ -21,10 +21,10 @@ COLUMNS = ("epoch", "step", "kind", "layer", "message")
 
 
 def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
-    """The first layer, in the order they run, whose potential is not finite on ``batch``, and what it is.
+    """The first layer, in the order they run, whose potential is not finite on ``batch``, and what is wrong with it.
 
-    Runs the batch once more; statistics are put back afterwards. Where the forward is finite, the gradient is not: then
-    the last layer with such a gradient is named, since gradients come from behind.
+    Runs the batch once more and restores the statistics afterwards. If every potential is finite, it names the last
+    layer whose gradient is not, because gradients flow from the last layer to the first.
     """
     bad: list[tuple[str, str]] = []
 
@@ -97,7 +97,7 @@ class HealthWatch(Callback):
         self._compare_with_chance(trainer)
 
     def _compare_with_chance(self, trainer: Trainer) -> None:
-        """Norms keep the activations of an exploding network finite; what shows is a loss worse than no network."""
+        """Compares the loss with that of a constant guess: norms keep activations finite even if a network explodes."""
         session, table = self.session, self.session.recipe.health
         assert session.train_scores is not None
         guess = math.log(session.bundle.num_classes)
@@ -112,7 +112,7 @@ class HealthWatch(Callback):
             self.report(trainer, "worse_than_chance", loudest.layer, text, table.worse_than_chance, "diverged")
 
     def report(self, trainer: Trainer, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
-        """A row, for steps once per epoch, and the end of the run where the policy says so."""
+        """Records a finding, for steps once per epoch, and ends the run if the policy says so."""
         epoch = trainer.current_epoch
         once = kind if kind in ("non_finite", "exploding_gradient") else f"{kind} {layer}"
         if once not in self.session.warned:

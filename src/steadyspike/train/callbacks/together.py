@@ -1,4 +1,4 @@
-"""What makes Lightning's loop cost less per step: it calls every hook of every callback, and times each call."""
+"""Several callbacks as one: Lightning calls every hook of every callback at every step, which costs time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lightning.pytorch import Callback
 
 
 class Together(Callback):
-    """Several callbacks as one, called in order, and only where they do something."""
+    """Calls the hooks of its members in order, and only those that a member has defined."""
 
     def __init__(self, members: Sequence[Callback]) -> None:
         for name in (name for name in vars(Callback) if name.startswith("on_") or name in ("setup", "teardown")):

@@ -1,4 +1,4 @@
-"""Files that a crash cannot damage: written beside, synced, renamed."""
+"""Writes files so that a crash leaves the old file or the new one, never a part of one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class CheckpointError(RuntimeError):
 
 
 def sync_folder(folder: Path) -> None:
+    """Makes renames in ``folder`` last a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -22,9 +23,10 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
-    """``write(file)`` into a temporary file of the same folder, fsync, rename onto ``path``, fsync the folder.
+    """Calls ``write(file)`` on a temporary file in the same folder, syncs it and renames it to ``path``.
 
-    keep: where the file that stood at ``path`` goes. If writing fails (disk full), nothing that existed has changed.
+    keep: the new name of the file that was at ``path``. If writing fails, for example on a full disk, no existing file
+    has changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.partial")
@@ -44,12 +46,11 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
 
 
 def why_not_written(path: Path, error: BaseException) -> str:
-    """The reason in words."""
+    """Why a file could not be written, in words."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
-        cause = (
-            cause.__cause__ or cause.__context__
-        )  # torch's writer complains about positions; the reason is behind it
+        # torch's writer reports a wrong position in the file; the system's error is the cause of that one.
+        cause = cause.__cause__ or cause.__context__
     if not isinstance(cause, OSError):
         return str(error).splitlines()[0]
     if cause.errno == errno.ENOSPC:
@@ -60,7 +61,7 @@ def why_not_written(path: Path, error: BaseException) -> str:
 
 
 def link(source: Path, target: Path) -> None:
-    """``target`` becomes another name of ``source``, at once; a copy where the disk knows no links."""
+    """Makes ``target`` another name of ``source`` in one step; a copy on disks without hard links."""
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:

@@ -49,7 +49,7 @@ class RunFolder:
         return self.root / "weights.safetensors"
 
     def remove_if_unused(self) -> None:
-        """Takes away a folder in which no run began."""
+        """Removes a folder in which no run began."""
         if not (self.root / "recipe.toml").exists():
             (self.root / ".lock").unlink(missing_ok=True)
             with suppress(OSError):  # something is in it after all
@@ -57,7 +57,7 @@ class RunFolder:
                 self.root.parent.rmdir()
 
     def has_results(self) -> bool:
-        """Whether a table has rows, or weights were written: something that a start from the beginning would delete."""
+        """Whether a table has rows or weights were written, which a start from the beginning would delete."""
         tables = (self.root / f"{name}.csv" for name in ("metrics", "layers", "steps", "health"))
         return self.weights.exists() or any(t.exists() and t.read_bytes().count(b"\n") > 1 for t in tables)
 
@@ -110,7 +110,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Held while a run writes here, so that two cannot."""
+        """Holds the folder's lock, so that two runs cannot write here at once."""
         import fcntl
 
         self.root.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Whether two recipes would compute the same numbers."""
+"""Tells whether two recipes would compute the same numbers."""
 
 from __future__ import annotations
 

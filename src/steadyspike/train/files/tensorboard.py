@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard, written by this thread, so that a full disk is an error here and not in a helper."""
+"""Writes scalars for TensorBoard in this thread, so that a full disk is reported here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steadyspike.train.files.atomic import CheckpointError, why_not_written
 
 
 class Board:
-    """One event file in ``folder``; what older files say from ``step`` on is not shown."""
+    """One event file in ``folder``. TensorBoard then ignores what older files say from ``step`` on."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -30,7 +30,7 @@ class Board:
         )
 
     def add(self, prefix: str, row: Mapping[str, float | None], step: int) -> None:
-        """The numbers of ``row`` as prefix/name, on disk at once; None is left out."""
+        """Writes the numbers of ``row`` as prefix/name; None is left out."""
         values = [
             self._summary.Value(tag=f"{prefix}/{name}", simple_value=value)
             for name, value in row.items()
@@ -47,6 +47,6 @@ class Board:
             raise CheckpointError(f"{self.path} could not be written: {why_not_written(self.path, error)}") from error
 
     def close(self) -> None:
-        """What was added is on disk already."""
+        """Closes the file; everything was written when it was added."""
         with suppress(OSError):  # a rest that could not be written was reported when it came
             self._records.close()

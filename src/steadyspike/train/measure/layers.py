@@ -1,4 +1,4 @@
-"""What an epoch is summed up in: counts on the device, added over processes at its end, kept in checkpoints."""
+"""Firing rates and silent neurons of every neuron layer over an epoch, counted on the device."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class LayerRow(NamedTuple):
 class LayerWatch:
     """Counts spikes of every neuron layer by taps.
 
-    The scan knows who fired: in training its counts are put aside and added up many at a time, since a few operations
-    per layer and step would be felt. They are whole numbers, so the order does not matter.
+    In training the scan returns how many neurons fired. These counts are collected and added up many at a time, because
+    a few operations per layer and step would cost time. They are whole numbers, so the order of adding does not matter.
     """
 
     _MANY = 512  # tensors of a few numbers each

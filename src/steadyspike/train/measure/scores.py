@@ -22,7 +22,7 @@ class Scores(NamedTuple):
     samples: int
 
     def record(self) -> dict[str, Any]:
-        """For result.json, which has no word for a loss that is not finite."""
+        """For result.json; a loss that is not finite becomes null, since JSON cannot express it."""
         loss = self.loss if math.isfinite(self.loss) else None
         return {"accuracy": self.accuracy, "loss": loss, "samples": self.samples}
 

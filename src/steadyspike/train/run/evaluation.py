@@ -44,7 +44,7 @@ def evaluation_device(recipe: Recipe) -> torch.device:
 
 
 def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: int = 1) -> Scores:
-    """A task's present weights on one part, in this process alone, in the batches that so many processes would make."""
+    """Evaluates a task's present weights on one part, in this process, in the batches that ``processes`` would make."""
     recipe, device = task.recipe, evaluation_device(task.recipe)
     model, total = task.model.to(device), ScoreSums(recipe.data.timesteps)
     for rank in range(processes):

@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """Linux: a process whose parent is killed would otherwise train on, alone, and hold the folder's lock."""
+    """On Linux, ends this process with its parent; it would otherwise go on training and hold the folder's lock."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
@@ -69,10 +69,11 @@ def supervise(
     grace: float = 15.0,
     signals: Signals | None = None,
 ) -> None:
-    """One process per environment, all with the same command; the first keeps its standard output.
+    """Starts one process per environment, all with the same command, and waits until all have ended.
 
-    SIGTERM and SIGINT are passed on as SIGTERM, once. When one dies the others get ``grace`` seconds to end by
-    themselves; that is an error unless a signal was the reason.
+    The first process writes to this one's standard output. SIGTERM and SIGINT are passed on once, as SIGTERM. When a
+    process dies, the others get ``grace`` seconds to end by themselves, and RunError is raised unless a signal was the
+    reason.
     """
     logs.mkdir(parents=True, exist_ok=True)
     children: list[subprocess.Popen[bytes]] = []
@@ -122,18 +123,20 @@ def _wait(children: list[subprocess.Popen[bytes]], signals: Signals, logs: Path,
     dead = [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
     if not dead:
         return
-    # A death shows in the others as a broken connection: let them end, but blame the one that went first.
+    # The others see a broken connection and end, too; the message is about the one that died first.
     deadline = time.monotonic() + grace
     while any(child.poll() is None for child in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     if signals() or all(child.poll() in _STOPPED for child in children):
         return
     first = dead[0]
-    raise RunError(_obituary(first, len(children), children[first].returncode, logs / f"process-{first}.log"))
+    raise RunError(_how_it_died(first, len(children), children[first].returncode, logs / f"process-{first}.log"))
 
 
-def _obituary(rank: int, count: int, code: int, log: Path) -> str:
+def _how_it_died(rank: int, count: int, code: int, log: Path) -> str:
+    """One line about a process that ended before the run did."""
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     last = f": {lines[-1].strip()}" if lines else ""
-    return f"process {rank} of {count} died ({how}){last} (see {log})"
+    memory = "; if nobody killed it, memory was probably full" if code == -signal.SIGKILL else ""
+    return f"process {rank} of {count} died ({how}){last}{memory} (see {log})"

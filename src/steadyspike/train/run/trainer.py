@@ -44,19 +44,19 @@ class Processes:
 
 
 def _ddp() -> DDPStrategy:
-    """Without rank 0's buffers being broadcast at every step: norms and MP-Init synchronise their statistics."""
+    """DDP that does not broadcast rank 0's buffers at every step: norms and MP-Init synchronise themselves."""
     new = "forward_sync_buffers" in inspect.signature(torch.nn.parallel.DistributedDataParallel.__init__).parameters
     options: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
     return DDPStrategy(**options)
 
 
 def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback], evaluates: bool = True) -> Trainer:
-    """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and nothing on its own.
+    """A Lightning Trainer with the recipe's devices, precision, clipping and accumulation, and no default callbacks.
 
     evaluates: False where the split keeps no part for model selection.
     """
     many = processes.count > 1
-    # Said outright, or Lightning would take a Slurm job's task count for this run's.
+    # Chosen here, because Lightning would otherwise take the number of tasks of a Slurm job for that of this run.
     torchrun = TorchElasticEnvironment.detect()
     trainer = Trainer(
         accelerator=accelerator_of(recipe),
@@ -84,7 +84,7 @@ def make_trainer(recipe: Recipe, processes: Processes, callbacks: list[Callback]
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Without what Lightning says about itself."""
+    """Hides Lightning's messages about itself."""
     loggers = [logging.getLogger(name) for name in _CHATTY]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def quietly() -> Iterator[None]:
 
 
 def leave_group() -> None:
-    """Ends the process group, where there is one."""
+    """Ends the process group, if there is one."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
@@ -108,7 +108,7 @@ def leave_group() -> None:
 
 
 class Untimed(PassThroughProfiler):
-    """Lightning's profiler that does nothing, done with nothing: some hundred contexts a step otherwise."""
+    """A profiler that does nothing. Lightning's own enters about a hundred contexts per step."""
 
     _NOTHING = nullcontext()
 

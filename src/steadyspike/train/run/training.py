@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning.pytorch import Callback
 
+from steadyspike.data.sources import worker_ended
 from steadyspike.train.building.lightning_data import SpikingData
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.callbacks.average_weights import AverageWeights
@@ -75,14 +76,16 @@ def train(
             return interrupted(recipe, folder, stop.number, signals.where, rank)
         except Exception as error:
             if signals.number is None:
+                if (told := worker_ended(error)) is not None:
+                    raise told from None
                 raise
-            # What breaks after a signal broke because of it: helpers and other processes got it too.
+            # An error after a signal comes from the signal: other processes of the run got it, too.
             text = f"{signals.where} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
             return interrupted(recipe, folder, signals.number, text, rank)
 
 
 def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
-    """Network, data and measures of a run that has not started."""
+    """Makes the network and everything else that a new run needs."""
     task = SpikingTask.for_data(recipe, data.bundle)
     average = WeightAverage(task.model, recipe.train.ema) if recipe.train.ema else None
     watch = LayerWatch(task.model, recipe.data.timesteps)
@@ -90,7 +93,7 @@ def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session
 
 
 def _fit(session: Session, processes: Processes, rank: int, display: Any, notes: list[str]) -> EndOfRun | None:
-    """The training itself; returns how it ended where that was not after its last epoch."""
+    """Trains; returns None after the last epoch, or how the run ended before it."""
     recipe, state = session.recipe, session.resumed
     extents = state["files"] if state is not None else None
     first = rank == 0

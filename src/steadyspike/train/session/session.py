@@ -1,4 +1,4 @@
-"""What the callbacks of one run share, and how a run ends early."""
+"""The state that the callbacks of one run share, and the exception that ends a run early."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from steadyspike.train.session.weight_average import WeightAverage
 
 
 class EndOfRun(Exception):
-    """Ends a run before its last epoch; ``status`` goes into result.json.
+    """Ends a run before its last epoch; ``status`` is written to result.json.
 
-    present: the run's weights are those of this moment, not those of its last checkpoint.
+    present: the result has the weights of this moment, not those of the last checkpoint.
     """
 
     def __init__(self, status: str, message: str, *, layer: str | None = None, present: bool = False) -> None:
@@ -33,7 +33,7 @@ class EndOfRun(Exception):
 
 @dataclass
 class Best:
-    """The epoch that model selection prefers so far; epochs count from 1, 0: none yet."""
+    """The best epoch so far, counted from 1; 0 if there is none yet."""
 
     epoch: int = 0
     accuracy: float = -1.0

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT end a run cleanly: at once where nothing new would be lost, after the step while it trains."""
+"""Handles SIGTERM and SIGINT: a run stops at once, or at the next safe place while it trains."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOW_CURSOR = b"\x1b[?25h"  # a progress bar hides it
 
 
 class Stopped(BaseException):
-    """A signal that ends the run here and now. Like KeyboardInterrupt, it is none of the errors that code expects."""
+    """Raised by a signal that stops the run at once; a BaseException, so ``except Exception`` lets it through."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -23,16 +23,17 @@ class Stopped(BaseException):
 
 
 def exit_code(number: int) -> int:
-    """What a shell calls a process that a signal ended: 130 for SIGINT, 143 for SIGTERM."""
+    """The exit code of a process that a signal ended, as shells count it: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number
 
 
 class Signals:
-    """``with Signals() as signals:`` a signal raises `Stopped` where the program is; after ``wait()`` it is only
-    remembered, for the training to ask: ``signals()``. Idle outside the main thread.
+    """A context manager that handles SIGTERM and SIGINT; it does nothing outside the main thread.
 
-    where: what is going on, for the message. commands: a second SIGINT ends the process (a library raises
-    KeyboardInterrupt instead), after what is in ``at_once`` was called.
+    A signal raises `Stopped` at once. After ``wait()`` it is only remembered, and ``signals()`` tells whether one came.
+
+    where: what the program is doing, for the message. commands: a second SIGINT calls everything in ``at_once`` and
+    ends the process; without it, it raises KeyboardInterrupt.
     """
 
     def __init__(self, *, commands: bool = False) -> None:
