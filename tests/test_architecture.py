@@ -34,7 +34,7 @@ PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
     "keep_freed_memory", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
-    "save_memory", "surrogate", "use_dense", "use_events",
+    "save_memory", "stream", "surrogate", "use_dense", "use_events",
 }  # fmt: skip
 
 PARTS = {

@@ -23,6 +23,7 @@ from steadyspike.run_loading import load_run
 __version__ = "0.1.0"
 
 _PARTS = ("data", "deploy", "models", "nn", "train")
+_FROM_PARTS = {"stream": "deploy"}
 
 __all__ = [
     "DIET",
@@ -52,6 +53,7 @@ __all__ = [
     "parameter_groups",
     "probe",
     "save_memory",
+    "stream",
     "surrogate",
     "use_dense",
     "use_events",
@@ -62,4 +64,6 @@ def __getattr__(name: str) -> Any:
     """Larger parts (``ss.models``, ``ss.data``, ...) are imported when they are first used."""
     if name in _PARTS:
         return import_module(f"steadyspike.{name}")
+    if name in _FROM_PARTS:
+        return getattr(import_module(f"steadyspike.{_FROM_PARTS[name]}"), name)
     raise AttributeError(f"module 'steadyspike' has no attribute {name!r}")

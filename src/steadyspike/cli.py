@@ -65,11 +65,15 @@ def evaluate(
         bool, typer.Option("--record", help="If the number came out again, write it into the recipe's file.")
     ] = False,
     recipe: Annotated[str | None, typer.Option(help="With --record: the recipe, if it is not packaged.")] = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Also accuracy against average steps, when samples stop early.")
+    ] = False,
 ) -> None:
     """Evaluate the weights of a run and compare with the number it logged."""
-    from steadyspike.commands.evaluate import run
+    from steadyspike.commands.evaluate import run, show_early_exit
 
-    raise typer.Exit(run(folder, data_dir, part, split, record, recipe))
+    code = run(folder, data_dir, part, split, record, recipe)
+    raise typer.Exit(code or (show_early_exit(folder, data_dir, part) if early_exit else 0))
 
 
 @app.command()
@@ -106,6 +110,68 @@ def doctor(
     from steadyspike.commands.doctor import run
 
     raise typer.Exit(run(recipe, settings or [], devices, backend, data_dir))
+
+
+@app.command()
+def fold(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    data_dir: DataDir = None,
+    mode: Annotated[
+        str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
+    ] = "exact",
+    samples: Annotated[int | None, typer.Option(help="Compare on so many test samples; default: all.")] = None,
+) -> None:
+    """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
+    from steadyspike.commands.fold_run import run
+
+    raise typer.Exit(run(folder, data_dir, mode, samples))
+
+
+@app.command()
+def export(
+    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    to: Annotated[str, typer.Option(help="nir, onnx or int8.")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default: beside the network.")] = None,
+    data_dir: DataDir = None,
+    mode: Annotated[str, typer.Option(help="NIR: faithful (exact) or lif (plain LIF nodes).")] = "faithful",
+    streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
+    samples: Annotated[int | None, typer.Option(help="int8: compare on so many test samples.")] = None,
+) -> None:
+    """Export a folded network to NIR, ONNX or integers."""
+    from steadyspike.commands.export_run import run
+
+    raise typer.Exit(run(place, to, out, data_dir, mode, streaming, samples))
+
+
+@app.command()
+def energy(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    data_dir: DataDir = None,
+    samples: Annotated[int, typer.Option(help="Test samples to count on.")] = 256,
+    strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
+    every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
+) -> None:
+    """Count the operations of a run's folded network and their energy."""
+    from steadyspike.commands.energy_run import run
+
+    raise typer.Exit(run(folder, data_dir, samples, strict, every_step))
+
+
+@app.command()
+def predict(
+    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    files: Annotated[list[Path], typer.Argument(help="Images, or event recordings.")],
+    data_dir: DataDir = None,
+    top: Annotated[int, typer.Option(help="How many classes to show.")] = 1,
+    confidence: Annotated[
+        float | None, typer.Option(help="Stop at the first step with this confidence, for example 0.9.")
+    ] = None,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
+) -> None:
+    """Predict the class of image or event files, and say at which time step it was decided."""
+    from steadyspike.commands.predict import run
+
+    raise typer.Exit(run(place, files, data_dir, top, confidence, resize))
 
 
 def _mount_data() -> None:

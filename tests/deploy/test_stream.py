@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from steadyspike.deploy import Confidence, Margin, fold, stream
+from steadyspike.deploy.early_exit import exit_curve
 from tests.deploy.trained import trained
 
 
@@ -67,3 +68,15 @@ def test_rules_are_checked():
         _ = one.decided
     with pytest.raises(ValueError, match="evaluation mode"):
         stream(model.train())
+
+
+def test_the_exit_curve_is_what_streams_decide():
+    model, x = trained("resnet19_tiny", x=torch.rand(6, 3, 16, 16, generator=torch.Generator().manual_seed(0)))
+    logits = model(x).detach()
+    labels = logits.mean(0).argmax(-1)
+    rules = [None, Margin(0.0), Margin(0.05), Confidence(0.99)]
+    curve = exit_curve([(logits[:, :3], labels[:3]), (logits[:, 3:], labels[3:])], rules)
+    assert curve[0].accuracy == 1.0 and curve[0].steps == 4 == curve[3].steps and curve[1].steps == 1
+    decided = stream(model, rules[2]).run(x, timesteps=4)
+    assert curve[2].steps == pytest.approx(float(decided.steps.double().mean()))
+    assert curve[2].accuracy == pytest.approx(float((decided.logits.argmax(-1) == labels).double().mean()))

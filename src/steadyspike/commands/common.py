@@ -43,11 +43,12 @@ def _plain(error: Exception) -> Exception:
 def _known() -> tuple[type[Exception], ...]:
     """Asked for only when something went wrong: the imports take seconds, in which a signal would find no handler."""
     from steadyspike.data.errors import DataError
+    from steadyspike.deploy.errors import CannotFold, DamagedFile, MissingPackage
     from steadyspike.train.files.atomic import CheckpointError
     from steadyspike.train.files.folder import RunError
     from steadyspike.train.recipe import RecipeError
 
-    return RecipeError, RunError, CheckpointError, DataError, OSError
+    return RecipeError, RunError, CheckpointError, DataError, CannotFold, DamagedFile, MissingPackage, OSError
 
 
 def _text(error: Exception) -> str:

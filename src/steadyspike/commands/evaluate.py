@@ -45,3 +45,25 @@ def run(
     logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"])
     console.print(f"NOT what the run logged: {logged} %, loss {found.logged['loss']}", style="bold red")
     return FAILED
+
+
+@one_line_errors
+def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
+    """A table: accuracy and average number of time steps for a few confidences at which a sample stops."""
+    import torch
+    from rich.table import Table
+
+    from steadyspike.deploy import Confidence
+    from steadyspike.deploy.early_exit import exit_curve
+    from steadyspike.train.run.loading import load_run
+
+    loaded = load_run(folder, data_dir)
+    rules = [Confidence(p) for p in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)]
+    with torch.no_grad(), console.status("early exit"):
+        outputs = ((loaded.model(x), y) for x, y in loaded.data.eval_loader(part, 64))
+        curve = exit_curve(outputs, [*rules, None])
+    table = Table("stops at confidence", "accuracy", "average steps")
+    for rule, point in zip([*rules, None], curve):
+        table.add_row("never" if rule is None else f"{rule.probability:g}", f"{point.accuracy:.2%}", f"{point.steps:.2f}")
+    console.print(table)
+    return ENDED

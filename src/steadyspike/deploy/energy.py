@@ -32,6 +32,11 @@ def energy_mj(macs: float, acs: float, table: str = "45nm-fp32") -> float:
     return (mac * macs + ac * acs) * 1e-9
 
 
+def show_energy(mj: float) -> str:
+    """A number of millijoule with a unit that suits it."""
+    return f"{mj:.3f} mJ" if mj >= 0.1 else f"{mj * 1e3:.3f} uJ"
+
+
 @dataclass
 class LayerCount:
     """Operations of one synapse (or identity edge, or neuron layer), summed over the samples seen.
@@ -81,7 +86,7 @@ class EnergyReport:
             )
         acs, estimate, macs = (self.total(what) for what in ("acs", "estimate", "macs"))
         lines.append(f"{'total per sample':<{width}} {'':>7} {'':>7} {acs:12,.0f} {estimate:13,.0f} {macs:12,.0f}")
-        lines += [f"energy, {table}: {self.energy(table):.4f} mJ" for table in TABLES]
+        lines += [f"energy, {table}: {show_energy(self.energy(table))}" for table in TABLES]
         return "\n".join(lines)
 
 

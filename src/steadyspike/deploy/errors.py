@@ -11,7 +11,11 @@ class DamagedFile(ValueError):
     """A file that was meant to hold a folded network and does not; the message names the file and what is wrong."""
 
 
+class MissingPackage(ImportError):
+    """An optional package that is not installed; the message says how to get it."""
+
+
 def missing_package(name: str, extra: str) -> None:
-    """Raises an ImportError that says what to install if the package is not there."""
+    """Raises a `MissingPackage` that says what to install if the package is not there."""
     if importlib.util.find_spec(name) is None:
-        raise ImportError(f"this needs the package {name}: pip install 'steadyspike[{extra}]'")
+        raise MissingPackage(f"this needs the package {name}: pip install 'steadyspike[{extra}]'")

@@ -13,11 +13,15 @@ first layer reads real numbers: it is computed in floating point and its current
 
 from __future__ import annotations
 
+import json
 import math
+import os
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyspike.core.lif import per_channel
 from steadyspike.deploy.errors import CannotFold
@@ -152,6 +156,20 @@ class IntegerNetwork:
             tensors["weight"] = (self._weight(node) * scale).round()
         return IntegerNode(node, scale, tensors)
 
+    def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> Path:
+        """Writes all integer constants to a safetensors file: ``<layer>|<what>`` in int32, scales in the metadata."""
+        from safetensors.torch import save_file
+
+        tensors = {
+            f"{name}|{what}": t.to(torch.int32).contiguous()
+            for name, integer in self.nodes.items()
+            for what, t in integer.tensors.items()
+        }
+        scales = {name: integer.scale for name, integer in self.nodes.items() if integer.tensors}
+        content = {"format": "steadyspike integers 1", "bits": self.bits, "decay": DECAY, "scales": scales}
+        save_file(tensors, path, {"steadyspike": json.dumps({**content, "extra": extra or {}}, sort_keys=True)})
+        return Path(path)
+
     @torch.no_grad()
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
         """The output in real numbers; ``watch(node, value)`` sees spikes and integer currents (float64 holds them)."""
@@ -218,6 +236,17 @@ class IntegerNetwork:
             u = m - v * s if o["reset"] == "soft" else m * (1 - s) if o["reset"] == "hard" else m
             outs.append(m if o["emit"] == "potential" else s)
         return torch.stack(outs)
+
+
+class IntegerModule(nn.Module):
+    """An integer network where a module is expected."""
+
+    def __init__(self, network: IntegerNetwork) -> None:
+        super().__init__()
+        self.integers = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.integers.run(x)
 
 
 def ratio(graph: Graph, node: Node) -> int:

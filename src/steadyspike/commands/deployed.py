@@ -1,0 +1,75 @@
+"""What the commands for folded networks share: a run, its folded network, and what is known about its inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.deploy import FoldedNetwork, fold, load, load_extra, save
+from steadyspike.deploy.rewrite import Mode
+from steadyspike.train.run.loading import LoadedRun, load_run
+
+FILE = "folded.safetensors"
+BATCH = 64
+
+
+def input_facts(run: LoadedRun) -> dict[str, Any]:
+    """How a file becomes an input of the network, and what the classes are called: kept with the folded network."""
+    data = run.data.dataset
+    return {
+        "classes": list(data.classes),
+        "size": list(data.size),
+        "channels": data.channels,
+        "timesteps": data.timesteps,
+        "mean": None if data.mean is None else list(data.mean),
+        "std": None if data.std is None else list(data.std),
+        "frames": data.settings.get("frames"),
+        "data": data.name,
+        "model": run.recipe.model.name,
+    }
+
+
+def batches(run: LoadedRun, part: str, samples: int | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of a part of the run's data, at most ``samples`` samples of it."""
+    left = samples
+    for x, y in run.data.eval_loader(part, BATCH):
+        if left is not None:
+            if left <= 0:
+                return
+            axis = 1 if run.data.timesteps is not None else 0
+            x, y = x.narrow(axis, 0, min(left, len(y))), y[:left]
+            left -= len(y)
+        yield x, y
+
+
+def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
+    """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
+    (example, _), *_ = itertools.islice(batches(run, "test", BATCH), 1)
+    network = fold(run.model, example, mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
+    save(network, run.folder / FILE, input_facts(run))
+    return network
+
+
+def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str, Any]]:
+    """The folded network of a run folder (folding it if nobody has) or of a .safetensors file, and its input facts."""
+    if place.is_file():
+        return load(place), load_extra(place)
+    if not (place / FILE).exists():
+        fold_run(load_run(place, data_dir), "exact")
+    return load(place / FILE), load_extra(place / FILE)
+
+
+@torch.no_grad()
+def correct(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
+    """Samples whose class the mean output over time gets right, and all samples."""
+    right = total = 0
+    for x, y in data:
+        out = model(x)
+        decision = (out.mean(0) if out.ndim == 3 else out).argmax(-1)
+        right, total = right + int((decision == y).sum()), total + len(y)
+    return right, total

@@ -1,0 +1,59 @@
+"""`steadyspike export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+
+TARGETS = ("nir", "onnx", "int8")
+
+
+@one_line_errors
+def run(
+    place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None
+) -> int:
+    from steadyspike.commands.deployed import folded
+
+    if to not in TARGETS:
+        errors.print(f"error: cannot export to {to!r}; known: {', '.join(TARGETS)}", style="red", markup=False)
+        return 2
+    network, facts = folded(place, data_dir)
+    root = place if place.is_dir() else place.parent
+    if to == "int8":
+        return _integers(place, network, facts, data_dir, samples)
+    if to == "nir":
+        from steadyspike.deploy.to_nir import export_nir
+
+        path = export_nir(network, out or root / "network.nir", mode)  # type: ignore[arg-type]
+    else:
+        from steadyspike.deploy.to_onnx import export_onnx
+
+        with console.status("exporting: torch traces the network, which takes a minute for a large one"):
+            path = export_onnx(
+                network, out or root / ("step.onnx" if streaming else "network.onnx"), streaming=streaming
+            )
+    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+    return ENDED
+
+
+def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None) -> int:  # type: ignore[no-untyped-def]
+    from steadyspike.commands.deployed import batches, correct
+    from steadyspike.deploy.hardware import CHIPS, chip_report
+    from steadyspike.deploy.integers import IntegerModule, IntegerNetwork
+    from steadyspike.train.run.loading import load_run
+
+    integer = IntegerNetwork(network)
+    for chip in CHIPS:
+        console.print(chip_report(integer, chip), markup=False, soft_wrap=True)
+    if place.is_dir():
+        loaded = load_run(place, data_dir)
+        with console.status("accuracy in integers"):
+            right, total = correct(network, batches(loaded, "test", samples))
+            also, _ = correct(IntegerModule(integer), batches(loaded, "test", samples))
+        console.print(
+            f"test accuracy: float {100 * right / total:.2f} %, int8 {100 * also / total:.2f} % ({total} samples)"
+        )
+    path = integer.save((place if place.is_dir() else place.parent) / "int8.safetensors", facts)
+    console.print(f"wrote {path}", soft_wrap=True)
+    return ENDED

@@ -1,0 +1,57 @@
+"""Image and event files as inputs of a folded network, prepared as the training data was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyspike.data.errors import DataError
+
+NMNIST = (34, 34)  # the sensor of the one format whose files do not name theirs
+
+
+def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
+    """[1, C, H, W] of an image, or [T, 1, 2, H, W] of a recording, as ``facts`` (see `input_facts`) says."""
+    if not path.is_file():
+        raise DataError("is not a file.", path)
+    return _events(path, facts) if facts["timesteps"] is not None else _image(path, facts, resize)
+
+
+def _image(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
+    from steadyspike.data.augment import normalise
+    from steadyspike.data.images import open_rgb, to_tensor
+
+    image = open_rgb(path)
+    height, width = facts["size"]
+    if image.size != (width, height):
+        if not resize:
+            raise DataError(
+                f"has {image.size[0]} x {image.size[1]} pixels and the network takes {width} x {height}; "
+                "give --resize to scale it.", path
+            )  # fmt: skip
+        image = image.resize((width, height))
+    if facts["channels"] == 1:
+        x = to_tensor(image.convert("L").convert("RGB"))[:1]
+    elif facts["channels"] == 3:
+        x = to_tensor(image)
+    else:
+        raise DataError(f"is an image, and the network takes {facts['channels']} channels.", path)
+    if facts["mean"] is not None:
+        return normalise(x[None], tuple(facts["mean"]), tuple(facts["std"]))
+    return x[None].to(torch.float32) / 255
+
+
+def _events(path: Path, facts: dict[str, Any]) -> Tensor:
+    from steadyspike.data.formats.recording_file import read_recording
+    from steadyspike.data.frames import FrameSettings, clip
+
+    kept = dict(facts["frames"])
+    kept["size"] = None if kept.get("size") is None else tuple(kept["size"])
+    sensor = tuple(facts["size"]) if kept["size"] is None else NMNIST
+    frames = torch.as_tensor(clip(read_recording(path, sensor), FrameSettings(**kept))).to(torch.float32)
+    if list(frames.shape[-2:]) != list(facts["size"]):
+        raise DataError(f"gives frames of {list(frames.shape[-2:])} and the network takes {facts['size']}.", path)
+    return frames[:, None]

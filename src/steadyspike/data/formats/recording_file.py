@@ -1,0 +1,22 @@
+"""One event file of any known format, chosen by its ending."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steadyspike.data.errors import DataError
+from steadyspike.data.events import Events
+from steadyspike.data.formats import aedat2, aedat4, aedat31, atis
+
+
+def read_recording(path: Path, sensor: tuple[int, int]) -> Events:
+    """The events of a .bin (N-MNIST), .aedat or .aedat4 file; ``sensor`` (height, width) for files that name none."""
+    if path.suffix == ".bin":
+        return atis.read(path, sensor)
+    if path.suffix == ".aedat4":
+        return aedat4.read(path)
+    if path.suffix == ".aedat":
+        with path.open("rb") as file:
+            newer = file.read(12).startswith(b"#!AER-DAT3")
+        return aedat31.read(path) if newer else aedat2.read(path)
+    raise DataError("is no event file that is known by its ending: .bin, .aedat or .aedat4.", path)

@@ -1,0 +1,79 @@
+"""The commands for a trained run: fold, energy, export, predict, as a user types them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from steadyspike.cli import app
+from steadyspike.deploy import load
+
+pytest.importorskip("lightning")
+
+
+def call(*words: object) -> tuple[int, str]:
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result.exit_code, " ".join((result.output or "").split())
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "tiny"
+    code, text = call("train", "demo", "--set", "schedule.epochs=2", "--out", folder)
+    assert code == 0, text
+    return folder
+
+
+def test_fold_keeps_the_accuracy(run):
+    code, text = call("fold", run)
+    assert code == 0 and "float64: 0.00e+00 of the spikes differ" in text and "binary spikes" in text
+    assert "never fired" not in text, "a silent network proves nothing"
+    assert all(node.options["emit"] == "spikes" for node in load(run / "folded.safetensors").graph.neurons())
+
+
+def test_energy_counts(run):
+    code, text = call("energy", run, "--samples", 20)
+    assert code == 0 and "total per sample" in text and "45nm-fp32" in text and "20 test samples" in text
+
+
+def test_export_to_nir_and_integers(run):
+    pytest.importorskip("nir")
+    code, text = call("export", run, "--to", "int8", "--samples", 20)
+    assert code == 0 and "Loihi 2" in text and "Speck" in text and (run / "int8.safetensors").exists()
+    code, text = call("export", run, "--to", "nir")
+    assert code == 0 and (run / "network.nir").exists()
+    code, text = call("export", run, "--to", "pdf")
+    assert code == 2 and "nir, onnx, int8" in text
+
+
+def test_predict_images(run, tmp_path):
+    from PIL import Image
+
+    from steadyspike.train.run.loading import load_run
+
+    size = load_run(run).data.dataset.size
+    pixels = (np.random.default_rng(0).random(size) * 255).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(pixels[:5, :7]).save(tmp_path / "b.png")
+    code, text = call("predict", run, tmp_path / "a.png", "--top", 3, "--confidence", 0.5)
+    assert code == 0 and f"of {load(run / 'folded.safetensors').graph.timesteps}" in text
+    code, text = call("predict", run, tmp_path / "b.png")
+    assert code == 1 and "--resize" in text and "7 x 5" in text
+    assert call("predict", run / "folded.safetensors", tmp_path / "b.png", "--resize")[0] == 0
+
+
+def test_what_is_wrong_is_one_line(run, tmp_path):
+    code, text = call("predict", run, tmp_path / "none.png")
+    assert code == 1 and "is not a file" in text
+    (tmp_path / "cut.safetensors").write_bytes((run / "folded.safetensors").read_bytes()[:500])
+    code, text = call("export", tmp_path / "cut.safetensors", "--to", "nir")
+    assert code == 1 and "cut.safetensors" in text and "error:" in text
+    assert call("fold", tmp_path)[0] == 1
+
+
+def test_early_exit_is_a_table(run):
+    code, text = call("evaluate", run, "--early-exit")
+    assert code == 0 and "average steps" in text and "never" in text
