@@ -64,6 +64,8 @@ def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
         curve = exit_curve(outputs, [*rules, None])
     table = Table("stops at confidence", "accuracy", "average steps")
     for rule, point in zip([*rules, None], curve):
-        table.add_row("never" if rule is None else f"{rule.probability:g}", f"{point.accuracy:.2%}", f"{point.steps:.2f}")
+        table.add_row(
+            "never" if rule is None else f"{rule.probability:g}", f"{point.accuracy:.2%}", f"{point.steps:.2f}"
+        )
     console.print(table)
     return ENDED
