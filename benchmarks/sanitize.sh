@@ -17,4 +17,5 @@ nm -D "$work/steadyspike/kernels/_native.so" | grep -q __asan || { echo "the ker
 # The sanitizer's run time must be first in the process; torch itself is not instrumented, so leaks are not looked for.
 runtime="$(${CXX:-c++} -print-file-name=libasan.so):$(${CXX:-c++} -print-file-name=libstdc++.so)"
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$work" OMP_NUM_THREADS=2 \
-    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cpu.py tests/kernels/test_cpu_operator.py "$@"
+    "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cpu.py tests/kernels/test_cpu_operator.py \
+    tests/kernels/test_spike_conv.py "$@"

@@ -10,7 +10,7 @@ from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
 from steadyspike.kernels.conv.rule import Costs
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
+ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
 ORDERS = [torch.contiguous_format, torch.channels_last]
 
 

@@ -16,7 +16,7 @@ from steadyspike.nn.events import EventConv2d, EventLinear
 from steadyspike.nn.time import Folded
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
-ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0)
+ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 @pytest.fixture

@@ -52,6 +52,7 @@ def _planned(x: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Cos
     costs = costs or COSTS.get(instruction_set())
     if geometry is None or costs is None:
         return None
+    costs = costs.for_threads(torch.get_num_threads())
     # What would be dense without a single spike need not be looked at.
     if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
         return None

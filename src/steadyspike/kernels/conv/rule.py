@@ -1,12 +1,13 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
 The constants are nanoseconds of one thread, measured with ``benchmarks/spike_conv.py`` (docs/spike-convolution.md).
-Both sides divide by the number of threads alike, so that only their ratio matters.
+Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
+not, and counts once for every thread (`for_threads`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from steadyspike.kernels.conv.geometry import ConvGeometry
 
@@ -17,8 +18,9 @@ class Costs:
 
     dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient.
     add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
-    listed: to find a spike and put it on a list, per tile of output channels. element: to look at an input element.
-    output: to write an output element. weight: to bring a weight into order. call: what a call takes in any case.
+    listed: to find a spike and put it on a list. visit: to look up a list, per output pixel and tap. element: to look
+        at an input element. output: to write an output element. weight: to bring a weight into order.
+    call: what a call takes in any case, in one thread.
     """
 
     dense: float
@@ -28,18 +30,22 @@ class Costs:
     add_weight: float
     product: float
     listed: float
+    visit: float
     element: float
     output: float
     weight: float
-    call: float = 60_000.0
+    call: float
+
+    def for_threads(self, threads: int) -> Costs:
+        return replace(self, call=self.call * threads)
 
 
-AVX2 = Costs(0.040, 0.055, 0.040, 0.075, 0.095, 0.09, 2.0, 0.15, 0.5, 0.8)
+AVX2 = Costs(0.022, 0.035, 0.022, 0.052, 0.085, 0.07, 2.0, 3.0, 0.26, 0.5, 1.0, 150_000.0)
 COSTS = {
-    "base": AVX2,  # both sides take twice the time
+    "base": AVX2,  # both sides take about twice the time
     "avx2": AVX2,
-    # Not measured: the dense side is taken to be twice as fast and the additions, which wait for loads, by half.
-    "avx512": Costs(0.020, 0.028, 0.020, 0.050, 0.063, 0.06, 2.0, 0.15, 0.5, 0.8),
+    # Not measured: the dense side is taken to be twice as fast, and additions, which wait for loads, by half.
+    "avx512": Costs(0.011, 0.018, 0.011, 0.035, 0.057, 0.047, 2.0, 3.0, 0.26, 0.5, 1.0, 150_000.0),
 }
 MARGIN = 0.9  # events must promise this share of the dense time, or less
 
@@ -57,6 +63,7 @@ def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
     events = (
         met * _padded(g.out_channels) * costs.add
         + spikes * costs.listed
+        + outputs / g.out_channels * g.taps * -(-g.out_channels // 64) * costs.visit
         + g.inputs * costs.element
         + outputs * costs.output
         + g.taps * g.in_channels * g.out_channels * costs.weight
