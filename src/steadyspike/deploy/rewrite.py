@@ -165,7 +165,9 @@ class _Fold:
         return merged
 
     def _weighted(self, node: Node, parts: Parts, offset: Tensor | None) -> str:
-        tensors = {f"edge{i}": part.scale for i, part in enumerate(parts) if part.scale is not None}
+        tensors = {
+            f"edge{i}": part.scale for i, part in enumerate(parts) if part.scale is not None and not _is_one(part.scale)
+        }
         if offset is not None:
             tensors["offset"] = offset
         return self.graph.add(
@@ -175,7 +177,7 @@ class _Fold:
 
     def _one(self, node: Node, parts: Parts) -> str:
         """One node with the whole value: an explicit weighted sum where the parts carry constants."""
-        if len(parts) == 1 and parts[0].scale is None:
+        if len(parts) == 1 and (parts[0].scale is None or _is_one(parts[0].scale)):
             return parts[0].name
         return self._weighted(node, parts, None)
 
