@@ -170,12 +170,12 @@ def test_neurons_and_norms_by_name_or_with_a_reason() -> None:
     assert all(isinstance(layer, PLIF) for layer in neurons(models.create("resnet19_tiny", neuron="plif")).values())
     assert models.Parts(neuron="plif").make_flat_neuron(3).spec.family == "as"
     for wrong in (None, {"name": "plif"}, 3):
-        with pytest.raises(TypeError, match="neuron is a name"):
+        with pytest.raises(TypeError, match="neuron must be a name"):
             models.create("resnet19_tiny", neuron=wrong)
     with pytest.raises(ValueError, match="unknown neuron 'plof'"):
         models.create("resnet19_tiny", neuron="plof")
     for wrong in (None, 3):
-        with pytest.raises(TypeError, match="norm is a name"):
+        with pytest.raises(TypeError, match="norm must be a name"):
             models.create("resnet19_tiny", norm=wrong)
     with pytest.raises(TypeError, match="norm is a layer"):
         models.create("resnet19_tiny", norm=nn.BatchNorm2d(8))

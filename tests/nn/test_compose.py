@@ -100,7 +100,7 @@ def expected_refusal(norm: str, name: str, gradient: str, init: str, objective: 
         if init == "imp":
             return "no gradient to U"
         if norm in ("bntt", "tebn", "tab"):
-            return "belong to no step"
+            return "do not belong to its steps"
         if objective["loss"] in ("tet", "tet-smooth", "lts"):
             return "loss on single time steps"
         if "guidance" in terms or "rmp" in terms:
@@ -213,7 +213,7 @@ def test_refusals_that_the_product_does_not_reach() -> None:
         compose(timesteps=1, terms={"guidance": {}})
     with pytest.raises(ValueError, match="never trains"):
         compose(neuron="mps", timesteps=1)
-    with pytest.raises(ValueError, match="say timesteps"):
+    with pytest.raises(ValueError, match="give timesteps"):
         compose("tebn")
     with pytest.raises(ValueError, match="one initial potential"):
         compose(neuron="imp", init="mp")
@@ -291,7 +291,7 @@ def test_the_starting_threshold_is_that_of_the_layer() -> None:
     for wrong, words in (
         (neuron_factory("ltmd", threshold=-0.2), "thresholds"),
         (lambda: LIF(threshold=[0.5, 1.0], channels=2), r"thresholds \[0.5"),
-        (nn.ReLU, "says no threshold"),
+        (nn.ReLU, "has no attribute threshold"),
     ):
         with pytest.raises(ValueError, match=words):
             starting_threshold(wrong, SITE)

@@ -299,7 +299,7 @@ def test_names_are_known_and_errors_say_so() -> None:
     with pytest.raises(TypeError, match="lamb"):
         make_objective(TimeMeanCE(), lamb=1)
     assert isinstance(make_objective("ce", {"mine": Guidance(drop=0.0)}), Objective)
-    with pytest.raises(ValueError, match="'task' is the task loss's own name"):
+    with pytest.raises(ValueError, match="a term cannot be called 'task', the name of the task loss"):
         make_objective("ce", {"task": Guidance()})
     with pytest.raises(ValueError, match="batch_dim is the batch axis"):
         make_objective("ce", batch_dim=2)
@@ -411,9 +411,10 @@ def test_eagd_shows_the_teacher_the_images_of_a_static_batch() -> None:
         term = EAGD(teacher(), ["first", "second"], [channel_mapping(4, 4), channel_mapping(4, 4)])
         return make_objective("ce", {"eagd": term}, batch_dim=batch_dim)
 
-    with pytest.raises(ValueError, match="not 5 samples on axis 1"):
+    with pytest.raises(ValueError, match="does not have 5 samples on axis 1"):
         objective(1)(student, x, TARGET)
-    with pytest.raises(ValueError, match="not 5 samples on axis 1"):  # two copies of one channel are no batch of 2 B
+    # Two copies of one channel are no batch of 2 B.
+    with pytest.raises(ValueError, match="does not have 5 samples on axis 1"):
         make_objective("twin")(student.train(), x[:, :1], TARGET)
     student.eval()
     images = objective(0)(student, x, TARGET).parts["eagd"]

@@ -193,10 +193,10 @@ def test_a_model_that_is_not_trained():
 
 def test_what_cannot_be_estimated_says_so():
     x = images("resnet19_tiny", 4)
-    with pytest.raises(TypeError, match=r"example is a batch, one tensor .* got tuple"):
+    with pytest.raises(TypeError, match=r"example must be one batch as a single tensor; got tuple"):
         memory_estimate(member("resnet19_tiny"), (4, 3, 16, 16))
     with pytest.raises(ValueError, match=r"lazy layers .* run it once"):
         memory_estimate(nn.Sequential(nn.LazyLinear(4), ss.LIF()), torch.randn(4, 2, 8))
     for decide in (lambda y: y.max().item() > 3, lambda y: y[y > 0].numel()):
-        with pytest.raises(RuntimeError, match="the model decides by the values of its tensors"):
+        with pytest.raises(RuntimeError, match="the model uses the values of its tensors to decide"):
             memory_estimate(Wrapped(lambda net, x, decide=decide: net(x) * bool(decide(x))), x)

@@ -357,7 +357,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason() -> None:
     for init in (MPInit(0.5), MPInit, "zero", 0.3):
         with pytest.raises(ValueError, match="one initial potential"):
             neuron_factory("imp", init=init)
-    with pytest.raises(TypeError, match="imp_scope shape the learned potential"):
+    with pytest.raises(TypeError, match="imp_scope only work with init='imp'"):
         neuron_factory("lif", imp_scope="channel")
     for name in ("rate", "ltmd"):
         with pytest.raises(ValueError, match="retention below 1"):

@@ -240,7 +240,7 @@ def test_one_value_per_channel_has_no_variance(name: str) -> None:
 def test_make_norm_explains_itself() -> None:
     with pytest.raises(ValueError, match="unknown norm 'xyz'; known: tdbn"):
         make_norm("xyz", C)
-    with pytest.raises(ValueError, match="'tab' has parameters per time step and needs timesteps"):
+    with pytest.raises(ValueError, match="'tab' has parameters per time step: give timesteps"):
         make_norm("tab", C)
     for name in ("tdbn-scaled", "tdbn-gamma"):
         with pytest.raises(ValueError, match="needs threshold"):

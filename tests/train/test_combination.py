@@ -62,4 +62,4 @@ def test_every_rule_has_a_case_but_the_one_that_no_recipe_can_break():
             compose(**{"timesteps": 2, **parts})
         texts.append(str(composed.value))
     untouched = [rule.reason for rule in RULES if not any(rule.reason in text for text in texts)]
-    assert untouched == ["this norm has parameters per time step: say timesteps"]
+    assert untouched == ["this norm has parameters per time step: give timesteps"]

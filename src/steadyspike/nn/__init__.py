@@ -1,6 +1,6 @@
-"""Layers, norms, losses and tools for spiking networks; this list is what the library promises to keep.
+"""Layers, norms, losses and tools for spiking networks. The names listed here are the stable public interface.
 
-`steadyspike.nn.compose` and `steadyspike.nn.loss` hold more for those who combine methods.
+`steadyspike.nn.compose` and `steadyspike.nn.loss` have more functions for combining methods.
 """
 
 from steadyspike.nn.factory import Site

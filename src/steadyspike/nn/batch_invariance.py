@@ -1,4 +1,4 @@
-"""Does every sample get the same answer alone as in its batch? And if not, which layer mixes them?"""
+"""Checks that a sample gets the same output alone as in its batch, and finds the layer that mixes samples."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 
 class BatchLeak(NamedTuple):
-    """Sample number, error of its output, and the first layer (call order) whose output differs, if one was found."""
+    """A sample whose output depends on its batch: its number, the error, and the first layer that differs, if known."""
 
     sample: int
     error: float
@@ -21,9 +21,10 @@ def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
 
 
 def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list[Tensor]:
-    """The possible places of one sample inside ``full``, given its shape when computed alone.
+    """Views of ``full`` that may hold one sample; ``single`` is the same output for this sample alone.
 
-    One axis is ``batch`` times longer: the batch itself, or time and batch folded (time-major or batch-major).
+    One axis of ``full`` is ``batch`` times longer: the batch axis, or time and batch folded into one axis (in either
+    order).
     """
     views = []
     for axis, (n, k) in enumerate(zip(full.shape, single.shape)):
@@ -35,7 +36,7 @@ def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list
 
 
 class _Outputs:
-    """Outputs of all leaf and neuron modules of one forward, in call order."""
+    """Records the outputs of all modules during one forward, in call order."""
 
     def __init__(self, model: nn.Module) -> None:
         self.calls: list[tuple[str, Tensor]] = []
@@ -67,7 +68,9 @@ def _recorded(model: nn.Module, x: Tensor) -> tuple[Tensor, list[tuple[str, Tens
 def first_batch_leak(
     model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, samples: int = 16
 ) -> BatchLeak | None:
-    """Compares ``model(x)`` with ``model`` of single samples (``samples`` of them, evenly spread); None if they agree.
+    """Compares ``model(x)`` with the model's output for single samples; None if they agree.
+
+    samples: how many samples of the batch are compared, evenly spread.
 
     The model must be in evaluation mode; its output is [T, B, ...].
     """

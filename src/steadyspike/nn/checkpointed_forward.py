@@ -1,9 +1,9 @@
-"""Activation checkpointing runs a forward twice; the second run must not move statistics, and must start where the
-first one did.
+"""Support for activation checkpointing, which runs a forward twice.
 
-torch.utils.checkpoint recomputes inside the backward pass, which is how `recomputing` knows. MP-Init's mean has moved
-on by then, so `Memory` keeps the value that each forward under a checkpoint started from, and finds it by a fingerprint
-of the input. Forwards outside a checkpoint are not remembered and cost nothing.
+The second run must not update running statistics again, and must start from the same values as the first run.
+torch.utils.checkpoint recomputes inside the backward pass; `recomputing` detects that. MP-Init's mean has changed by
+then, so `Memory` stores the value that each checkpointed forward started from and finds it again by a fingerprint of
+the input. Forwards outside a checkpoint are not stored and cost nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from steadyspike.core.torch_private import FakeTensor, in_backward, saved_tensor_hooks
 
-# Not id(): that of a checkpoint which is gone may be given to the next one.
+# Not id(): Python may give the id of a deleted checkpoint to the next one.
 _regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _numbers = count(1)
 
@@ -27,16 +27,16 @@ _numbers = count(1)
 def recomputing() -> bool:
     """True inside the recomputation of a checkpointed forward."""
     if torch.compiler.is_compiling():
-        # Decided when the graph runs, by the operator that reads the mean (nn/snapshot.py).
+        # A compiled graph cannot know; the operator that reads the mean checks when the graph runs (nn/snapshot.py).
         return False
     return in_backward()
 
 
 def checkpoint_region() -> int | None:
-    """A number for the checkpoint this forward may be part of; None if it cannot be recomputed.
+    """A number for the checkpoint that this forward may be part of; None if the forward cannot be recomputed.
 
-    A non-reentrant checkpoint shows as saved-tensor hooks of its own, a reentrant one as a training forward without
-    gradients. Hooks that keep everything, in whatever form, say so by ``recomputes = False``.
+    A non-reentrant checkpoint is recognised by its saved-tensor hooks, a reentrant one by a training forward without
+    gradients. Hooks that keep all tensors and never recompute have the attribute ``recomputes = False``.
     """
     if torch.compiler.is_compiling():
         return None
@@ -47,7 +47,7 @@ def checkpoint_region() -> int | None:
 
 
 def fingerprint(x: Tensor) -> Tensor:
-    """Sum and norm of every time step, [2 T] float64."""
+    """A short description of ``x`` for finding it again: sum and norm of every time step, [2 T] float64."""
     x = x.detach()
     x = x[:1] if x.stride(0) == 0 else x
     axes = tuple(range(1, x.ndim))
@@ -58,7 +58,7 @@ def fingerprint(x: Tensor) -> Tensor:
 
 @dataclass
 class Entry:
-    """One remembered forward: fingerprint of its input, the value it used, its checkpoint, and if it was recalled."""
+    """One stored forward: fingerprint of its input, value it started from, its checkpoint, and if it was recalled."""
 
     seen: Tensor
     value: Tensor
@@ -67,7 +67,7 @@ class Entry:
 
 
 class Memory:
-    """What recent checkpointed forwards started from; holds no graph and is neither copied nor saved."""
+    """The values that recent checkpointed forwards started from. It holds no graph; copies and pickles are empty."""
 
     def __init__(self, size: int = 256) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
@@ -79,7 +79,7 @@ class Memory:
         self._entries = deque(maxlen=state["size"])
 
     def store(self, x: Tensor, value: Tensor) -> None:
-        """Remembers ``value`` for ``x`` if this forward is under a checkpoint."""
+        """Stores ``value`` for the input ``x`` if this forward is inside a checkpoint."""
         region = checkpoint_region()
         if region is not None:
             self._entries.append(Entry(fingerprint(x), value.detach().clone(), region))
@@ -87,20 +87,21 @@ class Memory:
     def recall(self, x: Tensor) -> Tensor:
         """The value that the forward with input ``x`` started from.
 
-        Of several forwards with the same input the newest comes first, the order in which a backward reaches them.
+        If several forwards had the same input, the newest comes first: the backward reaches them in this order.
         """
         wanted = fingerprint(x)
         fits = [e for e in self._entries if e.seen.shape == wanted.shape and e.seen.device == wanted.device]
         if isinstance(wanted, FakeTensor) and fits:
-            return fits[-1].value  # in a memory estimate: tensors without values, of which any will do
+            return fits[-1].value  # a memory estimate: tensors have no values, so any entry will do
         scale = wanted.abs().max() + 1e-30
         distances = [float((e.seen - wanted).abs().max() / scale) for e in fits]
         best = min(distances, default=float("inf"))
         if not best < 1e-3:
             raise RuntimeError(
-                "a forward inside the backward pass met an input that none of the last "
-                f"{self._entries.maxlen} checkpointed training forwards of this layer had: either something before the "
-                "layer is random or stateful, or this is no recomputation and must run outside the backward"
+                "this layer ran inside the backward pass with an input that none of the last "
+                f"{self._entries.maxlen} checkpointed training forwards had. Either something before the layer is "
+                "random or stateful, so that the recomputed input differs; or this call does not belong to activation "
+                "checkpointing, then make it outside the backward pass"
             )
         ties = [e for e, d in zip(fits, distances) if d == best]
         regions = [e.region for e in ties if e.region != 0]

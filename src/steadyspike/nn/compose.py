@@ -1,4 +1,4 @@
-"""One configuration of norm x neuron x gradient x initial potential x loss, or the reason why it makes no sense."""
+"""`compose`: combines norm, neuron, gradient, initial potential and loss, and refuses combinations that cannot work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from steadyspike.nn.whole import whole_number
 
 
 class Choice(NamedTuple):
-    """What is combined; ``layer`` is a sample of the neuron, so that rules see what it is and not how it was named."""
+    """The parts of a combination. ``layer`` is one built neuron, so that rules can look at its type and settings."""
 
     norm: NormLike
     layer: nn.Module
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A combination that is refused, and why."""
+    """A kind of combination that is refused, and the reason."""
 
     applies: Callable[[Choice], bool]
     reason: str
@@ -57,7 +57,7 @@ def _least_steps(choice: Choice) -> int:
 
 
 def _idle_leak(layer: nn.Module) -> bool:
-    """True if a learned leak has nothing to act on in the first step: neither the input nor U[0]."""
+    """True if a learned leak has no effect in the first step: it scales neither the input nor a U[0] that is not 0."""
     if not isinstance(layer, Neuron) or layer.spec.decay_input or not layer.leak.requires_grad:
         return False
     return isinstance(layer.init, ConstantInit) and layer.init.value == 0
@@ -66,21 +66,21 @@ def _idle_leak(layer: nn.Module) -> bool:
 RULES: tuple[Rule, ...] = (
     Rule(
         lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
-        "a readout does not spike: it is a network's output, not its hidden neuron",
+        "a readout does not spike: use it as a network's output, not as its hidden neuron",
     ),
     Rule(
         lambda c: _rate(c) and _per_step(c),
-        "rate-based backpropagation knows only time means, so a norm with parameters per time step (bntt, tebn, tab) "
-        "would get gradients that belong to no step; use tdbn or bn",
+        "rate-based backpropagation uses only time means, so a norm with parameters per time step (bntt, tebn, tab) "
+        "would get gradients that do not belong to its steps; use tdbn or bn",
     ),
     Rule(
         lambda c: _rate(c) and not c.objective.task.time_mean_only,
-        "rate-based backpropagation knows only time means, so a loss on single time steps (tet, tet-smooth, lts) is "
-        "lost on it; use ce or twin",
+        "rate-based backpropagation uses only time means, so a loss on single time steps (tet, tet-smooth, lts) has no "
+        "meaning for it; use ce or twin",
     ),
     Rule(
         lambda c: _rate(c) and _least_steps(c) > 1,
-        "rate-based backpropagation knows only time means, so guidance between time steps is lost on it",
+        "rate-based backpropagation uses only time means, so guidance between time steps has no meaning for it",
     ),
     Rule(
         lambda c: _rate(c) and _term_needs(c, "m"),
@@ -88,7 +88,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         lambda c: isinstance(c.layer, (MPBN, FoldedMPBN)) and _term_needs(c, "m"),
-        "RMP-Loss draws M to the spike values relative to V, but MPBN compares its normalised potential with V, not M",
+        "RMP-Loss pulls M/V towards the spike values, but MPBN compares its normalised potential with V, not M",
     ),
     Rule(
         lambda c: isinstance(c.layer, LTMD) and _term_needs(c, "m"),
@@ -96,7 +96,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         lambda c: c.timesteps is not None and c.timesteps < _least_steps(c),
-        "guidance between neighbouring time steps needs at least 2 of them",
+        "guidance between neighbouring time steps needs at least 2 time steps",
     ),
     Rule(
         lambda c: c.timesteps == 1 and isinstance(c.layer, MPS),
@@ -104,18 +104,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         lambda c: c.timesteps == 1 and _idle_leak(c.layer),
-        "with timesteps=1, U[0] = 0 and an unscaled input the leak acts on nothing and never trains; take init='mp', "
-        "decay_input=True or a neuron that does not learn it",
+        "with timesteps=1, U[0] = 0 and an unscaled input the leak acts on nothing and never trains; use init='mp', "
+        "decay_input=True or a neuron whose leak is fixed",
     ),
     Rule(
         lambda c: c.timesteps is None and _per_step(c),
-        "this norm has parameters per time step: say timesteps",
+        "this norm has parameters per time step: give timesteps",
     ),
 )
 
 
 def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
-    """Why this combination makes no sense; an empty list if it does."""
+    """The reasons why this combination is refused; an empty list if it is allowed."""
     layer = neuron_for(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
     choice = Choice(norm, layer, objective, timesteps)
     return [rule.reason for rule in RULES if rule.applies(choice)]
@@ -123,7 +123,7 @@ def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps
 
 @dataclass(frozen=True)
 class Method:
-    """A combination that trains: ``models.create(..., norm=method.norm, neuron=method.neuron)`` and ``objective``."""
+    """An allowed combination; use it as ``models.create(..., norm=method.norm, neuron=method.neuron)``."""
 
     norm: NormLike
     neuron: NeuronLike
@@ -141,13 +141,13 @@ def compose(
     batch_dim: int | None = None,
     **neuron_options: Any,
 ) -> Method:
-    """The parts of one configuration by name, or a ValueError that says why they do not belong together.
+    """Builds the parts of a training method from their names; raises ValueError if they do not fit together.
 
     compose("tebn", "plif", "tet", timesteps=4, gradient="trsg", init="mp", terms={"sparsity": {"weight": 0.1}})
 
     norm: a name of `NORMS`; ``"mpbn"`` puts a batch norm on the membrane of a LIF and tdbn before it.
-    loss, terms, loss_options, batch_dim: as `make_objective` takes them (batch_dim=0 for static images [B, ...]), or an
-        `Objective` that has them all.
+    loss, terms, loss_options, batch_dim: the arguments of `make_objective` (batch_dim=0 for static images [B, ...]);
+        or ``loss`` is an `Objective`, which already has the others.
     neuron_options: options of the named neuron, such as gradient, surrogate, reset, init, channelwise.
     """
     norm, neuron = _membrane_norm(norm, neuron)
@@ -163,14 +163,14 @@ def compose(
 
 
 def _membrane_norm(norm: NormLike, neuron: str | NeuronLike) -> tuple[NormLike, str | NeuronLike]:
-    """``norm="mpbn"`` as what it is: an "mpbn" neuron behind tdbn."""
+    """Translates ``norm="mpbn"`` into norm "tdbn" and neuron "mpbn"."""
     if norm != "mpbn":
         return norm, neuron
     name = "lif" if neuron is LIF else neuron.name if isinstance(neuron, NeuronSpec) else neuron
     if name not in ("lif", "mpbn"):
         raise ValueError(
-            f"norm 'mpbn' is a batch norm on the membrane of a LIF neuron, chosen by name ('lif'); "
-            f"it has no form for {name!r}"
+            f"norm 'mpbn' is a batch norm on the membrane of a LIF neuron and has no form for {name!r}; "
+            "use neuron='lif' with it, or another norm"
         )
     return "tdbn", replace(neuron, name="mpbn") if isinstance(neuron, NeuronSpec) else "mpbn"
 
@@ -187,5 +187,5 @@ def _objective(
     given = {"terms": terms, "loss_options": loss_options, "batch_dim": batch_dim}
     idle = [name for name, value in given.items() if value is not None]
     if idle:
-        raise TypeError(f"an Objective brings its own {', '.join(idle)}: give them to make_objective")
+        raise TypeError(f"an Objective has its own {', '.join(idle)}: give these to make_objective, not to compose")
     return loss

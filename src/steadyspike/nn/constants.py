@@ -1,12 +1,12 @@
 """The constants of a neuron layer (V, 1/tau): learned ones are parameters, fixed ones are stored exactly.
 
-A learned constant is a parameter behind a `Link` (k for V, w for 1/tau). A fixed constant is a buffer
-``fixed_<name>`` with the number itself: no logarithm and exponential come between what was asked for and what the scan
-compares with. Both are part of ``state_dict``.
+A learned constant is computed from a parameter by a `Link` (V from k, 1/tau from w). A fixed constant is a buffer
+``fixed_<name>`` that holds the number itself, so that the scan compares with exactly the number that was asked for.
+Both are part of ``state_dict``.
 
 - Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` gives it all digits asked for.
-- Loading: a state counts by its values. A state with a learned constant loads into a layer where it is fixed, and the
-  other way round, to the nearest number that the layer can hold.
+- Loading: a state dict with a learned constant loads into a layer where this constant is fixed, and the other way
+  round; the value is rounded to the nearest number that the layer can hold.
 - Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
   makes a fixed constant learned, before an optimizer is built, or a learned one fixed.
 """
@@ -24,7 +24,11 @@ from steadyspike.nn.parametrization import Link
 
 
 class Constant(NamedTuple):
-    """raw: name of the parameter, None if it can never be learned; link: from it to the constant; asked: the start."""
+    """A named constant of a layer.
+
+    raw: name of its parameter, None if it can never be learned. link: computes the constant from the parameter. asked:
+    the values that the user asked for.
+    """
 
     raw: str | None
     link: Link
@@ -43,16 +47,19 @@ class Constants(nn.Module):
         self._constants[name] = Constant(raw, link, tuple(values))
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for value in values:
-            start = link.inverse(value)  # refuses what float32 cannot hold, fixed or not
+            start = link.inverse(value)  # raises for a value that float32 cannot hold, learned or fixed
             if learned and not link.low * (1 + 1e-6) - 1e-6 <= start <= link.high * (1 + 1e-6):
-                raise ValueError(f"a learned {name} stays in a smaller range than a fixed one; {value} is outside")
+                raise ValueError(
+                    f"a learned {name} stays in a smaller range than a fixed one, and {value} is outside it; "
+                    "choose a less extreme value, or do not learn it"
+                )
         fixed = None if learned else torch.tensor(values, dtype=dtype)
         self.register_buffer(f"fixed_{name}", fixed)
         if raw is not None:
             self.register_parameter(raw, nn.Parameter(link.nearest(values)) if learned else None)
 
     def constant_parameter(self, name: str) -> nn.Parameter | None:
-        """The parameter behind a constant; None if it is fixed."""
+        """The parameter of a learned constant; None if the constant is fixed."""
         raw = self._constants[name].raw
         return None if raw is None else self._parameters[raw]
 
@@ -77,7 +84,7 @@ class Constants(nn.Module):
 
     @torch.no_grad()
     def set_constant(self, name: str, values: Sequence[float] | Tensor) -> None:
-        """Gives a constant new values, in place, learned or fixed; one value serves all channels."""
+        """Sets a learned or fixed constant to new values, in place; a single value is used for all channels."""
         raw, link, _ = self._constants[name]
         numbers = values.detach().double().tolist() if isinstance(values, Tensor) else list(values)
         parameter, fixed = self.constant_parameter(name), self._buffers[f"fixed_{name}"]
@@ -89,7 +96,7 @@ class Constants(nn.Module):
 
     @torch.no_grad()
     def set_learned(self, name: str, learned: bool = True) -> None:
-        """Makes a constant learned or fixed, at its present value. Build optimizers afterwards."""
+        """Makes a constant learned or fixed; its value stays the same. Build optimizers afterwards."""
         raw, link, _ = self._constants[name]
         if raw is None:
             raise ValueError(f"{type(self).__name__} cannot learn its {name}")
@@ -105,7 +112,7 @@ class Constants(nn.Module):
         self._buffers[f"fixed_{name}"] = None if learned else value
 
     def limit_constants(self) -> None:
-        """Moves learned parameters that have left their range back to its end (`Link.limit`)."""
+        """Sets learned parameters that have left their range back to the end of the range (`Link.limit`)."""
         if not torch.is_grad_enabled() or is_transformed():
             return
         for name, (_, link, _) in self._constants.items():

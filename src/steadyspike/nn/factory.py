@@ -1,4 +1,4 @@
-"""How a network gets its neurons: a class or callable is called, a `NeuronSpec` is built for its place."""
+"""Builds the neuron layers of a network, from a class, a callable or a `NeuronSpec`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import nn
 
 
 class Site(NamedTuple):
-    """Where in a network a neuron layer sits: its channels and, where the network knows it, its spatial size."""
+    """The place of a neuron layer in a network: its channels and, if known, its spatial size and time steps."""
 
     channels: int
     size: tuple[int, ...] | None = None
@@ -21,7 +21,7 @@ class Site(NamedTuple):
 
 @runtime_checkable
 class Placeable(Protocol):
-    """Something that builds a neuron layer for a site (per-channel constants, learned potentials need to know it)."""
+    """An object that builds a neuron layer for a given site (per-channel constants need its channels, for example)."""
 
     def at(self, site: Site) -> nn.Module: ...
 
@@ -31,13 +31,13 @@ NeuronLike = Placeable | Callable[[], nn.Module]
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """Something that gives the same neuron with another threshold at the start."""
+    """An object that can return itself with another starting threshold."""
 
     def with_threshold(self, threshold: float) -> NeuronLike: ...
 
 
 def with_threshold(neuron: NeuronLike, threshold: float) -> NeuronLike:
-    """``neuron`` with another V at the start, or a ValueError if it cannot be told one."""
+    """``neuron`` with another starting V; raises ValueError if the neuron takes no threshold."""
     if isinstance(neuron, Adjustable):
         return neuron.with_threshold(threshold)
     if not isinstance(neuron, Placeable) and "threshold" in inspect.signature(neuron).parameters:
@@ -49,9 +49,9 @@ def with_threshold(neuron: NeuronLike, threshold: float) -> NeuronLike:
 
 
 def neuron_for(neuron: NeuronLike, site: Site, threshold: float | None = None) -> nn.Module:
-    """A new neuron layer for ``site``: ``neuron.at(site)`` if it has that, else ``neuron()`` (e.g. ``ss.LIF``).
+    """A new neuron layer for ``site``: ``neuron.at(site)`` if it has ``at``, else ``neuron()`` (e.g. ``ss.LIF``).
 
-    threshold: V at the start, if not the neuron's own.
+    threshold: the starting V; None: the neuron's default.
     """
     if threshold is not None:
         neuron = with_threshold(neuron, threshold)
@@ -62,11 +62,11 @@ def neuron_for(neuron: NeuronLike, site: Site, threshold: float | None = None) -
 
 
 def starting_threshold(neuron: NeuronLike, site: Site) -> float:
-    """V of a new layer for ``site``: what a norm that is scaled by the threshold takes."""
+    """The starting V of a layer at ``site``, for norms that are scaled by the threshold."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         v = getattr(neuron_for(neuron, site), "threshold", None)
     values = v.detach().flatten().tolist() if isinstance(v, torch.Tensor) else []
     if len(set(values)) != 1 or not values[0] > 0:
-        found = f"has the thresholds {values}" if values else "says no threshold"
+        found = f"has the thresholds {values}" if values else "has no attribute threshold"
         raise ValueError(f"the norm is scaled by one V > 0, but {neuron!r} {found}; give the norm's threshold yourself")
     return values[0]

@@ -10,9 +10,10 @@ from steadyspike.nn.neuron import neurons
 
 
 def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
-    """All parameters of neurons, and those that other modules list in ``no_decay`` (TEBN's and TAB's p, U[0] of IMP).
+    """All parameters of neurons, and those that other modules list in ``no_decay`` (TEBN's and TAB's p, IMP's U[0]).
 
-    Of a neuron: those of the layer itself, as k and w. Layers inside it (a norm, a convolution) follow their own rule.
+    For a neuron these are the layer's own parameters, such as k and w. Parameters of layers inside it (a norm, a
+    convolution) do not belong to this set.
     """
     listed = ((module, name) for module in model.modules() for name in getattr(module, "no_decay", ()))
     found = [getattr(module, name, None) for module, name in listed]

@@ -19,29 +19,29 @@ from steadyspike.nn.sync import Group, summed
 
 
 class InitialPotential(nn.Module):
-    """Gives a layer its U[0] and, in training mode, may learn from the window that followed."""
+    """Base class: computes a layer's U[0]. In training mode it may update itself after each forward."""
 
     def bind(self, channels: int | None) -> None:
-        """Called once by the layer: one value per layer (None) or per channel."""
+        """Called once by the layer. channels: None for one value per layer, C for one per channel."""
 
     def potential(self, x: Tensor) -> Tensor:
         """U[0] for input ``x`` [T, B, ...]: shape [1], [C] or broadcastable to x.shape[1:]."""
         raise NotImplementedError
 
     def update(self, active: Tensor) -> None:
-        """After a training forward; ``active`` is `core.lif.ScanResult.active`."""
+        """Called after each training forward; ``active`` is `ScanResult.active` of the scan."""
 
 
 class MPInit(InitialPotential):
     """MP-Init (paper section 4, Algorithm 1): U[0] is a running mean of U[T] over neurons that fired in the window.
 
-    The mean is a buffer (``running_mean``, [1] or [C], starts at 0): saved, moved and copied with the layer. It moves
-    after every forward in training mode, as batch norm's statistics do (also under ``torch.no_grad``, which
-    recalibrates it), never in evaluation mode and never when activation checkpointing recomputes a forward. If no
-    neuron fired, or the mean is not finite, it stays.
+    The mean is the buffer ``running_mean`` ([1] or [C], starts at 0), saved and copied with the layer. Like the
+    statistics of batch norm it is updated after every forward in training mode, also under ``torch.no_grad``; never in
+    evaluation mode, and never when activation checkpointing recomputes a forward. It does not change if no neuron fired
+    or if the batch's mean is not finite.
 
-    momentum: weight of the new batch, ``mean = (1 - momentum) mean + momentum batch``. 0.1 is what the paper's released
-        code does; the formula in its text, with beta = 0.9 read literally, would be momentum=0.9.
+    momentum: weight of the new batch, ``mean = (1 - momentum) mean + momentum batch``. The paper's released code uses
+        0.1; the formula in the paper's text, with beta = 0.9 taken literally, would be momentum=0.9.
     sync: sum over all processes of ``group``, so that every rank holds the mean of the whole batch.
     """
 
@@ -50,7 +50,7 @@ class MPInit(InitialPotential):
     def __init__(self, momentum: float = 0.1, sync: bool = True, group: dist.ProcessGroup | None = None) -> None:
         super().__init__()
         if not 0 < momentum <= 1:
-            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+            raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.momentum, self.sync, self.group = momentum, sync, Group(group)
         self.register_buffer("running_mean", torch.zeros(1))
         self._memory = Memory()
@@ -59,7 +59,7 @@ class MPInit(InitialPotential):
         self.running_mean = torch.zeros(channels or 1)
 
     def potential(self, x: Tensor) -> Tensor:
-        # The update is in place, and the backward needs what the forward started from.
+        # A copy: the update changes the buffer in place, and the backward needs the value that the forward used.
         if not self.training:
             return self.running_mean.clone()
         if recomputing():
@@ -74,7 +74,7 @@ class MPInit(InitialPotential):
             return
         total, count = summed(active, self.group.group) if self.sync else active
         if total.numel() == 1 and total.is_cpu and is_ordinary(total):
-            # The same in Python's doubles: a dozen operators on one number take longer than a small layer's scan.
+            # The same in Python floats: a dozen torch operators on one number take longer than a small layer's scan.
             self._move(float(total), float(count))
             return
         old = self.running_mean.double()
@@ -88,7 +88,7 @@ class MPInit(InitialPotential):
             self.running_mean.fill_(old + self.momentum * (mean - old))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
-        """A model in half precision keeps this mean in float32: steps of a slow average would be rounded away."""
+        """Keeps the mean in float32 in a half-precision model: small updates would be rounded away."""
         mean = self.running_mean
         super()._apply(fn, recurse)
         if self.running_mean.dtype in (torch.float16, torch.bfloat16):
@@ -100,7 +100,7 @@ class MPInit(InitialPotential):
 
 
 class ConstantInit(InitialPotential):
-    """U[0] = value everywhere, always; 0 is the field's habit."""
+    """A constant U[0]; 0 is the usual choice in the literature."""
 
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
@@ -116,10 +116,10 @@ class ConstantInit(InitialPotential):
 
 
 class LearnedInit(InitialPotential):
-    """IMP (Shen et al., 2024): U[0] is a parameter of shape (1, *shape), shared over the batch, trained by dL/dU[0].
+    """IMP (Shen et al., 2024): a learned U[0], a parameter of shape (1, *shape) that all samples share.
 
-    shape: the neurons of one sample, e.g. (C, H, W), or (C, 1, 1) per channel. It ties the layer to that input size.
-    low, high: uniform initialisation; (0.4, 0.6) as in their IF and LIF nodes with V = 1.
+    shape: the neurons of one sample, e.g. (C, H, W), or (C, 1, 1) per channel. The layer then takes this size only.
+    low, high: the start is uniform in this range; (0.4, 0.6) as in the authors' IF and LIF nodes with V = 1.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("value",)
@@ -134,7 +134,10 @@ class LearnedInit(InitialPotential):
         wanted = (1, *x.shape[2:])
         fits = self.value.ndim == len(wanted) and all(n in (1, w) for n, w in zip(self.value.shape, wanted))
         if not fits:
-            raise ValueError(f"LearnedInit of shape {tuple(self.value.shape[1:])} cannot start neurons of {wanted[1:]}")
+            raise ValueError(
+                f"LearnedInit has the shape {tuple(self.value.shape[1:])}, but the layer's neurons have the shape "
+                f"{wanted[1:]} per sample; build it with that shape"
+            )
         return self.value
 
     def extra_repr(self) -> str:
@@ -142,7 +145,7 @@ class LearnedInit(InitialPotential):
 
 
 def resolve_init(init: str | float | InitialPotential, channels: int | None) -> InitialPotential:
-    """``"mp"``, ``"zero"``, a number, or an `InitialPotential`, which is copied so that layers never share one."""
+    """The `InitialPotential` for ``"mp"``, ``"zero"``, a number or an instance, which is copied for each layer."""
     if isinstance(init, type) and issubclass(init, InitialPotential):
         init = init()
     if isinstance(init, InitialPotential):

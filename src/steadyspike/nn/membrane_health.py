@@ -1,7 +1,7 @@
-"""`health`: while it is on, a membrane that is not finite raises with the layer's name.
+"""`health`: a context in which a membrane potential that is not finite raises an error with the layer's name.
 
-A spike hides a bad potential (a NaN compared with a threshold is just "no spike"), so the membrane is looked at, not
-the loss.
+It looks at the membrane and not at the loss, because spikes can hide a bad potential: an infinite potential gives an
+ordinary spike or none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 
 class HealthError(RuntimeError):
-    """A neuron layer is not in working order; ``layer`` is its name in the model."""
+    """Raised when a neuron layer has values that are not finite; ``layer`` is its name in the model."""
 
     def __init__(self, layer: str, what: str) -> None:
         super().__init__(f"layer '{layer}': {what}")
@@ -28,7 +28,7 @@ class HealthError(RuntimeError):
 
 
 def non_finite(layer: Neuron, x: Tensor, result: ScanResult) -> str | None:
-    """What is not finite in this forward, in words; None if all is well."""
+    """A sentence that says what is not finite in this forward; None if everything is finite."""
     for name, value in (("threshold", layer.threshold), ("1/tau", layer.leak)):
         if not torch.isfinite(value).all():
             return f"its {name} is not finite"
@@ -44,11 +44,11 @@ def non_finite(layer: Neuron, x: Tensor, result: ScanResult) -> str | None:
 def tapped(
     model: nn.Module, key: str, make: Callable[[str], Tap], only: Container[str] | None = None
 ) -> Iterator[dict[str, Neuron]]:
-    """Hangs ``make(name) -> Tap`` on every neuron layer (or those in ``only``); takes it off again, come what may."""
+    """Attaches ``make(name) -> Tap`` to every neuron layer (or those in ``only``), and removes it at the end."""
     layers = {name: layer for name, layer in neurons(model).items() if only is None or name in only}
     for name, layer in layers.items():
         if key in layer.taps:
-            raise RuntimeError(f"layer '{name}' is already watched by {key!r}")
+            raise RuntimeError(f"layer '{name}' already has a tap {key!r}; leave that context first")
         layer.taps[key] = make(name)
     try:
         yield layers

@@ -1,8 +1,8 @@
-"""`check_model`: one call that finds the mistakes spiking networks hide.
+"""`check_model`: finds common mistakes in a spiking network that cause no error.
 
-A network whose neuron scans the batch as if it were time trains and scores (this happened in a published model); a
-layer that never fires stalls training at chance without an error; a parameter may get no gradient at all. Each is a
-check with a name, a verdict, and the layer it happened in.
+Examples: a neuron that takes the batch axis for time (the network still trains; this happened in a published model); a
+layer that never fires, so that training stays at chance level; a parameter without gradient. Each check has a name, a
+verdict and, if it fails, the name of the layer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 @dataclass(frozen=True)
 class Check:
-    """One verdict; ``layer`` names the module or parameter it is about, if there is one."""
+    """The result of one check; ``layer`` is the name of the module or parameter concerned, if there is one."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ class Check:
 
 @dataclass
 class CheckReport:
-    """All verdicts. ``print(report)`` for people, ``report.ok`` for programs, ``report.require()`` to raise."""
+    """The results of all checks: ``print(report)`` shows them, ``report.require()`` raises if one failed."""
 
     checks: list[Check] = field(default_factory=list)
 
@@ -46,7 +46,7 @@ class CheckReport:
         return [c for c in self.checks if not c.ok]
 
     def require(self) -> CheckReport:
-        """Itself, or a RuntimeError that lists what failed."""
+        """Raises a RuntimeError that lists the failed checks; returns the report itself if there are none."""
         if not self.ok:
             raise RuntimeError("model check failed:\n" + "\n".join(f"  {c.name}: {c.message}" for c in self.failures))
         return self
@@ -57,13 +57,13 @@ class CheckReport:
 
 
 def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolerance: float = 1e-6) -> CheckReport:
-    """Checks a spiking network on one example batch and reports, per check, pass or fail with the layer's name.
+    """Checks a spiking network on one example batch and returns a report of what passed and what failed.
 
     example: ``[T, B, ...]`` with B >= 2 (``batch_dim=1``), or a static batch ``[B, ...]`` for networks that encode it
         themselves (``batch_dim=0``). The output is ``[T, B, ...]``, or ``[B, classes]`` if the network averages.
-    The model is copied to float64 first: its buffers, gradients and mode stay as they are, and rounding cannot flip a
-    spike between a batch of B and a batch of one. The copy's running statistics are set from the example, so that
-    evaluation mode means something in a network that has not been trained yet.
+    The checks run on a copy in float64: the model itself does not change, and rounding cannot flip a spike between a
+    batch of B and a batch of one. The copy's running statistics are computed from the example, so that evaluation mode
+    is meaningful for an untrained network too.
     """
     if example.ndim <= batch_dim or example.shape[batch_dim] < 2:
         raise ValueError(f"the example needs a batch of at least 2 on axis {batch_dim}, got {list(example.shape)}")
@@ -77,7 +77,10 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
 
 
 def _prepare(model: nn.Module, example: Tensor) -> tuple[nn.Module, Tensor, str | None]:
-    """A calibrated copy in float64, or in the model's own precision where it cannot run in float64; else the reason."""
+    """(copy, input, None): a calibrated copy in float64, or in the model's own precision if it cannot run in float64.
+
+    The third value is an error message if a training forward fails in both.
+    """
     problem = None
     for double in (True, False):
         work = copy.deepcopy(model)
@@ -120,7 +123,7 @@ Step = Callable[[nn.Module, Tensor, int, float], list[Check]]
 
 
 def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> CheckReport:
-    """All checks in order; a verdict that later ones would only repeat in other words ends its group."""
+    """Runs all checks in order; skips checks that would fail for the same reason as an earlier one."""
     report = CheckReport()
 
     def run(*steps: Step) -> bool:
@@ -149,7 +152,7 @@ def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -
 
 @torch.no_grad()
 def _calibrate(model: nn.Module, x: Tensor) -> None:
-    """Running statistics (batch norms, MP-Init) from ``x`` alone: a few training forwards with momentum 1."""
+    """Sets running statistics (batch norms, MP-Init) from ``x``, by a few training forwards with momentum 1."""
     followers: list[Any] = [m for m in model.modules() if isinstance(getattr(m, "momentum", None), float)]
     before = [m.momentum for m in followers]
     for m in followers:
@@ -203,7 +206,7 @@ def _check_repeatable(model: nn.Module, x: Tensor, batch_dim: int, tolerance: fl
 
     first = seeded(0)
     if not torch.equal(first, seeded(0)):
-        return [Check("repeatable", False, "two calls on the same input differ: a state is carried over")]
+        return [Check("repeatable", False, "two calls on the same input differ: a state is kept between calls")]
     if not torch.equal(first, seeded(1)):
         return [Check("repeatable", False, "the output depends on random numbers in evaluation mode")]
     return [Check("repeatable", True, "two calls agree bit for bit")]
@@ -229,7 +232,7 @@ def _check_causal(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
     early = _evaluate(model, changed)[:-1]
     error = float((early - out[:-1]).abs().max())
     ok = error <= tolerance * (1 + float(out.abs().max()))
-    text = "earlier outputs do not see later inputs" if ok else f"an output sees a later input (error {error:.2g})"
+    text = "no output depends on a later input" if ok else f"an output depends on a later input (error {error:.2g})"
     return [Check("causal", ok, text + ("" if ok else "; is time on the first axis everywhere?"))]
 
 
@@ -238,14 +241,14 @@ def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: flo
     if not trained:
         return [Check("gradient", True, "the model has no trainable parameters")]
     with torch.no_grad():
-        # A residual branch that starts at zero (a norm's weight) hides the gradient of all that is behind it.
+        # A residual branch that starts at zero (a norm's weight) has zero gradients in front of that weight.
         for p in trained.values():
             if not p.any():
                 p.uniform_(0.05, 0.15)
     model.train()
     model.zero_grad(set_to_none=True)
     out = model(x)
-    # Every output with its own weight, so that no sum (softmax, norm) can cancel the gradient.
+    # A different weight for every output, so that gradients cannot cancel in a sum (softmax, norm).
     weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype, device=out.device).reshape(out.shape)
     (out * weight.sin()).sum().backward()
     checks = []
@@ -261,7 +264,7 @@ def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: flo
 
 
 def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
-    """Mean of S per neuron layer over one forward in the model's present mode, by name."""
+    """Mean of S of every neuron layer, by name, over one forward in the model's current mode."""
     rates: dict[str, float] = {}
 
     def make(name: str) -> Tap:
@@ -282,7 +285,7 @@ def dead_layers(rates: dict[str, float]) -> list[Check]:
     for name, rate in rates.items():
         if rate == 0.0:
             message = (
-                f"layer '{name}' never fires, so nothing behind it learns; put a norm before it, "
+                f"layer '{name}' never fires, so the layers after it get no input; put a norm before it, "
                 "enlarge the weights that feed it, or lower its threshold"
             )
             checks.append(Check("activity", False, message, name))
@@ -292,7 +295,7 @@ def dead_layers(rates: dict[str, float]) -> list[Check]:
 
 
 def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    # Training mode: at initialisation batch norm's running statistics do not describe the data yet.
+    # Training mode, because an untrained batch norm's running statistics do not describe the data yet.
     model.train()
     rates = firing_rates(model, x)
     if not rates:
@@ -316,7 +319,7 @@ def _check_range(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) 
 
 
 def _check_kernel(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    """Not a mistake, but worth knowing: layers that only the slower reference can compute."""
+    """Lists the layers that run on the slower reference. This is not a mistake, so the check always passes."""
     reasons = {name: reason for name, layer in neurons(model).items() if (reason := layer.why_no_kernel()) is not None}
     if not reasons:
         return [Check("kernel", True, "compiled kernels can compute every neuron layer")]

@@ -1,7 +1,8 @@
-"""`Neuron`: what every spiking layer has in common - input checks, initial potential, scan, streaming, taps.
+"""`Neuron`: the base class of all spiking layers, with input checks, initial potential, scan, streaming and taps.
 
-A neuron layer is a threshold, a leak, a `ScanSpec` and an initial potential; subclasses say how threshold and leak come
-about. No state survives a call: the only thing a training forward changes is the initialiser's statistics.
+A neuron layer has a threshold, a leak, a `ScanSpec` and an initial potential; subclasses define threshold and leak. No
+state is kept between calls. A training forward changes only the statistics of the initial potential, and sets a learned
+constant that has left its range back to the end of the range.
 """
 
 from __future__ import annotations
@@ -23,28 +24,28 @@ from steadyspike.nn.constants import Constants
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 
 _OWN_RUN = "its dynamics are its own Python code (it overrides run)"
-# The names that users know, where the scan takes another quantity: tau = 1/leak.
+# The names in ``learn`` that differ from the scan's names: tau = 1/leak.
 CONSTANT_OF = {"tau": "leak"}
 
 
 class Tap(NamedTuple):
-    """A look into a forward: ``see(layer, x, u0, result)``, with M in the result if ``membrane``."""
+    """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``; result.m if ``membrane``."""
 
     see: Callable[[Neuron, Tensor, Tensor, ScanResult], None]
     membrane: bool = False
 
 
 class Neuron(Constants):
-    """Base of spiking layers: ``forward(x) -> output`` on [T, B, ...].
+    """Base class of spiking layers: ``forward(x) -> output`` on [T, B, ...].
 
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
     """
 
-    # Whether `run` ends in a kernel. A subclass with a `run` of its own says True if that calls Neuron.run.
+    # True if `run` uses a kernel. A subclass that overrides `run` sets True if its `run` calls Neuron.run.
     runs_kernel: ClassVar[bool] = True
-    spiking: ClassVar[bool] = True  # False for a readout, whose output is its potential
+    spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
-    # What computes the dynamics; `save_memory` gives a layer one that keeps less for the backward.
+    # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
 
     def __init__(
@@ -72,13 +73,13 @@ class Neuron(Constants):
             cls.runs_kernel = False
 
     def why_no_kernel(self) -> str | None:
-        """None if a compiled kernel can compute this layer, else the reason in one sentence: it needs the reference."""
+        """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
         if not self.runs_kernel or "run" in self.__dict__:
             return f"{type(self).__name__}: {_OWN_RUN}"
         return why_not_compiled(self.spec.surrogate)
 
     def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles are not watched by those who watch this layer."""
+        """Copies and pickles have no taps."""
         return {**self.__dict__, "taps": {}}
 
     @property
@@ -93,26 +94,26 @@ class Neuron(Constants):
 
     @property
     def threshold_name(self) -> str | None:
-        """The name of the parameter behind V and nothing else; None if V is fixed."""
+        """The name of the parameter from which V is computed; None if V is fixed."""
         if "threshold" not in self._constants or self.constant_parameter("threshold") is None:
             return None
         return self._constants["threshold"].raw
 
     @property
     def learned(self) -> tuple[str, ...]:
-        """The names of the constants that are trained, as the argument ``learn`` takes them."""
+        """The names of the trained constants, in the form of the argument ``learn``."""
         return tuple(name for name in self.LEARNABLE if self.is_learned(CONSTANT_OF.get(name, name)))
 
     @property
     def running_mean(self) -> Tensor:
-        """MP-Init's buffer."""
+        """The running mean of MP-Init."""
         mean = getattr(self.init, "running_mean", None)
         if mean is None:
             raise AttributeError(f"{type(self).__name__} has no running mean: its init is {type(self.init).__name__}")
         return mean
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-        """The dynamics from U[0] = u0; neurons with other dynamics override this."""
+        """Runs the dynamics from U[0] = u0; neurons with other dynamics override this."""
         return self.lif_scan(
             x,
             u0,
@@ -125,7 +126,7 @@ class Neuron(Constants):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, ...] -> [T, B, ...], from the initial potential."""
+        """[T, B, ...] -> [T, B, ...], starting from the initial potential."""
         self.check_input(x)
         u0 = self.init.potential(x)
         if self.training:
@@ -136,17 +137,17 @@ class Neuron(Constants):
         return result.out
 
     def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
-        """Calls ``run`` (``self.run`` unless given) and shows the result to the taps of this layer."""
+        """Calls ``run`` (default: ``self.run``) and passes the result to the taps of this layer."""
         result = (run or self.run)(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
             tap.see(self, x, u0, result)
         return result
 
     def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, LIFState]:
-        """Streaming: ``x`` [T, B, ...] continues from ``state`` (None: the initial potential); T may be 1.
+        """Processes the next T steps of a stream, ``x`` [T, B, ...], T may be 1; returns (output, new state).
 
-        T calls of one step equal one call of T steps, gradients included. A stream has no end, so it never updates the
-        initialiser's statistics.
+        state: the state that the previous call returned; None starts at the initial potential. T calls of one step give
+        the same outputs and gradients as one call of T steps. Streaming does not update the statistics of MP-Init.
         """
         self.check_input(x)
         if state is not None and not isinstance(state, LIFState):
@@ -169,7 +170,7 @@ class Neuron(Constants):
         return s + (s.round() - s).detach()
 
     def check_input(self, x: Tensor) -> None:
-        """Refuses what could only give a wrong number."""
+        """Raises an error for an input that this layer cannot process correctly."""
         name = type(self).__name__
         if not isinstance(x, Tensor):
             raise TypeError(f"{name} takes a tensor [T, B, ...], got {type(x).__name__}")

@@ -1,7 +1,7 @@
-"""What a method stores beyond a plain LIF network with batch norm (the paper's supplement, "Parameter overhead").
+"""Counts what a method stores in addition to a plain LIF network with batch norm (supplement, "Parameter overhead").
 
-The plain network has fixed thresholds and leaks, U[0] = 0, and per norm one weight, bias, running mean and variance per
-channel. Counted are numbers: trained parameters, and statistics (running means and variances) that inference needs.
+The plain network has fixed thresholds and leaks, U[0] = 0, and norms with one weight, bias, running mean and variance
+per channel. Two numbers are counted: trained parameters, and statistics (running means and variances) for inference.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from steadyspike.nn.norm.make import NormLike, make_norm
 
 
 class Extra(NamedTuple):
-    """Trained parameters and stored statistics beyond the plain network; negative where there are fewer."""
+    """Numbers of trained parameters and statistics in addition to the plain network; negative if there are fewer."""
 
     parameters: int
     statistics: int
@@ -29,9 +29,9 @@ class Extra(NamedTuple):
 
 
 def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
-    """Trained parameters and floating-point statistics of a module and all in it; fixed constants are neither.
+    """Counts the trained parameters and floating-point statistics of a module; fixed constants are not counted.
 
-    counted: parameters that count no more, since another layer shares them; those of this module are added.
+    counted: parameters to skip, since another layer that shares them was counted; those of this module are added to it.
     """
     counted = set() if counted is None else counted
     fresh = [p for p in module.parameters() if p.requires_grad and p not in counted]
@@ -53,9 +53,9 @@ def layer_overhead(module: nn.Module, counted: set[nn.Parameter] | None = None) 
 
 
 def overhead(model: nn.Module) -> dict[str, Extra]:
-    """Overhead of every neuron layer and norm of a model by name; ``total(overhead(model))`` sums it.
+    """The overhead of every neuron layer and norm of a model, by name; ``total(overhead(model))`` is the sum.
 
-    A parameter that layers share (tied thresholds) counts in the first of them.
+    A parameter that layers share (tied thresholds) is counted for the first of them.
     """
     found: dict[str, Extra] = {}
     counted: set[nn.Parameter] = set()
@@ -70,7 +70,7 @@ def overhead(model: nn.Module) -> dict[str, Extra]:
 
 
 def total(extras: dict[str, Extra] | Sequence[Extra]) -> Extra:
-    """The sum."""
+    """The sum of several overheads."""
     result = Extra(0, 0)
     for extra in extras.values() if isinstance(extras, dict) else extras:
         result = result.plus(extra)
@@ -78,7 +78,7 @@ def total(extras: dict[str, Extra] | Sequence[Extra]) -> Extra:
 
 
 def method_overhead(norm: NormLike, neuron: NeuronLike, sites: Sequence[Site]) -> Extra:
-    """Overhead of a norm and a neuron at every site of a network, from layers that are really built."""
+    """The overhead of a norm and a neuron at every site of a network; it builds the layers and counts them."""
     extras = []
     for site in sites:
         extras.append(layer_overhead(neuron_for(neuron, site)))
@@ -88,7 +88,7 @@ def method_overhead(norm: NormLike, neuron: NeuronLike, sites: Sequence[Site]) -
 
 
 def growth(norm: NormLike, neuron: NeuronLike) -> str:
-    """What the trained parameters of a method grow with: layers L, time steps T, channels C, neurons N, as "O(LT)"."""
+    """How a method's trained parameters grow with layers L, time steps T, channels C, neurons N, such as "O(LT)"."""
 
     def at(channels: int, size: int, steps: int) -> int:
         return method_overhead(norm, neuron, [Site(channels, (size, size), steps)]).parameters

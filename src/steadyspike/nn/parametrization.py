@@ -1,15 +1,14 @@
-"""Maps from unconstrained parameters to neuron constants: V = softplus(k), 1/tau = sigmoid(w) (paper, "Stable
-parameterization").
+"""Maps from parameters to neuron constants: V = softplus(k), 1/tau = sigmoid(w) (paper, "Stable parameterization").
 
-In exact arithmetic V > 0 and tau > 1 for every k and w. In float32 they are not: sigmoid(17) is 1 and sigmoid(-104) is
-0, with a derivative of 0, so that such a neuron never learns again. Each `Link` therefore has three guards:
+In exact arithmetic V > 0 and tau > 1 for every k and w. In float32 this is not so: sigmoid(17) is 1 and sigmoid(-104)
+is 0, with a derivative of 0, so that such a neuron never learns again. Each `Link` therefore has three guards:
 
-- The parameter is limited to ``low .. high``: V from 1e-9 to 1e9, where the M/V**2 of the gradient cannot overflow, tau
-  from 1.000001 to 1e8, which float32 holds. `Link.value` computes with the limited parameter.
-- `Link.limit` moves a parameter that has left this range back to its end. Neuron layers call it in every training
-  forward, so the way back never takes longer than from the end of the range.
-- The backward pass uses a slope of at least `LEAST_SLOPE`. The gradient is the exact one for V > 0.001 and tau between
-  1.001 and 1022, and larger than the exact one outside.
+- The parameter is limited to ``low .. high``. V is from 1e-9 to 1e9, so that M/V**2 in the gradient cannot overflow;
+  tau is from 1.000001 to 1e8, which float32 can represent. `Link.value` computes with the limited parameter.
+- `Link.limit` sets a parameter that has left this range back to the end of the range. Neuron layers call it in every
+  training forward, so that a parameter does not drift far outside, from where it would take long to return.
+- The backward pass uses a slope of at least `LEAST_SLOPE`. The gradient is exact for V > 0.001 and tau between 1.001
+  and 1022, and larger than the exact one outside.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ class Link:
 
     @torch.no_grad()
     def limit(self, raw: Tensor) -> None:
-        """Moves ``raw`` into its range, in place and unseen by autograd; a NaN stays."""
+        """Clamps ``raw`` to its range, in place and without autograd noticing; a NaN stays a NaN."""
         info = torch.finfo(raw.dtype)
         raw.data.clamp_(max(self.low, info.min), min(self.high, info.max))
 
     @torch.no_grad()
     def nearest(self, values: Sequence[float], dtype: torch.dtype | None = None) -> Tensor:
-        """The parameters whose constants in floating point come nearest to ``values``, [n]."""
+        """The parameters, [n], whose constants in floating point are nearest to ``values``."""
         exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64)
         start = exact.to(dtype or torch.get_default_dtype())
         steps = [start]
@@ -88,16 +87,16 @@ class _LinkedValue(torch.autograd.Function):
 
 
 def k_from_threshold(threshold: float) -> float:
-    """k with softplus(k) = threshold, accurate for tiny thresholds too (log of expm1 would lose them)."""
+    """k with softplus(k) = threshold; written so that it is accurate for tiny thresholds too."""
     if not 1e-30 <= threshold <= 1e30:
-        raise ValueError(f"threshold must be a number above 0 (from 1e-30 to 1e30, as float32 holds), got {threshold}")
+        raise ValueError(f"threshold must be a number above 0 (1e-30 to 1e30, the range of float32), got {threshold}")
     return threshold + math.log(-math.expm1(-threshold))
 
 
 def w_from_tau(tau: float) -> float:
     """w with 1 / sigmoid(w) = tau."""
     if not 1 + 1e-6 <= tau <= 1e8:
-        raise ValueError(f"tau must be a number above 1 (from 1.000001 to 1e8, which float32 holds), got {tau}")
+        raise ValueError(f"tau must be a number above 1 (1.000001 to 1e8, because of float32), got {tau}")
     return -math.log(tau - 1)
 
 
@@ -165,7 +164,7 @@ def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int 
 
 
 def learned_names(learn: Sequence[str] | str | bool | None, learnable: Sequence[str]) -> tuple[str, ...]:
-    """The names that ``learn`` chooses: names or one name; True for all of them, False or None for none."""
+    """The names chosen by ``learn``: one name or several; True means all names, False or None no name."""
     names = tuple(learnable) if learn is True else (learn,) if isinstance(learn, str) else tuple(learn or ())
     for name in names:
         if name not in learnable:

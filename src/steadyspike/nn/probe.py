@@ -1,11 +1,10 @@
-"""`probe`: record what happens inside neuron layers during a forward.
+"""`probe`: records what happens inside neuron layers during a forward.
 
     with ss.probe(model, "layer1.*", record=("m", "spikes")) as seen:
         model(x)
     seen["layer1.0.neuron"].m          # [T, B, ...]
 
-A probe reads what the scan computes anyway, so outputs, gradients and statistics are those of a run without it, and
-nothing stays on the model after the ``with`` block.
+A probe does not change outputs, gradients or statistics, and nothing stays on the model after the ``with`` block.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ RECORDS = ("current", "m", "u", "spikes", "rate")
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """One forward of one layer; what was not asked for is None.
+    """The record of one forward of one layer; what was not asked for is None.
 
     current: input I, m: potential before reset, u: potential after reset, spikes: S in {0, 1}, all [T, B, ...];
     rate: mean of S per step, [T]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
@@ -43,7 +42,7 @@ class LayerRecord:
 
 
 class Recording(Mapping[str, LayerRecord]):
-    """Records by layer name, the last forward of each; ``recording.all(name)`` has every forward in order."""
+    """Records by layer name: ``recording[name]`` is the last forward, ``recording.all(name)`` all forwards in order."""
 
     def __init__(self) -> None:
         self._calls: dict[str, list[LayerRecord]] = {}
@@ -55,7 +54,7 @@ class Recording(Mapping[str, LayerRecord]):
         return list(self._calls[name])
 
     def calls(self) -> list[LayerRecord]:
-        """Every forward of every layer: a layer that is used twice in a network has two."""
+        """The records of every forward of every layer; a layer that is used twice in a network has two."""
         return [record for records in self._calls.values() for record in records]
 
     def __getitem__(self, name: str) -> LayerRecord:
@@ -80,9 +79,9 @@ def probe(
 
     layers: names or patterns (``"layer1.*"``) as in ``model.named_modules()``; None: all neuron layers.
     record: some of ``"current"``, ``"m"``, ``"u"``, ``"spikes"``, ``"rate"``.
-    graph: keep the tensors in the autograd graph, for a loss on them (memory: all of them until the backward). Such a
-        loss needs activation checkpointing off for these layers with ``use_reentrant=True``, whose first forward has no
-        graph; a recomputation is never recorded.
+    graph: keep the tensors in the autograd graph, so that a loss can use them; they stay in memory until the backward.
+        This does not work under activation checkpointing with ``use_reentrant=True``, whose first forward has no graph.
+        A recomputed forward is never recorded.
     """
     wanted = (record,) if isinstance(record, str) else tuple(record)
     for what in wanted:
@@ -103,7 +102,7 @@ def probe(
 
 
 def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[str]:
-    """Names of the neuron layers that match; a pattern that matches none is an error."""
+    """The names of the neuron layers that match; raises ValueError for a pattern that matches none."""
     known = list(neurons(model))
     if layers is None:
         return known
@@ -118,7 +117,7 @@ def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[
 
 
 def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...], graph: bool) -> LayerRecord:
-    """What ``wanted`` names, from the results of one scan."""
+    """The record of one scan, with the tensors that ``wanted`` names."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(wanted) else None
     found: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
     if "rate" in wanted and spikes is not None:

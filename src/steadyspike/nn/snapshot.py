@@ -1,9 +1,9 @@
-"""A copy that compilers leave alone.
+"""`snapshot`: copies a tensor in a way that torch.compile cannot optimise away.
 
 A compiled training step may save a buffer for its backward pass by reference and write the buffer's new value before
-the backward runs; gradients then use the wrong value without a word. Copying through an operator that the compiler
-cannot see into keeps the value that the forward used. The same operator notices when a compiled graph is recomputed by
-activation checkpointing, where the old value is gone, and refuses.
+the backward runs; gradients then silently use the wrong value. The compiler cannot look into a custom operator, so a
+copy made by one keeps the value that the forward used. The operator also raises an error when activation checkpointing
+recomputes a compiled graph, because the old value no longer exists then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def snapshot(x: Tensor) -> Tensor:
 def _snapshot(x: Tensor) -> Tensor:
     if in_backward():
         raise RuntimeError(
-            "activation checkpointing recomputes a compiled layer whose running statistics have moved on since; "
+            "activation checkpointing recomputes a compiled layer whose running statistics have changed since; "
             "use torch.compile without torch.utils.checkpoint, or checkpointing without torch.compile"
         )
     return x.clone()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class Group:
-    """A process group on a module: shared by copies of the module, left behind by pickles (None there: all)."""
+    """Holds a module's process group (None: all processes). Copies share it; pickles do not contain it."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self.group = group
@@ -20,14 +20,14 @@ class Group:
 
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
-    """Number of processes, 1 where there is no process group."""
+    """The number of processes; 1 without distributed training."""
     if not (dist.is_available() and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """``x`` summed over all processes, without gradient; ``x`` itself where there is only one."""
+    """``x`` summed over all processes, without gradient; ``x`` itself if there is only one process."""
     if world_size(group) == 1:
         return x
     x = x.detach().clone()

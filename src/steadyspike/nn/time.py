@@ -1,4 +1,4 @@
-"""Time folded into the batch for layers that know no time: [T, B, ...] -> [T*B, ...] -> [T, B, ...].
+"""Runs layers that have no time axis on all time steps at once: [T, B, ...] -> [T*B, ...] -> [T, B, ...].
 
 Folding is a view, so a channels_last tensor stays channels_last on both sides.
 """
@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 
 def fold_time(apply: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """``apply`` on every time step at once; x [T, B, ...] -> [T, B, ...]."""
+    """Calls ``apply`` once on all time steps, folded into the batch; x [T, B, ...] -> [T, B, ...]."""
     steps, batch = x.shape[:2]
     return apply(x.flatten(0, 1)).unflatten(0, (steps, batch))
 
 
 class Folded(nn.Module):
-    """A stateless layer (convolution, linear, pooling) that takes [T, B, ...]."""
+    """Wraps a stateless layer (convolution, linear, pooling) so that it takes [T, B, ...]."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class Folded(nn.Module):
 
 
 def repeat_in_time(x: Tensor, steps: int) -> Tensor:
-    """A static [B, ...] as [T, B, ...] without copying it: the time stride is 0."""
+    """Repeats a static input [B, ...] at every time step, [T, B, ...], without copying it (the time stride is 0)."""
     if steps < 1:
         raise ValueError(f"the number of time steps must be at least 1, got {steps}")
     return x.expand(steps, *x.shape)

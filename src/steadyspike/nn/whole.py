@@ -1,4 +1,4 @@
-"""Whole numbers from users: counts of steps, channels, classes, blocks."""
+"""Checks whole numbers that users give: counts of steps, channels, classes, blocks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from numbers import Integral
 
 
 def whole_number(value: object, name: str) -> int:
-    """``value`` as an int, if it is a whole number above 0 (numpy's are too)."""
+    """``value`` as an int; raises ValueError if it is not a whole number above 0. Accepts numpy's integers too."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
     return int(value)

@@ -1,8 +1,7 @@
-"""Spiking self-attention without softmax: ``scale * v (k^T q)``, in the cheaper of its two orders.
+"""Spiking self-attention without softmax, ``scale * v (k^T q)``, computed in the cheaper of its two orders.
 
-q, k and v are [..., d, N]: d channels of a head, N tokens. Without a softmax the product is associative. On binary
-spikes both orders give the same whole numbers, bit for bit (below 2^24 in float32); on V*S (TrSG) they differ by
-rounding, as two kernels of one matrix product do.
+q, k and v are [..., d, N]: d channels of a head, N tokens. Without a softmax the product is associative. For binary
+spikes both orders give exactly the same whole numbers (below 2^24 in float32); for V*S (TrSG) they differ by rounding.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ def image_of(tokens: Tensor, like: Tensor) -> Tensor:
 
 
 def laid_out_as(x: Tensor, like: Tensor) -> Tensor:
-    """``x`` [T, B, ...] channels_last where ``like`` is, so that no layer behind it has to copy."""
+    """``x`` [T, B, ...] in channels_last format if ``like`` has it, so that later layers need not copy."""
     if like.stride(2) == 1 and like.shape[2] > 1 and like.shape[-2] * like.shape[-1] > 1:
         return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, tuple(x.shape[:2]))
     return x
 
 
 def cheaper_order(channels: int, tokens: int) -> str:
-    """``"vk"``: (v k^T) q takes 4 d^2 N operations; ``"kq"``: v (k^T q) takes 4 d N^2."""
+    """The order with fewer operations: ``"vk"``, (v k^T) q, takes 4 d^2 N; ``"kq"``, v (k^T q), takes 4 d N^2."""
     return "vk" if channels <= tokens else "kq"
 
 

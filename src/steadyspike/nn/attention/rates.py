@@ -1,4 +1,4 @@
-"""`RunningRate`: a running mean of how often each head fires, for attention that is scaled by it."""
+"""`RunningRate`: a running mean of the firing rate of each attention head, by which SpikingResformer scales."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from steadyspike.nn.checkpointed_forward import Memory, recomputing
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, summed
 
-# A head that (almost) never fired must not be scaled by infinity: 0 * inf is not a number.
+# The lowest rate that is returned: dividing by a rate of 0 would give infinity, and 0 * inf is NaN.
 LEAST_RATE = 1e-4
 
 
 class RunningRate(nn.Module):
-    """``rate(out)``: [heads], the running share of spikes per head of ``out`` [T, B, heads, ...]; it has no gradient.
+    """The running firing rate of each head, [heads], without gradient: ``rate(out)`` for ``out`` [T, B, heads, ...].
 
-    A spike is an output that is not 0, so V*S and S give the same rate. A training forward moves the mean first and
-    then returns it, as SpikingResformer's code does; the first one sets it. In evaluation mode it stays; before any
-    training forward it counts as 1. It is at least `LEAST_RATE`. The buffers ``rate`` and ``batches`` are saved, and
-    summed over all processes of ``group``. A forward that activation checkpointing repeats moves nothing and gets the
-    rate of its first run.
+    A spike is an output that is not 0, so V*S and S give the same rate. A training forward updates the mean and then
+    returns it, as SpikingResformer's code does; the first training forward sets it. Evaluation does not change it;
+    before any training forward the rate is 1. It is at least `LEAST_RATE`. The buffers ``rate`` and ``batches`` are
+    saved; spikes are summed over all processes of ``group``. A forward that activation checkpointing recomputes changes
+    nothing and gets the rate of its first run.
 
     momentum: weight of the new batch; 0.001 in SpikingResformer.
     """
@@ -36,7 +36,7 @@ class RunningRate(nn.Module):
     ) -> None:
         super().__init__()
         if not 0 < momentum <= 1:
-            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+            raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.momentum, self.sync, self.group = momentum, sync, Group(group)
         self.register_buffer("rate", torch.zeros(heads))
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
@@ -70,7 +70,7 @@ class RunningRate(nn.Module):
         return torch.where(batches > 0, rate.clamp_min(LEAST_RATE), torch.ones_like(rate))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningRate:
-        """A model in half precision keeps this mean in float32: steps of a slow average would be rounded away."""
+        """Keeps the mean in float32 in a half-precision model: small updates would be rounded away."""
         rate = self.rate
         super()._apply(fn, recurse)
         if self.rate.dtype in (torch.float16, torch.bfloat16):

@@ -1,4 +1,4 @@
-"""Losses over time, regularisers and guidance; functions first, thin modules, one `Objective` to combine them."""
+"""Losses over time, regularisers and guidance. Each is a function and a small module; `Objective` combines them."""
 
 from steadyspike.nn.loss.eagd import EAGD, channel_mapping, eagd_loss, hybrid_logits
 from steadyspike.nn.loss.guidance import Guidance, guidance_loss

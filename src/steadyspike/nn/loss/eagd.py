@@ -1,10 +1,10 @@
 """EAGD (Yang et al., 2025): distillation through hybrids of the spiking network and its ANN teacher.
 
-Hybrid k runs the spiking blocks 1..k, takes the time mean of their output as a feature map, and lets the teacher's
-blocks k+1..n finish: the teacher's judgement reaches block k through real-valued layers instead of later spikes.
+Hybrid k runs the spiking blocks 1..k, takes the time mean of their output as a feature map, and passes it through the
+teacher's blocks k+1..n. The gradient reaches block k through these real-valued layers instead of later spikes.
 
-Loss weights, temperature and the mapping between features are unverified: no code was found. Its rate-based training
-is the ``"rate"`` neuron.
+Loss weights, temperature and the mapping between features are unverified: no code was found. EAGD trains with
+rate-based backpropagation, here the ``"rate"`` neuron.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from steadyspike.nn.loss.task import time_mean
 def hybrid_logits(
     features: Sequence[Tensor], teacher_blocks: Sequence[nn.Module], mappings: Sequence[nn.Module]
 ) -> list[Tensor]:
-    """Logits [B, K] of every hybrid.
+    """The logits [B, K] of every hybrid.
 
-    features[k]: output [T, B, ...] of the spiking counterpart of teacher_blocks[k]; mappings[k]: from its rates to what
-    teacher_blocks[k + 1] takes. One of each less than there are teacher blocks: the last block has the head.
+    features[k]: output [T, B, ...] of the spiking block that corresponds to teacher_blocks[k].
+    mappings[k]: maps the time mean of features[k] to the input of teacher_blocks[k + 1].
+    There is one of each for every teacher block except the last, which has the head.
     """
     wanted = len(teacher_blocks) - 1
     if not (len(features) == len(mappings) == wanted):
@@ -45,7 +46,7 @@ def hybrid_logits(
 def eagd_loss(
     logits: Tensor, hybrids: Sequence[Tensor], teacher: Tensor, temperature: float = 1.0, hybrid_weight: float = 1.0
 ) -> Tensor:
-    """KL of the student's time mean to the teacher plus ``hybrid_weight`` times the mean KL of the hybrids to it."""
+    """KL between the student's time mean and the teacher, plus ``hybrid_weight`` times the hybrids' mean KL to it."""
     teacher = teacher.detach()
     loss = kl_divergence(time_mean(logits), teacher, temperature)
     if hybrids:
@@ -54,7 +55,7 @@ def eagd_loss(
 
 
 def channel_mapping(rates: int, features: int) -> nn.Conv2d:
-    """A learned 1x1 map from rates [B, rates, H, W] to teacher features; starts as the identity where it can."""
+    """A learned 1x1 convolution from rates [B, rates, H, W] to teacher features; starts near the identity."""
     layer = nn.Conv2d(rates, features, 1)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     nn.init.dirac_(layer.weight)
@@ -62,12 +63,12 @@ def channel_mapping(rates: int, features: int) -> nn.Conv2d:
 
 
 class EAGD(Term):
-    """The distillation term: ``weight * eagd_loss``; add its parameters (the mappings) to the optimizer.
+    """The distillation term ``weight * eagd_loss``. Add its parameters (the mappings) to the optimizer.
 
-    teacher: the trained ANN as consecutive blocks whose composition is the whole network; frozen, in evaluation mode.
+    teacher: the trained ANN, split into consecutive blocks; it is frozen and stays in evaluation mode.
     blocks: names of the student's modules whose outputs correspond to teacher[0], ..., teacher[n-2].
     mappings: one module per name, e.g. `channel_mapping`.
-    The teacher sees the student's images, or the time mean of its frames, as ``batch_dim`` of the `Objective` says.
+    The teacher gets the student's images (`Objective` with ``batch_dim=0``) or the time mean of its frames (1).
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class EAGD(Term):
 
     def train(self, mode: bool = True) -> EAGD:
         super().train(mode)
-        self.teacher.eval()  # its batch norm must not learn from hybrids
+        self.teacher.eval()  # the hybrids must not change its batch norm statistics
         return self
 
     def forward(self, seen: Pass) -> Tensor:
@@ -103,7 +104,10 @@ class EAGD(Term):
                 answer = block(answer)
         if answer.shape != seen.logits.shape[1:]:
             wanted = list(seen.logits.shape[1:])
-            raise ValueError(f"the teacher answers with shape {list(answer.shape)}, the student with {wanted} per step")
+            raise ValueError(
+                f"the teacher's output has shape {list(answer.shape)}, but the student's has {wanted} per time step; "
+                "both need the same batch and classes"
+            )
         features = [seen.features[name] for name in self.features]
         hybrids = hybrid_logits(features, list(self.teacher), list(self.mappings))
         return self.weight * eagd_loss(seen.logits, hybrids, answer, self.temperature, self.hybrid_weight)

@@ -1,4 +1,4 @@
-"""MPS guidance (Ding et al., 2025): each time step learns from its neighbour's answer."""
+"""MPS guidance (Ding et al., 2025): each time step learns from the output of its neighbour."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ def guidance_loss(
     teacher: str = "previous",
     generator: torch.Generator | None = None,
 ) -> Tensor:
-    """Sum over t >= 2 of KL(softmax(y[t-1]/temperature) || softmax(y[t]/temperature)), each kept with 1 - drop.
+    """Sum over t >= 2 of KL(softmax(y[t-1]/temperature) || softmax(y[t]/temperature)).
 
-    logits [T, B, K], T >= 2. The teacher, ``"previous"`` or ``"next"`` step, gets no gradient. Unverified, as no code
-    was found: direction, temperature (2 in the authors' follow-up), drop probability, and no factor temperature^2.
+    logits: [T, B, K], T >= 2. drop: probability that a pair of steps is left out of the sum.
+    teacher: which step of a pair teaches the other, ``"previous"`` or ``"next"``; it gets no gradient.
+    No code was found, so these are unverified: the direction, the temperature (2 in the authors' follow-up work), the
+    drop probability, and that there is no factor temperature^2.
     """
     _check(temperature, drop, teacher)
     logits = as_logits(logits, least_steps=2)
@@ -38,13 +40,13 @@ def _check(temperature: float, drop: float, teacher: str) -> None:
     if teacher not in ("previous", "next"):
         raise ValueError(f"unknown teacher {teacher!r}; known: previous, next")
     if not 0 <= drop < 1:
-        raise ValueError(f"drop is a probability in [0, 1), got {drop}")
+        raise ValueError(f"drop must be a probability in [0, 1), got {drop}")
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}")
 
 
 class Guidance(Term):
-    """`guidance_loss` times a weight (1 in the authors' follow-up)."""
+    """`guidance_loss` times a weight (1 in the authors' follow-up work)."""
 
     least_steps: ClassVar[int] = 2
 

@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence between two sets of logits, as distillation uses it."""
+"""The Kullback-Leibler divergence between two sets of logits, for distillation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a loss term may look at: one finished forward."""
+"""`Term`, an addition to the task loss, and `Pass`, the results of a forward that a term can use."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from steadyspike.nn.probe import Recording
 
 
 class Pass(NamedTuple):
-    """x: the network's input; logits [T, B, K]; target; records: what neuron layers did; features: outputs by name.
+    """One finished forward: its input, results and target.
 
-    batch_dim: the batch axis of x, 1 in [T, B, ...] and 0 in a static [B, ...].
+    x: the network's input. logits: [T, B, K]. records: what `probe` recorded of neuron layers. features: outputs of
+    modules by name. batch_dim: the batch axis of x, 1 in [T, B, ...] and 0 in a static [B, ...].
     """
 
     x: Tensor
@@ -25,19 +26,20 @@ class Pass(NamedTuple):
 
 
 def check_batch(x: Tensor, batch_dim: int, samples: int) -> None:
-    """Refuses an input that has not ``samples`` on its batch axis: the axis is then another one."""
+    """Raises ValueError if the batch axis of ``x`` does not have ``samples`` elements."""
     if x.ndim <= batch_dim or x.shape[batch_dim] != samples:
         raise ValueError(
-            f"an input of shape {list(x.shape)} has not {samples} samples on axis {batch_dim}; the Objective takes "
-            "batch_dim=0 for static images [B, ...] and batch_dim=1 for frames [T, B, ...]"
+            f"the input has shape {list(x.shape)}, which does not have {samples} samples on axis {batch_dim}; give the "
+            "Objective batch_dim=0 for static images [B, ...] or batch_dim=1 for frames [T, B, ...]"
         )
 
 
 class Term(nn.Module):
-    """A weighted addition to a task loss.
+    """Base class of loss terms: a weighted addition to a task loss.
 
     records: what it needs from neuron layers (`probe.RECORDS`), with gradient. features: names of modules whose output
-    it needs. epoch: set by `Objective.set_epoch`, for terms whose weight follows a schedule.
+    it needs. least_steps: the smallest T it works with. epoch: set by `Objective.set_epoch`, for terms whose weight
+    depends on the epoch.
     """
 
     records: ClassVar[tuple[str, ...]] = ()

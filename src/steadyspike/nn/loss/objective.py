@@ -1,4 +1,4 @@
-"""`Objective`: a task loss and its terms, run on a model with the probes they need."""
+"""`Objective`: runs a model and computes its task loss and loss terms."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ TERMS: dict[str, type[Term]] = {"rmp": RMP, "sparsity": Sparsity, "guidance": Gu
 
 @contextmanager
 def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Tensor]]:
-    """The outputs, with their graph, of the named modules while the block runs; hooks are gone afterwards."""
+    """Collects the outputs of the named modules, with their graph, while the block runs; then removes its hooks."""
     modules = dict(model.named_modules())
     for name in names:
         if name not in modules:
-            raise ValueError(f"the model has no module {name!r}")
+            raise ValueError(f"the model has no module {name!r}; model.named_modules() lists the names")
     outputs: dict[str, Tensor] = {}
     handles = [
         modules[name].register_forward_hook(lambda m, i, out, name=name: outputs.__setitem__(name, out))
@@ -47,7 +47,11 @@ def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[s
 
 
 class Outcome(NamedTuple):
-    """loss: the scalar to minimise; logits [T, B, K] of the batch (its first copy); parts: every term, detached."""
+    """The result of an `Objective`.
+
+    loss: the scalar to minimise. logits: [T, B, K], of the first copy if the batch was fed twice. parts: the task loss
+    and every term by name, detached.
+    """
 
     loss: Tensor
     logits: Tensor
@@ -55,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 class Objective(nn.Module):
-    """``objective(model, x, target) -> Outcome``: forward, task loss, terms.
+    """Runs the model and computes the loss: ``objective(model, x, target) -> Outcome``.
 
     x: [T, B, ...], or [B, ...] for a model that encodes a static batch itself (``batch_dim=0``).
     The terms' own parameters (EAGD's mappings) are this module's parameters.
@@ -64,21 +68,23 @@ class Objective(nn.Module):
     def __init__(self, task: TaskLoss, terms: Mapping[str, Term] | None = None, batch_dim: int = 1) -> None:
         super().__init__()
         if batch_dim not in (0, 1):
-            raise ValueError(f"batch_dim is the batch axis of x, 1 in [T, B, ...] or 0 in [B, ...]; got {batch_dim!r}")
+            raise ValueError(
+                f"batch_dim is the batch axis of x and must be 1 for [T, B, ...] or 0 for [B, ...]; got {batch_dim!r}"
+            )
         if "task" in (terms or {}):
-            raise ValueError("'task' is the task loss's own name in Outcome.parts; give the term another one")
+            raise ValueError("a term cannot be called 'task', the name of the task loss in Outcome.parts; rename it")
         self.task = task
         self.terms = nn.ModuleDict(terms or {})
         self.batch_dim = batch_dim
 
     def set_epoch(self, epoch: int) -> None:
-        """For terms whose weight follows the epoch."""
+        """Tells the terms the current epoch, for weights that depend on it."""
         for term in self.terms.values():
             assert isinstance(term, Term)
             term.epoch = epoch
 
     def predict(self, logits: Tensor) -> Tensor:
-        """[T, B, K] -> [B, K], as the task loss trains it."""
+        """The prediction that the task loss trains: [T, B, K] -> [B, K]."""
         return self.task.predict(logits)
 
     def forward(self, model: nn.Module, x: Tensor, target: Tensor) -> Outcome:
@@ -109,17 +115,17 @@ def make_objective(
     batch_dim: int = 1,
     **options: Any,
 ) -> Objective:
-    """An `Objective` by name: ``make_objective("tet", {"sparsity": {"weight": 0.1}}, lamb=0.05)``.
+    """Builds an `Objective` from names: ``make_objective("tet", {"sparsity": {"weight": 0.1}}, lamb=0.05)``.
 
-    loss: a name of `LOSSES` with its options, or a `TaskLoss`. terms: names of `TERMS` with their options, or any name
-    with a `Term` (EAGD needs a teacher, so it has no name here).
+    loss: a name of `LOSSES`, whose options are the keyword arguments, or a `TaskLoss`. terms: names of `TERMS` with
+    their options, or any name with a `Term` (EAGD needs a teacher, so it must be given as a `Term`).
     """
     if isinstance(loss, str):
         if loss not in LOSSES:
             raise ValueError(f"unknown loss {loss!r}; known: {', '.join(LOSSES)}")
         loss = LOSSES[loss](**options)
     elif options:
-        raise TypeError(f"options {', '.join(options)} need a loss by name, not an instance")
+        raise TypeError(f"options {', '.join(options)} need a loss by name; give them to the TaskLoss itself instead")
     built: dict[str, Term] = {}
     for name, given in (terms or {}).items():
         if isinstance(given, Term):

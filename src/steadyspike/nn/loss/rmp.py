@@ -1,4 +1,4 @@
-"""RMP-Loss (Guo et al., 2023): potentials are drawn to the values that their spikes stand for."""
+"""RMP-Loss (Guo et al., 2023): a penalty on the distance of potentials from the values of their spikes."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def rmp_loss(
     """Mean over spiking layers of a penalty on M/V, from records with ``m`` and ``spikes`` (and their graph).
 
     form ``"distance"``: mean of abs(M/V - sg(S))^power, power 1 or 2; ``"product"``: mean of r^2 (1 - r)^2, r = M/V.
-    The paper's exact penalty is unverified: no official code was found. detach_threshold: V is a constant here, so the
-    network cannot lower the penalty by moving V.
+    detach_threshold: treat V as a constant, so that the network cannot lower the penalty by changing V.
+    The paper's exact penalty is unverified: no official code was found.
     """
     _check(form, power)
     penalties = []
@@ -50,14 +50,14 @@ def _check(form: str, power: int) -> None:
 
 
 def ramp(epoch: int, maximum: float, start: int = 0, length: int = 0) -> float:
-    """0 before epoch ``start``, then linearly up to ``maximum`` within ``length`` epochs."""
+    """A weight that is 0 before epoch ``start`` and then rises linearly to ``maximum`` within ``length`` epochs."""
     if epoch < start:
         return 0.0
     return maximum if length <= 0 else maximum * min(1.0, (epoch - start) / length)
 
 
 class RMP(Term):
-    """`rmp_loss` times a weight that may grow over epochs (`ramp`): early training is free. Schedule unverified."""
+    """`rmp_loss` times a weight that can grow over the first epochs (`ramp`). The schedule is unverified."""
 
     records: ClassVar[tuple[str, ...]] = ("m", "spikes")
 

@@ -1,6 +1,6 @@
-"""Spike sparsity (Yan et al., 2022, the spiking part): fewer spikes for less energy.
+"""Spike sparsity (Yan et al., 2022, the spiking part): a penalty on spikes, which saves energy.
 
-Always on S, never on V*S: a network could cut a penalty on V*S by shrinking V and fire as much as before.
+The penalty is on S, never on V*S: a network could lower a penalty on V*S by shrinking V and fire as much as before.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FORMS = ("l1", "l2", "target", "hinge")
 def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: float = 0.0) -> Tensor:
     """Mean over spiking layers of a penalty on S, from records with ``spikes`` (and their graph).
 
-    form: ``"l1"`` mean(S): the same gradient to every neuron within the surrogate's window;
-        ``"l2"`` mean(S^2)/2: the same up to a factor in value, but a gradient only to neurons that fired;
-        ``"target"`` (rate - target)^2; ``"hinge"`` max(0, rate - target), with the layer's rate.
-    The authors' normalisation and coefficients are unverified (no code was found); this one is a mean everywhere.
+    form: ``"l1"`` mean(S): every neuron within the surrogate's window gets the same gradient;
+        ``"l2"`` mean(S^2)/2: half the value of "l1", but only neurons that fired get a gradient;
+        ``"target"`` (rate - target)^2; ``"hinge"`` max(0, rate - target), where rate is the layer's firing rate.
+    The authors' normalisation and coefficients are unverified (no code was found); here everything is a mean.
     """
     _check(form)
     penalties = []
@@ -52,14 +52,14 @@ def _check(form: str) -> None:
 
 
 class SpikeRates(NamedTuple):
-    """Mean of S per layer, and over all neurons of the network (large layers count more)."""
+    """The mean of S of each layer, and over all neurons of the network."""
 
     layers: dict[str, float]
     overall: float
 
 
 def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
-    """Rates from records with ``spikes``; to be reported with every run that has this loss."""
+    """Firing rates from records with ``spikes``; report them for every run with this loss."""
     spikes = {name: r.spikes.detach() for name, r in records.items() if r.spikes is not None}
     total = sum(float(s.double().sum()) for s in spikes.values())
     count = sum(s.numel() for s in spikes.values())
@@ -67,7 +67,7 @@ def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
 
 
 class Sparsity(Term):
-    """`sparsity_loss` times a weight; sweep it on a log scale to trace accuracy against firing rate."""
+    """`sparsity_loss` times a weight; vary the weight on a log scale to see accuracy against firing rate."""
 
     records: ClassVar[tuple[str, ...]] = ("spikes",)
 

@@ -1,6 +1,6 @@
-"""Losses on logits over time: which time steps are compared with the label, and which of them predict.
+"""Task losses on logits over time, [T, B, K]. They differ in the time steps that they compare with the label.
 
-All take logits [T, B, K] and a target: class indices [B] or probabilities [B, K].
+The target is class indices [B] or probabilities [B, K].
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 
 def as_logits(logits: Tensor, least_steps: int = 1) -> Tensor:
-    """Checked [T, B, K] in float32 or better."""
+    """Checks the shape [T, B, K] and returns the logits in float32 or better."""
     if logits.ndim != 3 or logits.shape[0] < least_steps:
         raise ValueError(f"expected logits [T, B, K] with T >= {least_steps}, got shape {list(logits.shape)}")
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def time_mean(logits: Tensor) -> Tensor:
-    """[T, B, K] -> [B, K]: the average over time, the field's usual prediction."""
+    """[T, B, K] -> [B, K]: the average over time, the usual prediction of spiking networks."""
     return as_logits(logits).mean(0)
 
 
@@ -44,8 +44,8 @@ def tet_loss(
 ) -> Tensor:
     """TET (Deng et al., 2022): (1 - lamb) * mean over t of CE(y[t]) + lamb * MSE(y, means).
 
-    lamb: 1e-3 in the authors' script for DVS data, 1e-4 in their distributed one. means: their V_th; the second term
-    draws all logits to it, a guard against outliers, not a target.
+    lamb: 1e-3 in the authors' script for DVS data, 1e-4 in their distributed one. means: the authors' V_th; the second
+    term pulls all logits towards this value, to keep outliers small.
     """
     logits = as_logits(logits)
     repeated = target.repeat(logits.shape[0], *([1] * (target.ndim - 1)))
@@ -59,10 +59,10 @@ def smooth_tet_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0
 
 
 class TaskLoss(nn.Module):
-    """A loss on logits [T, B, K]; ``predict`` gives the [B, K] that the loss trains for prediction.
+    """Base class of losses on logits [T, B, K]; ``predict`` returns the prediction [B, K] that the loss trains.
 
-    copies: how many times a batch is fed (2 for the twin loss). time_mean_only: whether the loss sees nothing but the
-    time mean of the logits.
+    copies: how many times each batch is fed to the model (2 for the twin loss). time_mean_only: True if the loss
+    depends on the time mean of the logits only.
     """
 
     copies: ClassVar[int] = 1
@@ -76,8 +76,8 @@ class TaskLoss(nn.Module):
 class TimeMeanCE(TaskLoss):
     """`time_mean_cross_entropy`.
 
-    per_step: divides the loss by T. The code of rate-based backpropagation does that to its gradients, so this is the
-        scale for its authors' learning rates (neuron ``"rate"``).
+    per_step: divide the loss by T. The authors' code of rate-based backpropagation (neuron ``"rate"``) divides its
+        gradients by T, so use this with their learning rates.
     """
 
     def __init__(self, label_smoothing: float = 0.0, per_step: bool = False) -> None:
@@ -97,7 +97,7 @@ class TET(TaskLoss):
     def __init__(self, lamb: float = 1e-3, means: float = 1.0, label_smoothing: float = 0.0) -> None:
         super().__init__()
         if not 0 <= lamb <= 1:
-            raise ValueError(f"lamb weighs the two terms of TET, in [0, 1]; got {lamb}")
+            raise ValueError(f"lamb weighs the two terms of TET and must be in [0, 1]; got {lamb}")
         self.lamb, self.means, self.label_smoothing = lamb, means, label_smoothing
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""LTMD's twin loss (Wang et al., 2022): the batch is fed twice under dropout, and the two answers must agree."""
+"""LTMD's twin loss (Wang et al., 2022): the batch is fed twice with dropout, and the two outputs should agree."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def twin_loss(first: Tensor, second: Tensor, target: Tensor, weight: float = 0.5
 
 
 class Twin(TaskLoss):
-    """`twin_loss` on logits [T, 2B, K]: the batch and its copy in one forward, so statistics move once, not twice.
+    """`twin_loss` on logits [T, 2B, K]: the batch and its copy in one forward, so that statistics are updated once.
 
-    The network needs dropout, or both copies are the same. Without the copy (evaluation) it is the time-mean CE.
+    The network needs dropout; otherwise both copies are the same. Without the copy (in evaluation) the loss is the
+    time-mean CE.
     """
 
     copies: ClassVar[int] = 2
@@ -34,6 +35,8 @@ class Twin(TaskLoss):
         if logits.shape[1] == target.shape[0]:
             return time_mean_cross_entropy(logits, target)
         if logits.shape[1] != 2 * target.shape[0]:
-            raise ValueError(f"{logits.shape[1]} answers for {target.shape[0]} labels; feed the batch once or twice")
+            raise ValueError(
+                f"got {logits.shape[1]} outputs for {target.shape[0]} labels; feed the batch once or twice"
+            )
         first, second = logits.chunk(2, dim=1)
         return twin_loss(first, second, target, self.weight)

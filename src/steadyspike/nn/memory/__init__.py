@@ -1,1 +1,1 @@
-"""Less training memory: currents recomputed from convolution outputs, spikes kept as bits, and an estimate."""
+"""Training with less memory: recompute input currents, keep spikes as bits, and estimate the memory of a step."""

@@ -1,6 +1,6 @@
-"""The backward of the LIF scan of scale x + shift (+ a second term), as an operator for the C++ kernel.
+"""An operator for the backward of a LIF scan whose input current is scale x + shift, plus an optional second term.
 
-The kernel computes the current while it reads x, so the current is never written to memory.
+The C++ kernel computes the current while it reads x, so the current is never written to memory.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from steadyspike.nn.memory.current import Term
 
 
 def affine_of(terms: tuple[Term, ...], steps: int) -> tuple[Tensor, Affine] | None:
-    """(x, affine) with the same current as the sum of ``terms``, if the C++ kernel takes it: else None.
+    """(x, affine) for the C++ kernel, with the sum of ``terms`` as current; None if the kernel cannot compute it.
 
-    Half precision is not taken, because the plain layers round the current to it.
+    The kernel does not take half precision: ordinary layers round the current to it, and the kernel does not.
     """
     first, *others = sorted(terms, key=lambda term: not term.normed)
     x, scale, shift = first.tensors()
@@ -54,7 +54,7 @@ def _cast(x: Tensor, *constants: Tensor) -> list[Tensor]:
 
 
 def _checked(x: Tensor, affine: Affine, u0: Tensor, v: Tensor, a: Tensor) -> Affine:
-    """Nothing wrong may reach a kernel that gets pointers."""
+    """Checks all tensors, because the kernel gets bare pointers to them."""
     check_contract(x, u0, v, a, compute_dtype(x))
     for name in ("scale", "shift", "extra_scale"):
         c = getattr(affine, name)

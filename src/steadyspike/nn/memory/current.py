@@ -1,6 +1,6 @@
-"""The terms of an input current: convolution outputs under a batch norm, and plain tensors.
+"""`Term`: a part of an input current, stored so that it can be computed again.
 
-A term is data: what it takes to write its part of the current to memory again.
+The current of a neuron is the sum of one or two terms: normalised convolution outputs, or plain tensors.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Term:
-    """``y`` [T, B, C, ...] (T = 1 if it is the same at every step), as it is or, with a scale, as scale y + shift.
+    """A part of a current: y, or scale y + shift.
 
-    scale, shift: [C] in float32 or better: those of a norm that has its statistics, without gradient.
+    y: [T, B, C, ...]; T = 1 if it is the same at every step.
+    scale, shift: [C] in float32 or better, without gradient: those of a batch norm after y; None for y itself.
     """
 
     y: Tensor
@@ -30,7 +31,7 @@ class Term:
         return self.y, self.scale, self.shift
 
     def value(self) -> Tensor:
-        """The term in y's dtype and memory format; always by the same operations."""
+        """The value of the term, in y's dtype and memory format; every call uses the same operations."""
         if self.scale is None or self.shift is None:
             return self.y
         scale, shift = (_over_channels(p, self.y) for p in (self.scale, self.shift))
@@ -39,9 +40,10 @@ class Term:
         return torch.addcmul(shift, self.y.to(scale.dtype), scale).to(self.y.dtype)
 
     def at(self, where: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-        """(value, bound) at the elements of [T, B, C, ...] with these coordinates.
+        """(value, bound) of the elements of [T, B, C, ...] at these coordinates.
 
-        The bound is the size of what is added up there: how far off the value is in units of the last place of it.
+        The bound is the sum of the absolute values that are added; the rounding error of the value is proportional to
+        it.
         """
         y = self.y[(where[0] % self.y.shape[0], *where[1:])]
         if self.scale is None or self.shift is None:
@@ -52,14 +54,14 @@ class Term:
 
 
 def _over_channels(p: Tensor, y: Tensor) -> Tensor:
-    """[C] shaped to broadcast over [T, B, C, ...]."""
+    """Reshapes [C] so that it broadcasts over [T, B, C, ...]."""
     return p.view(-1, *([1] * (y.ndim - 3)))
 
 
 def current(terms: tuple[Term, ...], steps: int) -> Tensor:
-    """The sum of one or two terms, [T, B, C, ...]; a time stride of 0 where every term is the same at every step."""
+    """The sum of one or two terms, [T, B, C, ...]; its time stride is 0 if all terms are the same at every step."""
     total = terms[0].value()
     for term in terms[1:]:
-        # The first value may be a caller's tensor, so nothing is added in place.
+        # Not in place: the first value may be a tensor of the caller.
         total = total + term.value()
     return total if total.shape[0] == steps else total.expand(steps, *total.shape[1:])

@@ -1,4 +1,4 @@
-"""A LIF scan that does not save its input current: autograd saves the terms of it, and the backward adds them up."""
+"""A LIF scan that does not save its input current; it saves the current's terms, and the backward adds them again."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
 from steadyspike.nn.memory.current import Term, current
 
 NOT_TWICE = (
-    "the scan of a current that is worked out again cannot be differentiated twice; for gradients of gradients undo "
+    "a scan that recomputes its input current cannot be differentiated twice; for gradients of gradients undo "
     "save_memory (steadyspike.nn.memory.transform.restore_memory) and use neurons with backend='reference'"
 )
-PER_TERM = len(Term.__dataclass_fields__)  # tensors of a term
+PER_TERM = len(Term.__dataclass_fields__)  # number of tensors in a term
 
 
 def _terms(flat: tuple[Tensor | None, ...]) -> tuple[Term, ...]:
-    """Terms from their tensors in a row."""
+    """Groups a flat sequence of tensors into terms."""
     return tuple(Term(*flat[i : i + PER_TERM]) for i in range(0, len(flat), PER_TERM))  # type: ignore[arg-type]
 
 
 class _Scan(torch.autograd.Function):
-    """`lif_scan` of ``x``, the sum of ``terms``; saves these, u0, v and a, but not x, which gets the gradient."""
+    """`lif_scan` of ``x``, the sum of ``terms``. Saves the terms, u0, v and a, but not x; x gets the gradient."""
 
     @staticmethod
     def forward(
@@ -54,14 +54,14 @@ class _Scan(torch.autograd.Function):
         with torch.no_grad():
             dx, *others = _gradients(ctx.spec, ctx.call, ctx.steps, (g_out, g_u, g_m), _terms(tuple(flat)), u0, v, a)
             if dx.stride() != ctx.stride:
-                # As the plain scan returns it: torch's batch norm treats some layouts of equal meaning differently.
+                # The same strides as from the plain scan: torch's batch norm treats equivalent strides differently.
                 dx = torch.empty_strided(dx.shape, ctx.stride, dtype=dx.dtype, device=dx.device).copy_(dx)
         grads = [dx, *others]
         return None, None, None, *once(grads, NOT_TWICE, g_out, g_u, g_m, u0, v, a, *flat)
 
 
 def _start(u0: Tensor, x: Tensor) -> Tensor:
-    """u0 as the kernels take it."""
+    """u0 in the layout that the kernels need."""
     return u0 if u0.ndim < 2 else like_step(u0, x)
 
 
@@ -73,7 +73,7 @@ def _gradients(
     terms: tuple[Term, ...],
     *parameters: Tensor,
 ) -> Results:
-    """Gradients of the current, u0, v and a; on the CPU the kernel computes the current while it reads its terms."""
+    """The gradients of the current, u0, v and a. The C++ kernel computes the current while it reads its terms."""
     u0, v, a = parameters
     fused = affine_of(terms, steps) if call.backend == "cpu" else None
     if fused is not None:
@@ -97,7 +97,7 @@ def _gradients(
 def scan_terms(
     x: Tensor, terms: tuple[Term, ...], u0: Tensor, v: Tensor, a: Tensor, spec: ScanSpec, call: Call
 ) -> ScanResult:
-    """`lif_scan` of ``x``, which is the sum of ``terms`` and is not kept for the backward; they are."""
+    """`lif_scan` of ``x``, the sum of ``terms``; keeps the terms for the backward instead of ``x``."""
     dtype = compute_dtype(x)
     u0, v, a = (p.to(dtype).contiguous() for p in (u0, v, a))
     out, u, m, active = _Scan.apply(spec, call, terms, x, u0, v, a)

@@ -1,7 +1,7 @@
-"""`memory_estimate`: what a training step will take, before it runs.
+"""`memory_estimate`: estimates the memory of a training step without running it.
 
-The step runs on a copy of the model whose tensors have sizes but no values, so nothing of the estimated size is ever
-allocated and the model stays as it is.
+The step runs on a copy of the model whose tensors have sizes but no values, so it needs almost no memory and does not
+change the model.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from steadyspike.core.torch_private import (
 )
 from steadyspike.nn.memory.track import MemoryTracker
 
-# Tensors of a parameter's size that an optimizer keeps.
+# The number of tensors that an optimizer keeps for each parameter.
 OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2}
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes of one training step.
+    """The memory of one training step, in bytes.
 
-    parameters: parameters and buffers. gradients: those of the parameters. optimizer: its state.
-    saved: what the forward keeps for the backward, the part that grows with batch and time. peak: the most that is in
-    memory at once, the input included.
+    parameters: parameters and buffers. gradients: gradients of the parameters. optimizer: the optimizer's state.
+    saved: what the forward keeps for the backward; it grows with batch and time steps. peak: the largest amount in
+    memory at one time, with the input.
     """
 
     parameters: int
@@ -54,21 +54,21 @@ def memory_estimate(
     optimizer: str = "sgd",
     loss: Callable[[Tensor], Tensor] = torch.mean,
 ) -> MemoryEstimate:
-    """Memory of a training step of ``model`` on a batch like ``example``, on its device.
+    """Estimates the memory of a training step of ``model`` on a batch like ``example``.
 
-    model: a model on the meta device is taken to be on the CPU. If nothing of it is trained, the step is a forward.
-    example: a batch of full size; only its shape, dtype and memory format matter, so that a tensor without memory is as
-        good (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
+    model: a model on the meta device is treated as on the CPU. Without trainable parameters the step is a forward only.
+    example: a batch of full size. Only its shape, dtype and memory format matter, so it may be a tensor without memory
+        (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
     optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"`` or ``"none"``.
-    loss: from the model's output to a scalar.
+    loss: a function from the model's output to a scalar.
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
     if not isinstance(example, Tensor):
-        raise TypeError(f"example is a batch, one tensor as the model takes it; got {type(example).__name__}")
+        raise TypeError(f"example must be one batch as a single tensor; got {type(example).__name__}")
     if any(nn.parameter.is_lazy(p) for p in (*model.parameters(), *model.buffers())):
         raise ValueError("the model has lazy layers whose sizes are not known yet; run it once before the estimate")
-    # The estimate is that of training, wherever it is asked for.
+    # The estimate is for training even if the caller has turned gradients off.
     with torch.inference_mode(False), torch.enable_grad():
         return _estimate(model, example, OPTIMIZERS[optimizer], loss)
 
@@ -91,16 +91,16 @@ def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Te
                 value.backward()
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise RuntimeError(
-                f"the model decides by the values of its tensors ({error.func}, as in x.item(), if x > 0: or "
-                "x[mask]), and an estimate has none; leave such code out while torch.compiler.is_compiling() or "
-                "measure a real step"
+                f"the model uses the values of its tensors to decide what to do ({error.func}, such as x.item(), "
+                "if x > 0: or x[mask]), but tensors have no values in an estimate; skip such code if "
+                "torch.compiler.is_compiling(), or measure a real step"
             ) from error
     state = states * trained
     return MemoryEstimate(constant, trained, state, saved, constant + state + _size([x]) + tracker.peak)
 
 
 def _without_values(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """A fake of ``tensor``, a parameter if it is one; on the CPU if it is on the meta device."""
+    """A fake copy of ``tensor``, which stays a parameter if it is one; on the CPU if it is on the meta device."""
     if not tensor.is_meta:
         return mode.from_tensor(tensor)
     with mode:
@@ -109,13 +109,13 @@ def _without_values(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
 
 
 def _like(example: Tensor, device: torch.device, mode: AbstractContextManager[Any]) -> Tensor:
-    """A fake of ``example``, on ``device`` if it is on the meta device."""
+    """A fake copy of ``example``, on ``device`` if it is on the meta device."""
     device = device if example.is_meta else example.device
     with mode:
         return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=device)
 
 
 def _size(tensors: Iterable[Tensor]) -> int:
-    """Bytes of distinct storages."""
+    """The total size in bytes; a storage that several tensors share is counted once."""
     storages = {storage_key(t): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

@@ -1,4 +1,4 @@
-"""tdBN that records its scale and shift, so that the neuron behind it can compute its input again."""
+"""`NotedTDBN`: a tdBN that records its scale and shift, so that the next neuron can compute its input again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from steadyspike.nn.norm.tdbn import TDBN
 
 
 class NotedTDBN(TDBN):
-    """`TDBN` with the same operations and parameters; its output also carries the note that it is scale x + shift.
+    """`TDBN` with the same operations and parameters, which also attaches its scale and shift to its output (a note).
 
-    It attaches no note where statistics are shared between processes, and where no gradient is wanted.
+    It attaches no note if statistics are shared between processes or if no gradient is needed.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class NotedTDBN(TDBN):
 
     @torch.no_grad()
     def _affine(self, weight: Tensor, mean: Tensor, invstd: Tensor) -> tuple[Tensor, Tensor]:
-        """(scale, shift), [C] each in float32 or better, of a norm with these batch statistics."""
+        """(scale, shift), each [C] in float32 or better, of the norm with these batch statistics."""
         dtype = torch.promote_types(weight.dtype, torch.float32)
         if not self.training:
             mean, invstd = self.running_mean, torch.rsqrt(self.running_var.to(dtype) + self.eps)

@@ -1,8 +1,8 @@
-"""How `save_memory` avoids keeping input currents: a norm records its scale and shift, and the scan uses them.
+"""Notes by which `save_memory` avoids keeping input currents: a norm records its scale and shift for the scan.
 
 The record (a "note") is attached to the autograd node of the norm's output. A scan whose input has a note saves the
 norm's input instead of the current, and computes the current again in the backward. All tensors stay ordinary tensors.
-A current that was changed on the way (by another operator, in place, by an autograd function) has no valid note and is
+A current that was changed in between (by another operator, in place, by an autograd function) has no valid note and is
 saved as usual.
 """
 
@@ -30,7 +30,7 @@ _NOTE = "steadyspike: the terms of this output"  # key in a node's metadata
 
 
 class _Watch:
-    """Tells whether a tensor was changed in place, without keeping its memory: it shares the version counter."""
+    """Detects changes of a tensor in place without keeping its memory: it shares the tensor's version counter."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.version = version(tensor)
@@ -45,7 +45,7 @@ class _Watch:
 
 
 class _Note(NamedTuple):
-    """Attached to an autograd node: the term of its output ``number`` (None once it is gone), and a watch on it."""
+    """A note on an autograd node: the term of output ``number`` (None once it is freed), and a watch on the output."""
 
     number: int
     term: Callable[[], Term | None]
@@ -53,10 +53,10 @@ class _Note(NamedTuple):
 
 
 def plain_only() -> bool:
-    """True where a forward attaches no notes: no gradient is wanted, or the forward is compiled, traced or recomputed.
+    """True if a forward must not attach notes: it has no gradient, or it is compiled, traced or recomputed.
 
-    Activation checkpointing keeps nothing of a forward that it will run again, and a note would; what the second run
-    saves must be what the first one would have.
+    Activation checkpointing frees everything of a forward that it will run again, but a note would keep tensors. Both
+    runs must save the same tensors.
     """
     return (
         torch.compiler.is_compiling()
@@ -68,13 +68,13 @@ def plain_only() -> bool:
 
 
 def _may_run_again() -> bool:
-    """True if saved-tensor hooks are at work that may run a forward again, as activation checkpointing's do."""
+    """True if active saved-tensor hooks may run the forward again, as those of activation checkpointing do."""
     hooks = saved_tensor_hooks()
     return hooks is not None and getattr(hooks[0], "recomputes", True)
 
 
 class _Held:
-    """A norm's term until its node's backward has run, which is when autograd lets go of y as well."""
+    """Holds a norm's term until the backward of its node has run; autograd frees y at the same time."""
 
     def __init__(self, term: Term) -> None:
         self.held: Term | None = term
@@ -88,7 +88,7 @@ class _Held:
 
 
 def note_norm(out: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> None:
-    """``out`` [T, B, C, ...] is scale y + shift, and ``y`` is kept for its backward."""
+    """Notes that ``out`` [T, B, C, ...] is scale y + shift; the norm's backward keeps ``y`` anyway."""
     node: Any = out.grad_fn
     if node is not None:
         held = _Held(Term(y, scale, shift))
@@ -97,10 +97,10 @@ def note_norm(out: Tensor, y: Tensor, scale: Tensor, shift: Tensor) -> None:
 
 
 def note_spikes(out: Tensor) -> None:
-    """``out`` is likely kept by whoever reads it, so that it may be a term as it is."""
+    """Notes that ``out`` can be a term itself: the layer that reads these spikes most likely keeps them anyway."""
     node: Any = out.grad_fn
     if node is not None:
-        find = weakref.ref(out)  # a strong one would be a cycle that nobody collects
+        find = weakref.ref(out)  # a strong reference would be a cycle that is never freed
 
         def term() -> Term | None:
             spikes = find()
@@ -110,7 +110,7 @@ def note_spikes(out: Tensor) -> None:
 
 
 def _term(node: Any, number: int) -> Term | None:
-    """The term of output ``number`` of ``node``, if there is a note on it."""
+    """The term of output ``number`` of ``node``; None if it has no valid note."""
     if node is not None and node.name() == "ExpandBackward0":
         node, number = node.next_functions[0]
     note = None if node is None else node.metadata.get(_NOTE)
@@ -118,12 +118,12 @@ def _term(node: Any, number: int) -> Term | None:
 
 
 def terms_of(x: Tensor) -> tuple[Term, ...] | None:
-    """Terms whose sum ``x`` is, if it is a norm's output, or such a one plus another or plus spikes."""
+    """The terms whose sum is ``x``, if ``x`` is a norm's output, the sum of two, or a norm's output plus spikes."""
     node: Any = x.grad_fn
     if node is None or x.ndim < 3 or x.numel() == 0:
         return None
     sources = ((node, x.output_nr),)
-    # Version 0: not changed in place since it was added up.
+    # Version 0: not changed in place since the addition.
     if added_with_factor_one(node) and version(x) == 0:
         sources = node.next_functions
     terms = tuple(term for source in sources if (term := _term(*source)) is not None)
@@ -146,7 +146,7 @@ def scan_current(
     channelwise: bool = False,
     backend: str = "auto",
 ) -> ScanResult:
-    """`lif_scan`, which keeps the terms of ``x`` for the backward in place of ``x`` where they are noted."""
+    """`lif_scan` that keeps the terms of ``x`` for the backward instead of ``x``, if ``x`` has notes."""
     terms = None if plain_only() else terms_of(x)
     if terms is None:
         return lif_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise, backend=backend)

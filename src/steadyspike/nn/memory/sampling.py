@@ -1,8 +1,8 @@
-"""Checks on a sample of elements that a current is still the sum of its terms.
+"""Checks, for a sample of elements, that a current is still the sum of its terms.
 
-Autograd counts changes in place, but not those past it (``x.data.mul_(2)``, a numpy array on the same memory). These
-are looked for in a sample that has every channel and time step several times, so that a change of a whole tensor, a
-channel, a step, a sample or a row does not pass.
+Autograd notices changes in place, but not those that bypass it (``x.data.mul_(2)``, a numpy array on the same memory).
+The sample contains every channel and every time step several times, so that a change of a whole tensor, channel, time
+step, sample or row is found.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from steadyspike.nn.memory.current import Term
 
-SAMPLES = 2048  # at least; several per channel where there are many
-PLACES = 16  # by which the sum may differ in the last place: norms round differently on different devices
+SAMPLES = 2048  # at least this many; more if there are many channels or steps
+PLACES = 16  # allowed difference in units of the last place: norms round differently on different devices
 
 
 def _coordinates(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
-    """Coordinates of sampled elements of [T, B, C, ...]: steps and channels in turn, the rest at random."""
+    """Coordinates of sampled elements of [T, B, C, ...]: all steps and channels in turn, the other axes at random."""
     steps, _, channels, *_ = shape
     count = max(SAMPLES, 4 * channels, 4 * steps)
     generator = torch.Generator().manual_seed(0)
@@ -33,7 +33,7 @@ def _coordinates(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
 
 @torch.no_grad()
 def is_sum(x: Tensor, terms: tuple[Term, ...]) -> bool:
-    """True if ``x`` [T, B, C, ...] is the sum of ``terms``, as far as a sample and rounding tell."""
+    """True if ``x`` [T, B, C, ...] equals the sum of ``terms`` at the sampled elements, up to rounding."""
     where = _coordinates(x.shape, x.device)
     value, bound = terms[0].at(where)
     for term in terms[1:]:

@@ -1,9 +1,9 @@
-"""Hooks on a model by which autograd keeps spikes as bits.
+"""`SpikeSaver`: hooks on a model that make autograd keep spikes as bits.
 
-While the model runs, every neuron's output is remembered by its storage; what a convolution (or anything else) then
-saves of that storage for its backward becomes `PackedSpikes`, made once for all that save it, and checked value by
-value.
-Everything else is kept as it is, with autograd's own check that nobody changed it in place.
+While the model runs, the hooks remember the storage of every neuron's output. If an operator (such as a convolution)
+saves a tensor with this storage for its backward, it is packed into `PackedSpikes`, after a check of all values;
+operators that save the same spikes share the bits. All other tensors are kept as they are, with autograd's check for
+changes in place.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
 from steadyspike.nn.neuron import Neuron
 
-SMALLEST = 4096  # elements; below, bits would cost more time than they save memory
+SMALLEST = 4096  # elements; packing smaller tensors is not worth the time
 
 
 class _View(NamedTuple):
-    """A saved tensor: where its elements lie in the block of ``bits``."""
+    """A saved tensor as a view into the block of ``bits``."""
 
     bits: PackedSpikes
     shape: torch.Size
@@ -38,7 +38,7 @@ class _View(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """A saved tensor as it is; autograd checks versions only of what it saves without hooks."""
+    """A saved tensor as it is, with its version: autograd does not check versions of tensors saved with hooks."""
 
     saved: Tensor
     version: int
@@ -54,10 +54,10 @@ class _Kept(NamedTuple):
 
 
 class _Spikes:
-    """A neuron's output while the model runs: its place in memory, its level, and its bits once somebody saves it."""
+    """A neuron's output while the model runs: its place in memory, its level, and its bits once they are needed."""
 
     def __init__(self, out: Tensor, level: Tensor) -> None:
-        # The weak reference keeps the storage's address from being given to another one.
+        # While the weak reference exists, no other storage can get the same address.
         self.storage = StorageWeakRef(out.untyped_storage())
         self.level = level.to(out.dtype).reshape(-1)
         self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
@@ -65,7 +65,7 @@ class _Spikes:
         self.bits: PackedSpikes | None = None
 
     def pack(self, saved: Tensor) -> PackedSpikes | None:
-        """The bits, the same object for all who save what did not change in between, even past autograd (``.data``)."""
+        """The bits of these spikes: the same object for every operator, unless the values have changed."""
         if version(saved) != self.version or self.storage.expired():
             return None
         out = saved.detach().as_strided(self.shape, self.stride, self.offset)
@@ -79,13 +79,13 @@ class _Spikes:
 
 
 def _fake_bits(out: Tensor, level: Tensor) -> PackedSpikes:
-    """Bits of a tensor without values, for estimates: what a spiking layer gives is taken to be spikes."""
+    """Bits of a tensor without values, for memory estimates, which assume that a spiking layer's output is spikes."""
     words = out.new_empty((out.shape[0], -(-out[0].numel() // 64)), dtype=torch.int64)
     return PackedSpikes(words, level, out.shape, out.stride())
 
 
 class SpikeSaver:
-    """The hooks: `enter` and `leave` on the model, `remember` on its neurons. Holds nothing between two forwards."""
+    """The hooks: `enter` and `leave` on the model, `remember` on its neurons. It holds no tensors between forwards."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -98,7 +98,7 @@ class SpikeSaver:
 
     @property
     def _running(self) -> list[tuple[ExitStack, dict[int, _Spikes] | None]]:
-        """Per forward under way: the hooks, and what is known; None where there are no hooks."""
+        """For each running forward: its hooks, and the known spikes by storage (None if there are no hooks)."""
         if not hasattr(self._local, "running"):
             self._local.running = []
         return self._local.running
@@ -113,11 +113,11 @@ class SpikeSaver:
         self._running.append((stack, known))
 
     def leave(self, model: nn.Module, args: Any, out: Any) -> None:
-        # Also called if a hook before `enter` raised, hence nothing to leave.
+        # Also called if a hook before `enter` raised an error; then `enter` was never called.
         if not torch.compiler.is_compiling() and self._running:
             stack, known = self._running.pop()
             stack.close()
-            # Autograd holds on to the hooks as long as to what they packed; they need not hold on to all of it.
+            # Autograd keeps the hooks as long as the tensors they packed; without this they would keep all spikes.
             if known is not None:
                 known.clear()
 
@@ -133,14 +133,14 @@ class SpikeSaver:
 
 
 def _hooks_are_free() -> bool:
-    """False if nobody may hook (torch.func), or somebody does: checkpointing around the model saves nothing at all."""
+    """False if torch forbids hooks (torch.func) or others are active (checkpointing around the model saves nothing)."""
     return may_hook_saved_tensors() and saved_tensor_hooks() is None
 
 
 class _Pack:
-    """What autograd calls with every tensor it is to save."""
+    """The pack hook: autograd calls it with every tensor that it saves."""
 
-    recomputes = False  # as a checkpoint's hooks would
+    recomputes = False  # unlike the hooks of a checkpoint
 
     def __init__(self, known: dict[int, _Spikes]) -> None:
         self.known = known
@@ -149,7 +149,7 @@ class _Pack:
         spikes = self.known.get(storage_key(tensor)) if self.known else None
         bits = spikes.pack(tensor) if spikes is not None else None
         if spikes is None or bits is None:
-            # An operator's output would hold on to the operator that holds on to it.
+            # Detached, because an operator's output refers to the operator, which would keep it: a cycle.
             return _Kept(tensor if tensor.grad_fn is None else tensor.detach(), version(tensor))
         return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
 

@@ -1,7 +1,6 @@
-"""How much memory tensors take while code runs: live bytes and their peak, storage by storage.
+"""`MemoryTracker`: counts the bytes of tensors while code runs, and their peak.
 
-Works on real tensors and on fake ones, which have sizes but no memory; that is how a training step is sized up without
-being run.
+It works on real tensors and on fake tensors, which have sizes but no memory; `memory_estimate` uses the latter.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from steadyspike.core.torch_private import TorchDispatchMode, storage_key, tree_
 
 
 class MemoryTracker(TorchDispatchMode):
-    """While on, counts the storages that operators allocate; ``live`` and ``peak`` in bytes.
+    """A context that counts the storages allocated by operators: ``live`` and ``peak``, in bytes.
 
-    Memory inside an operator (work space of a convolution) is not seen.
+    Memory used inside an operator (the work space of a convolution) is not counted.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class MemoryTracker(TorchDispatchMode):
         self._seen: set[int] = set()
 
     def known(self, tensor: Tensor) -> None:
-        """``tensor`` is there already and does not count."""
+        """Marks ``tensor`` as already allocated, so that it is not counted."""
         self._follow(tensor, 0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

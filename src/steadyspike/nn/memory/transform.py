@@ -1,4 +1,4 @@
-"""`save_memory`: the same model, trained in less memory."""
+"""`save_memory`: changes a model so that training it needs less memory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 def save_memory(model: Model, *, currents: bool = True, spikes: bool = True) -> Model:
-    """``model`` itself, changed so that training keeps less for the backward; checkpoints and gradients stay the same.
+    """Changes ``model`` in place so that training keeps less for the backward, and returns it.
 
-    currents: a neuron behind a tdBN keeps the convolution's output, not the current (which is worked out again in the
-        backward): one tensor per conv-norm-spike layer instead of two. Other norms stay as they are.
-    spikes: spikes that a layer keeps for its backward are kept as bits, a 32nd of float32.
-    `restore_memory` undoes it.
+    Checkpoints and gradients stay the same. `restore_memory` undoes the change.
+    currents: a neuron after a tdBN keeps the convolution's output instead of its input current, which the backward
+        computes again: one tensor per conv-norm-spike layer instead of two. Other norms are not changed.
+    spikes: keep the spikes that a layer needs for its backward as bits, 1/32 of float32.
     """
     restore_memory(model)
     layers = list(neurons(model).values())
@@ -50,7 +50,7 @@ def _note(neuron: nn.Module, args: Any, out: Tensor) -> None:
 
 
 def restore_memory(model: Model) -> Model:
-    """``model`` itself, as it was before `save_memory`."""
+    """Undoes `save_memory` on ``model``, in place, and returns it."""
     for module in model.modules():
         if type(module) is NotedTDBN:
             module.__class__ = TDBN  # type: ignore[assignment]

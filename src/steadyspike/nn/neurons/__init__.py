@@ -1,4 +1,4 @@
-"""Neuron layers beyond the paper's LIF, and all of them by name."""
+"""All neuron layers: the paper's LIF, those of other papers, and the table of neurons by name."""
 
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons.catalogue import (

@@ -1,4 +1,4 @@
-"""Neurons by name, with the settings their papers published: what a network's ``neuron=`` argument chooses from."""
+"""The table of neurons by name, with their published settings; a network's ``neuron=`` argument chooses from it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMP_OPTIONS = ("imp_scope", "imp_range")
 
 
 class NeuronInfo(NamedTuple):
-    """A class, the options that make it the published neuron, and a line about it."""
+    """An entry of `NEURONS`: a class, the options of the published neuron, and a one-line summary."""
 
     build: Callable[..., Neuron]
     options: Mapping[str, Any]
@@ -38,12 +38,12 @@ class NeuronInfo(NamedTuple):
 
 
 def _retains(share: float) -> float:
-    """tau of a neuron that keeps ``share`` of U per step."""
+    """The tau of a neuron that keeps the given share of U per step."""
     return 1 / (1 - share)
 
 
 def _baseline(retention: float, **options: Any) -> dict[str, Any]:
-    """LIF as most baselines have it: fixed constants, unscaled input, M > V, hard reset, absolute triangle gradient."""
+    """Options of a typical baseline LIF: fixed constants, unscaled input, M > V, hard reset, triangle gradient "as"."""
     common = {
         "threshold": 1.0,
         "tau": _retains(retention),
@@ -91,11 +91,11 @@ NEURONS: dict[str, NeuronInfo] = {
 
 @dataclass(frozen=True)
 class NeuronSpec:
-    """A neuron by name with options, to be built for each site of a network: ``neuron_factory("lif", tau=4.0)``.
+    """A neuron by name with options; a network builds it once per site: ``neuron_factory("lif", tau=4.0)``.
 
     channelwise: one set of constants per channel of the site.
-    ``init="imp"`` in the options: a learned U[0] of the site's shape; ``imp_scope`` "neuron" (C, H, W), "channel"
-    (C, 1, 1) or "space" (1, H, W); ``imp_range`` (low, high) of its uniform start.
+    The option ``init="imp"`` is a learned U[0] of the site's shape; with it, ``imp_scope`` is "neuron" (C, H, W),
+    "channel" (C, 1, 1) or "space" (1, H, W), and ``imp_range`` is (low, high) of its uniform start.
     """
 
     name: str
@@ -109,7 +109,7 @@ class NeuronSpec:
         for option in self.options:
             if option not in known:
                 raise TypeError(f"neuron {self.name!r} has no option {option!r}; known: {', '.join(known)}")
-        # Built once for a small site, so that a wrong option fails here and not inside a network.
+        # Builds a small layer, so that a wrong option raises here and not later inside a network.
         self.at(Site(channels=2, size=(2, 2), timesteps=2))
 
     def at(self, site: Site) -> Neuron:
@@ -126,7 +126,7 @@ class NeuronSpec:
             shape = imp_shape(site, imp.get("imp_scope", "neuron"))
             options["init"] = LearnedInit(shape, *imp.get("imp_range", (0.4, 0.6)))
         elif imp:
-            raise TypeError(f"{', '.join(imp)} shape the learned potential of init='imp', which this neuron has not")
+            raise TypeError(f"{', '.join(imp)} only work with init='imp' (a learned U[0]); add it or leave them out")
         if build is MPBN:
             options.setdefault("features", site.channels)
         if self.channelwise:
@@ -134,7 +134,7 @@ class NeuronSpec:
         return build(**options)
 
     def with_threshold(self, threshold: float) -> NeuronSpec:
-        """The same with another V at the start."""
+        """The same neuron with another starting V."""
         return replace(self, options={**self.options, "threshold": threshold})
 
     def __repr__(self) -> str:
@@ -143,9 +143,9 @@ class NeuronSpec:
 
 
 def neuron(name: str, **options: Any) -> Neuron:
-    """A neuron layer by its name (`NEURONS`) with options of its class: ``neuron("plif", tau=4.0)``.
+    """Builds a neuron layer from its name (`NEURONS`) and options of its class: ``neuron("plif", tau=4.0)``.
 
-    A network builds one layer for each of its places: pass it the name, or a `neuron_factory`.
+    A network builds its own neuron layers: give it the name or a `neuron_factory` instead of a layer.
     """
     spec = NeuronSpec(name, options)
     missing = {"mpbn": "features", "imp": "init"}.get(name)
@@ -158,16 +158,16 @@ def neuron(name: str, **options: Any) -> Neuron:
 
 
 def neuron_factory(name: str, *, channelwise: bool = False, **options: Any) -> NeuronSpec:
-    """A neuron by name with options, for a network to build at each of its places; see `NeuronSpec`."""
+    """A neuron by name with options, which a network builds at each of its sites; see `NeuronSpec`."""
     return NeuronSpec(name, options, channelwise)
 
 
 def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
-    """What builds a network's neurons, from its name with options or from itself."""
+    """The factory of a network's neurons: made from a name and options, or ``given`` itself after a check."""
     if isinstance(given, str):
         return neuron_factory(given, **options)
     if options:
-        raise TypeError(f"options {', '.join(options)} need a neuron by name, not {given!r}")
+        raise TypeError(f"options {', '.join(options)} need a neuron by name, got {given!r}; set them there instead")
     if isinstance(given, Placeable):
         return given
     if isinstance(given, nn.Module):
@@ -176,12 +176,12 @@ def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
             "such as ss.LIF, functools.partial(ss.LIF, tau=1.5) or ss.nn.neuron_factory('plif')"
         )
     if not callable(given):
-        raise TypeError(f"neuron is a name ({', '.join(NEURONS)}), a class or a factory, got {given!r}")
+        raise TypeError(f"neuron must be a name ({', '.join(NEURONS)}), a class or a factory, got {given!r}")
     return given
 
 
 def option_names(name: str) -> list[str]:
-    """The options that `neuron` takes for a name."""
+    """The names of the options that `neuron` accepts for a neuron."""
     parameters = inspect.signature(NEURONS[name].build).parameters.values()
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     if len(names) < len(parameters):
@@ -195,7 +195,7 @@ def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
         raise ValueError(f"unknown imp_scope {scope!r}; known: {', '.join(IMP_SCOPES)}")
     if site.size is None:
         raise ValueError(
-            "IMP learns one potential per neuron and needs the layer's spatial size, which this network does not say; "
+            "IMP learns one potential per neuron and needs the layer's spatial size, which this network does not know; "
             "build the network for a fixed input size"
         )
     channels = 1 if scope == "space" else site.channels
@@ -205,6 +205,6 @@ def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
 def _require_learned(init: Any) -> None:
     if init != "imp" and not isinstance(init, LearnedInit):
         raise ValueError(
-            f"IMP is a learned U[0], and a layer has one initial potential, not {init!r} too: leave init out for IMP, "
-            f"or take neuron('if', init=...) without it"
+            f"IMP is a learned U[0], and a layer has one initial potential, so init={init!r} cannot be added: "
+            "leave init out, or use neuron 'if' instead of 'imp'"
         )

@@ -1,4 +1,4 @@
-"""DIET-SNN (Rathi and Roy, 2023): learned leak and threshold, both raw parameters."""
+"""DIET-SNN (Rathi and Roy, 2023): leak and threshold are learned directly, without a mapping such as softplus."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
 
 
 class DIET(Neuron):
-    """M[t] = lam U[t-1] + I[t]; fires at M/V - 1 > 0; U = M - V sg(S); gradient 0.3 max(0, 1 - |M/V - 1|) / V.
+    """The neuron of DIET-SNN, with learned V and learned retention lam. [T, B, ...] -> [T, B, ...].
 
-    retention: lam at the start, 1 in the authors' code. The authors clamp the parameter to at most 1 after each step of
+        M[t] = lam U[t-1] + I[t];  S = 1(M/V - 1 > 0);  U = M - V sg(S);  gradient 0.3 max(0, 1 - |M/V - 1|) / V
+
+    retention: the starting lam, 1 in the authors' code. The authors clamp the parameter to at most 1 after each step of
         the optimizer; here the next training forward does it. There is no minimum.
-    threshold: V at the start, a raw parameter: nothing keeps it above 0 (check_model reports a collapse). The authors
-        take it from a trained network: `percentile_threshold`.
+    threshold: the starting V. Nothing keeps the learned V above 0 (check_model reports a collapse). The authors compute
+        the start from a trained network: `percentile_threshold`.
     learn: which of ``"threshold"`` and ``"retention"`` are trained.
-    Options choose between conventions: ``decay_input=True`` scales the input by 1 - lam (with lam below 1),
-    ``strict=False`` fires at equality too.
+    ``decay_input=True`` scales the input by 1 - lam (lam must start below 1); ``strict=False`` also fires at M = V.
 
-    Their ImageNet script also fires one step late, on the potential before integration; this is the same-step form.
+    The authors' ImageNet script fires one step later, on the potential before integration; here it is the same step.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("lam", "v")
@@ -73,13 +74,13 @@ class DIET(Neuron):
 
 @torch.no_grad()
 def percentile_threshold(current: Tensor, percentile: float = 99.7, scale: float = 0.3) -> float:
-    """A starting threshold from a trained network's pre-activations: ``scale`` times their ``percentile``.
+    """A starting threshold: ``scale`` times a ``percentile`` of a trained network's pre-activations ``current``.
 
-    The authors take 99.7 over one batch, layer by layer, and scales of 0.2 to 0.3.
+    The authors use the percentile 99.7 of one batch, layer by layer, and scales from 0.2 to 0.3.
     """
     if not 0 < percentile <= 100:
         raise ValueError(f"percentile must be in (0, 100], got {percentile}")
-    # Not torch.quantile, which refuses more than 2^24 values.
+    # Not torch.quantile, which raises an error for more than 2^24 values.
     values = current.detach().flatten()
     k = max(1, round(percentile / 100 * values.numel()))
     return scale * float(values.kthvalue(k).values)

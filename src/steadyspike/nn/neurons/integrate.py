@@ -1,4 +1,4 @@
-"""IF: a neuron that does not leak."""
+"""IF: an integrate-and-fire neuron without leak."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class IF(Neuron):
-    """M[t] = U[t-1] + I[t]; fire and reset as `LIF`. [T, B, ...] -> [T, B, ...].
+    """Integrate-and-fire layer: M[t] = U[t-1] + I[t], fire and reset as in `LIF`. [T, B, ...] -> [T, B, ...].
 
     learn: ``("threshold",)`` or True trains V = softplus(k); ``()`` or False fixes it.
-    The options are those of `LIF` with its defaults; decay_input is False, because a leak of 0 would leave nothing of
-    the input.
+    The other options and their defaults are those of `LIF`, except that decay_input is always False: the leak is 0 and
+    would multiply the input by 0.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k",)
@@ -36,7 +36,7 @@ class IF(Neuron):
     ) -> None:
         merged = over(self.PUBLISHED, options)
         if merged["decay_input"]:
-            raise ValueError("an IF neuron has leak 0, so decay_input=True would multiply its input by 0")
+            raise ValueError("an IF neuron has leak 0, so decay_input=True would multiply its input by 0; use False")
         super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))
         thresholds = per_layer_or_channel(threshold, channels, "threshold")
         learned = "threshold" in learned_names(learn, self.LEARNABLE)

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class LTMD(Neuron):
-    """M[t] = retention U[t-1] + I[t]; fires at M > V = tanh(w); hard reset, not detached; absolute rect gradient.
+    """The neuron of LTMD, with a learned V = tanh(w). [T, B, ...] -> [T, B, ...].
 
-    threshold: V at the start, in (-1, 1); tanh(0.5) = 0.462 in the authors' code. V saturates at 1 and may become
-        negative, so the relative gradients M/V - 1 ("rs", "trsg") have a pole in its range and are refused.
-    retention: fixed at 0.25. learn: ``("threshold",)``, or ``()`` to fix V as well.
+        M[t] = retention U[t-1] + I[t];  S = 1(M > V);  hard reset, not detached;  rect gradient of M - V ("as")
+
+    threshold: the starting V, in (-1, 1); tanh(0.5) = 0.462 in the authors' code. V stays below 1 and may cross 0, so
+        the gradients that divide by V ("rs", "trsg") are refused.
+    retention: fixed, 0.25 in the authors' code. learn: ``("threshold",)``, or ``()`` to fix V as well.
 
     The authors' output layer (real-valued spikes with a lateral convolution) is not part of this neuron.
     """
@@ -53,7 +55,7 @@ class LTMD(Neuron):
             )
         values = per_layer_or_channel(threshold, channels, "threshold")
         if not all(-1 < v < 1 for v in values):
-            raise ValueError(f"LTMD's threshold is tanh(w), in (-1, 1); got {threshold}")
+            raise ValueError(f"LTMD's threshold is tanh(w) and must be in (-1, 1); got {threshold}")
         retention = check_retention(retention, merged)
         super().__init__(spec, init, channels, merged.get("backend", "auto"))
         learned = "threshold" in learned_names(learn, self.LEARNABLE)

@@ -1,4 +1,4 @@
-"""MPBN (Guo et al., 2023): a batch norm between charge and fire, folded into thresholds for inference."""
+"""MPBN (Guo et al., 2023): a neuron with a batch norm between charge and fire; inference folds it into thresholds."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ if TYPE_CHECKING:
 
 
 class MPBN(LIF):
-    """M[t] = retention U[t-1] + I[t];  z = BN(M[t]);  S = 1(z > V);  U = M (1 - S): the reset acts on M, not on z.
+    """LIF with a batch norm on the membrane potential. [T, B, C, ...] -> [T, B, C, ...].
 
-    features: channels of the input (axis 2), one BN for all steps, with the batch statistics of each step on its own;
-        the running statistics move T times per training forward, as in the authors' code. The norm before the neuron
-        stays (theirs is tdbn).
-    threshold: 0.5, the firing level on z; fixed unless ``learn``. tau: 4/3, i.e. retention 0.25.
-    surrogate: Dspike of temperature 3 on z in [0, 1]; in the relative argument z/V - 1 that is width 2.
+        M[t] = retention U[t-1] + I[t];  z = BN(M[t]);  S = 1(z > V);  U = M (1 - S)  (the reset acts on M, not on z)
 
-    MP-Init describes M's own scale, not z's. `fold` gives the same neuron without the norm.
+    features: channels C of the input. There is one BN for all steps; each step is normalised by its own batch
+        statistics, and the running statistics are updated T times per training forward, as in the authors' code. The
+        network keeps the norm before the neuron (tdbn in the authors' code).
+    threshold: the firing level on z, 0.5; fixed unless ``learn`` names it. tau: 4/3, which is retention 0.25.
+    surrogate: Dspike of temperature 3 on z in [0, 1], which is width 2 in the argument z/V - 1.
+
+    MP-Init averages M, not z. `fold` returns the same neuron without the norm, for inference.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {
@@ -69,12 +71,12 @@ class MPBN(LIF):
 
     @torch.no_grad()
     def fold(self) -> FoldedMPBN:
-        """The neuron of evaluation mode without the norm: fires where M passes a level of its channel."""
+        """The same neuron in evaluation mode without the norm: it compares M with one level per channel."""
         return FoldedMPBN(self)
 
 
 class FoldedMPBN(Neuron):
-    """MPBN for inference: S = 1(sign M >= sign level), one level and sign per channel; the reset is MPBN's.
+    """MPBN for inference: S = 1(sign M >= sign level), with one level and sign per channel and MPBN's reset.
 
     gamma (M - mean) / sd + beta >= V  is  M >= level = mean + (V - beta) sd / gamma  for gamma > 0, and M <= level for
     gamma < 0 (sign = -1). With gamma = 0 the channel always or never fires: level is -inf or +inf.
@@ -87,10 +89,10 @@ class FoldedMPBN(Neuron):
 
     def __init__(self, source: MPBN) -> None:
         super().__init__(source.spec, "zero", source.channels, source.backend)
-        self.init = copy.deepcopy(source.init)  # with what MP-Init has measured; a new layer's would start at 0
+        self.init = copy.deepcopy(source.init)  # keeps MP-Init's running mean; a new one would start at 0
         norm, v = source.norm, source.threshold.detach()
         assert norm.bias is not None
-        # float64: the level stands for a comparison, and its rounding would move spikes.
+        # float64, because rounding errors of the level would change spikes.
         gamma, beta, mean, var = (
             p.detach().double() for p in (norm.weight, norm.bias, norm.running_mean, norm.running_var)
         )
@@ -106,7 +108,7 @@ class FoldedMPBN(Neuron):
 
     @property
     def threshold(self) -> Tensor:
-        """V: what the output is scaled by ("trsg") and a soft reset takes away; `level` is where a neuron fires."""
+        """V, which scales the output ("trsg") and is subtracted by a soft reset; the neuron fires at `level`."""
         return self.fixed_threshold
 
     @property

@@ -1,4 +1,4 @@
-"""MPS (Ding et al., 2025), smoothing: the potential is mixed with its own past before it is charged."""
+"""MPS (Ding et al., 2025), the smoothing part: the potential is averaged with its past before the charge."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class MPSState(LIFState):
 
 
 class MPS(LIF):
-    """LIF on a smoothed potential; one coefficient alpha = sigmoid(theta) per layer.
+    """LIF with a smoothed potential, with one coefficient alpha = sigmoid(theta) per layer.
 
         H[t] = alpha H[t-1] + (1 - alpha) U[t-1],   H[0] = U[0]
-        M[t] = (1 - a) H[t] + I[t],   then fire and reset as `LIF`
+        M[t] = (1 - a) H[t] + I[t],   then fire and reset as in `LIF`
 
-    Unverified, as neither the paper's body nor code was available: smoothing before the charge, the sigmoid, alpha at
-    0.5 to start with and the unscaled input; ``alpha`` and ``decay_input`` change the last two. Soft reset and rect
-    gradient are those of the authors' follow-up work. H is a second state per neuron, in inference too. At T = 1 alpha
-    has no effect and gets no gradient.
+    Neither the paper's full text nor code was available, so these are unverified: the smoothing before the charge, the
+    sigmoid, the starting alpha of 0.5 and the unscaled input (``alpha`` and ``decay_input`` change the last two). Soft
+    reset and rect gradient are from the authors' follow-up work. H is a second state per neuron, in inference too. With
+    T = 1 alpha has no effect and gets no gradient.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w", "theta")
@@ -70,7 +70,7 @@ class MPS(LIF):
         merged = over(self.PUBLISHED, options)
         super().__init__(threshold, tau, init=init, learn=learn, channels=channels, **merged)
         if not 0 < alpha < 1:
-            raise ValueError(f"alpha is the share of the smoothed past, in (0, 1); got {alpha}")
+            raise ValueError(f"alpha is the weight of the smoothed past and must be in (0, 1); got {alpha}")
         self.add_constant("alpha", "theta", SIGMOID, [alpha], learned="alpha" in learned_names(learn, self.LEARNABLE))
 
     @property
@@ -82,7 +82,7 @@ class MPS(LIF):
         return self._run_from(x, u0, [], membrane)
 
     def _run_from(self, x: Tensor, u0: Tensor, smoothed: list[Tensor], membrane: bool = False) -> ScanResult:
-        """The scan from U = u0 and H = the last of ``smoothed`` (none: U); appends H after it."""
+        """Runs the scan from U = u0 and H = ``smoothed[-1]`` (U if the list is empty); appends the final H to it."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
         alpha = self.alpha.to(dtype)
@@ -105,6 +105,8 @@ class MPS(LIF):
         elif isinstance(state, MPSState):
             u0, smoothed, seen = state.take(x, self), [state.smoothed], state.step
         else:
-            raise TypeError(f"MPS continues from the MPSState that its own scan returned, got {type(state).__name__}")
+            raise TypeError(
+                f"state must be the MPSState that MPS.scan returned, or None to start; got {type(state).__name__}"
+            )
         result = self._watched_run(x, u0, partial(self._run_from, smoothed=smoothed))
         return result.out, MPSState(result.u, x.shape[0] + seen, self, smoothed[-1])

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class PLIF(LIF):
-    """`LIF` with tau = 1/sigmoid(w) learned, V fixed, hard reset detached, absolute arctan gradient.
+    """`LIF` with a learned tau = 1/sigmoid(w), a fixed V, a detached hard reset and the arctan gradient "as".
 
-    tau: 2 or 16 at the start in the paper. ``learn`` may add "threshold". Input is scaled by 1/tau; fires at M >= V.
+    tau: starts at 2 or 16 in the PLIF paper. ``learn`` may add "threshold". Input is scaled by 1/tau; fires at M >= V.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {

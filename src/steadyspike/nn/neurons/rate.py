@@ -1,4 +1,7 @@
-"""Rate-based backpropagation (Yu et al., 2024; EAGD trains with it): one backward step on rates, none through time."""
+"""Rate-based backpropagation (Yu et al., 2024): a neuron whose backward uses firing rates and no steps through time.
+
+EAGD trains with it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:
-    """dS/dM and dU/dM of one step at M = ``m``, S = ``s`` [B, ...], as autograd has them for `core.lif`."""
+    """dS/dM and dU/dM of one step at M = ``m``, S = ``s`` [B, ...], as autograd computes them for the reference."""
     ds = spec.surrogate.derivative(m - v) if spec.family == "as" else spec.surrogate.derivative(m / v - 1) / v
     kept = 1 - s if spec.reset.kind == "hard" else torch.ones_like(m)
     if spec.reset.kind == "none" or spec.reset.detach != "none":
@@ -29,21 +32,21 @@ def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[
 
 
 class RateLIF(Neuron):
-    """LIF whose backward sees only time averages: d mean(O) / d mean(I) = e, the mean eligibility of the window.
+    """LIF whose backward pass uses time averages only: d mean(O) / d mean(I) = e, the mean eligibility.
 
         eps[1] = 1,  eps[t+1] = 1 + (1 - a) dU/dM[t] eps[t]           (decay_input: a in the place of 1)
         e = mean over t of dS/dM[t] eps[t]
         O[t] = S[t] in the forward;  dL/dI[t] = e / T * sum over t' of dL/dO[t']
 
-    Nothing of size T is kept for the backward pass: memory and time of the backward are those of one step. It is exact
-    rate-based backpropagation where the layers between neurons are linear and the same at every step and the loss is on
+    Nothing of size T is kept for the backward pass, so its memory and time are those of one step. This is exact
+    rate-based backpropagation if the layers between neurons are linear and the same at every step and the loss is on
     the time mean; a batch norm in between is differentiated at each step's own values.
 
-    Gradients are T times those of the authors' code, which divides the gradient of the loss by T: take
-    ``make_objective("ce", per_step=True)`` with their learning rates.
+    Gradients are T times those of the authors' code, which divides the gradient of the loss by T. With their learning
+    rates use ``make_objective("ce", per_step=True)``.
 
-    V and the leak are fixed (they get no gradient here) and a learned U[0] (IMP) would get none, so it is refused.
-    Defaults as in the authors' ImageNet runs: retention 0.2, V 1, soft reset detached, absolute sigmoid gradient.
+    V and the leak are fixed, since they get no gradient here; a learned U[0] (IMP) is refused for the same reason. The
+    defaults are those of the authors' ImageNet runs: retention 0.2, V 1, detached soft reset, sigmoid gradient "as".
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {
@@ -52,7 +55,7 @@ class RateLIF(Neuron):
         "reset": Reset("soft", detach=True),
         "decay_input": False,
     }
-    runs_kernel: ClassVar[bool] = True  # where no gradient is wanted
+    runs_kernel: ClassVar[bool] = True  # without gradients, `run` calls Neuron.run
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class RateLIF(Neuron):
         **options: Unpack[ScanOptions],
     ) -> None:
         if isinstance(init, LearnedInit):
-            raise ValueError("rate-based backpropagation sends no gradient to U[0], so a learned one would never train")
+            raise ValueError("rate-based backpropagation has no gradient to U[0], so a learned U[0] would never train")
         merged = over(self.PUBLISHED, options)
         retention = check_retention(retention, merged)
         super().__init__(as_spec(merged), init, channels, merged.get("backend", "auto"))

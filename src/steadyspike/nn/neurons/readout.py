@@ -1,4 +1,4 @@
-"""A readout: a membrane that integrates its input and never spikes; its output is the potential."""
+"""`Readout`: an output layer that integrates its input and never spikes; its output is the potential."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from steadyspike.nn.parametrization import RAW, SIGMOID, learned_names, per_laye
 
 
 class Readout(Neuron):
-    """O[t] = M[t] = (1 - 1/tau) M[t-1] + I[t] / tau, no spike, no reset. [T, B, ...] -> [T, B, ...].
+    """Leaky integrator without spikes and reset. [T, B, ...] -> [T, B, ...].
 
-    tau: the time constant; None integrates without leak and without scaling (M[t] = M[t-1] + I[t], DIET-SNN's output).
+        O[t] = M[t] = (1 - 1/tau) M[t-1] + I[t] / tau
+
+    tau: the time constant; None integrates without leak and scaling (M[t] = M[t-1] + I[t], as DIET-SNN's output does).
     learn: ``("tau",)`` or True trains tau. decay_input: False charges with I[t] instead of I[t]/tau.
-    init: MP-Init averages over neurons that fired; none do here, so it is refused.
+    init: all but MP-Init, which averages over neurons that fired; a readout never fires.
     """
 
     runs_kernel: ClassVar[bool] = True
@@ -43,7 +45,7 @@ class Readout(Neuron):
             raise ValueError("MP-Init averages over neurons that fired and a readout never fires; use init='zero'")
         names = learned_names(learn, self.LEARNABLE)
         if tau is None and names:
-            raise ValueError("a readout without leak (tau=None) has no time constant to learn")
+            raise ValueError("a readout without leak (tau=None) has no time constant to learn; give tau or learn=()")
         spec = ScanSpec("as", reset=Reset("none"), decay_input=decay_input and tau is not None)
         super().__init__(spec, init, channels, backend)
         self.register_buffer("unused_threshold", torch.ones(1), persistent=False)
@@ -52,7 +54,7 @@ class Readout(Neuron):
             return
         taus = per_layer_or_channel(tau, channels, "tau")
         for value in taus:
-            w_from_tau(value)  # refuses what is out of range
+            w_from_tau(value)  # raises for a tau that is out of range
         self.add_constant("leak", "w", SIGMOID, [1 / t for t in taus], learned="tau" in names)
 
     @property

@@ -1,4 +1,4 @@
-"""The scan options that every neuron takes by keyword, over the defaults of the paper that published it."""
+"""The keyword options of the scan, which every neuron takes; they override the neuron's published settings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ScanOptions(TypedDict, total=False):
 
 
 def over(published: ScanOptions, given: ScanOptions) -> ScanOptions:
-    """The published options with those that the user gave in their place; an unknown name is an error."""
+    """The published options, overridden by those that the user gave; an unknown name raises TypeError."""
     for name in given:
         if name not in ScanOptions.__annotations__:
             raise TypeError(f"unknown neuron option {name!r}; known: {', '.join(ScanOptions.__annotations__)}")
@@ -29,7 +29,7 @@ def over(published: ScanOptions, given: ScanOptions) -> ScanOptions:
 
 
 def as_spec(options: ScanOptions) -> ScanSpec:
-    """The `ScanSpec` of some options; what they leave out is the library's default (TrSG, rect, soft, >=, a*I)."""
+    """The `ScanSpec` of the options; missing ones have the library's defaults (TrSG, rect, soft, >=, a*I)."""
     reset = options.get("reset", "soft")
     return ScanSpec(
         options.get("gradient", "trsg"),
@@ -41,9 +41,9 @@ def as_spec(options: ScanOptions) -> ScanSpec:
 
 
 def check_retention(retention: float, options: ScanOptions) -> float:
-    """``retention`` as a float, if it is a share of U that leaves a neuron with a memory and an input."""
+    """``retention`` as a float; raises ValueError if the neuron would keep nothing of U or of its input."""
     if not 0 < retention <= 1:
-        raise ValueError(f"retention is the share of U that is kept, in (0, 1]; got {retention}")
+        raise ValueError(f"retention is the share of U that is kept and must be in (0, 1]; got {retention}")
     if options.get("decay_input") and retention == 1:
-        raise ValueError("decay_input=True scales the input by 1 - retention, which is 0; take retention below 1")
+        raise ValueError("decay_input=True scales the input by 1 - retention, which is 0; use retention below 1")
     return float(retention)

@@ -1,4 +1,4 @@
-"""What the norms over [T, B, C, ...] share: options, running statistics, input checks."""
+"""Base classes of the norms over [T, B, C, ...]: options, running statistics, input checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class NormOptions(TypedDict, total=False):
-    """What every norm takes by keyword; see `TimeNorm`."""
+    """The keyword options of every norm; see `TimeNorm`."""
 
     eps: float
     momentum: float
@@ -29,13 +29,14 @@ class NormOptions(TypedDict, total=False):
 
 
 class TimeNorm(nn.Module):
-    """Batch norm of [T, B, C, ...]; ``steps`` rows of per-channel constants, or one row ([C]) if None.
+    """Base class of batch norms over [T, B, C, ...].
 
+    steps: number of rows of the parameters and statistics, [steps, C]; None: one row [C] for all time steps.
     momentum: weight of the new batch in the running statistics, as in ``nn.BatchNorm2d``.
-    sync: in training mode, statistics over all processes of ``group`` (gloo or nccl) where there is more than one.
+    sync: in training mode, compute statistics over all processes of ``group`` (gloo or nccl).
 
-    Activation checkpointing (torch.utils.checkpoint) moves the running statistics once. Around a norm that was compiled
-    (torch.compile) it cannot, and raises; the other way round, a compiled function that checkpoints, is fine.
+    Under activation checkpointing (torch.utils.checkpoint) the running statistics are updated once per forward. A
+    checkpoint around a compiled norm raises an error; a compiled function that contains a checkpoint works.
     """
 
     running_mean: Tensor
@@ -59,7 +60,7 @@ class TimeNorm(nn.Module):
         if channels < 1:
             raise ValueError(f"channels must be at least 1, got {channels}")
         if not 0 < momentum <= 1:
-            raise ValueError(f"momentum is the weight of the new batch, in (0, 1]; got {momentum}")
+            raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.channels, self.eps, self.momentum, self.sync = channels, eps, momentum, sync
         self.group = Group(group)
         shape = (channels,) if steps is None else (steps, channels)
@@ -71,29 +72,29 @@ class TimeNorm(nn.Module):
 
     @property
     def synchronises(self) -> bool:
-        """True where this forward takes its statistics over several processes."""
+        """True if this forward computes its statistics over several processes."""
         return self.sync and self.training and world_size(self.group.group) > 1
 
     @property
     def tracks(self) -> bool:
-        """True where this forward moves the running statistics."""
+        """True if this forward updates the running statistics."""
         return self.training and not recomputing()
 
     def running(self) -> tuple[Tensor, Tensor]:
-        """Running mean and variance for a forward that may write them; copies to throw away while recomputing.
+        """Running mean and variance for a forward that updates them; while recomputing, copies that are thrown away.
 
-        (Not None: checkpointing counts the tensors that an operator saves, and they must be as many as before.)
+        Copies and not None, because a recomputed operator must save as many tensors as in the first forward.
         """
         if recomputing():
             return self.running_mean.clone(), self.running_var.clone()
         return self.running_mean, self.running_var
 
     def count_batch(self) -> None:
-        """One more training batch seen; a compiled norm that is being recomputed raises here."""
+        """Counts one more training batch; raises an error when a compiled norm is recomputed."""
         if not self.tracks:
             return
         if torch.compiler.is_compiling():
-            # `recomputing` cannot know while a graph is made; this operator looks when the graph runs.
+            # `recomputing` cannot know this during compilation; the operator in `snapshot` checks when the graph runs.
             self.num_batches_tracked.copy_(snapshot(self.num_batches_tracked) + 1)
         else:
             self.num_batches_tracked.add_(1)
@@ -103,7 +104,7 @@ class TimeNorm(nn.Module):
         return moments(x, axes, sync=self.sync, group=self.group.group)
 
     def check_input(self, x: Tensor) -> None:
-        """Refuses what is not [T, B, C, ...] of this norm's channels."""
+        """Raises an error if ``x`` is not a floating-point [T, B, C, ...] with this norm's number of channels."""
         name = type(self).__name__
         if not x.is_floating_point():
             raise TypeError(f"{name} takes floating-point input, got {x.dtype}; convert with x.float()")
@@ -120,7 +121,10 @@ class TimeNorm(nn.Module):
 
 
 class StepNorm(TimeNorm):
-    """A norm with parameters of its own for every time step: tied to one T in training, a prefix in evaluation."""
+    """Base class of norms with separate parameters for every time step.
+
+    Training needs exactly ``timesteps`` steps; evaluation may use fewer, which takes the parameters of the first steps.
+    """
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:
         steps = whole_number(timesteps, "timesteps")
@@ -136,7 +140,7 @@ class StepNorm(TimeNorm):
 
 
 def check_steps(norm: nn.Module, steps: int, timesteps: int) -> None:
-    """Refuses an input whose T the per-step parameters do not cover."""
+    """Raises an error if the per-step parameters do not fit an input of ``steps`` time steps."""
     name = type(norm).__name__
     if steps > timesteps:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Ordinary batch norm called at every time step, as PLIF's networks and most of the field do."""
+"""Ordinary batch norm, called at every time step; PLIF's networks and most others use it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from steadyspike.nn.time import fold_time
 
 
 class StepBN(TimeNorm):
-    """One batch norm for all steps, statistics of each step on its own, on [T, B, C, ...].
+    """One batch norm for all time steps of [T, B, C, ...]; each step is normalised by its own batch statistics.
 
-    The running statistics move T times per training forward, so their effective momentum depends on T; evaluation uses
-    the one running pair for every step.
+    The running statistics are updated T times per training forward, so their effective momentum depends on T.
+    Evaluation uses the same running statistics for every step.
     """
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Batch norm through time (Kim and Panda, 2021): a batch norm of its own for every time step."""
+"""Batch norm through time (Kim and Panda, 2021): a separate batch norm for every time step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 class BNTT(StepNorm):
-    """y[t] = weight[t] * (x[t] - mean[t]) / sqrt(var[t] + eps) on [T, B, C, ...], moments over (B, ...) of step t.
+    """A separate batch norm for every step of [T, B, C, ...], with mean and variance over (B, ...) of step t.
+
+        y[t] = weight[t] * (x[t] - mean[t]) / sqrt(var[t] + eps)
 
     weight, running_mean, running_var: [T, C]. As in the authors' code there is no bias (``bias=True`` adds one) and eps
     is 1e-4.

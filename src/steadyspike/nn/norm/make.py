@@ -1,4 +1,4 @@
-"""Norms by name: the table a network's ``norm=`` argument chooses from."""
+"""The table of norms by name, from which a network's ``norm=`` argument chooses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from steadyspike.nn.norm.tebn import TEBN
 
 
 class NormInfo(NamedTuple):
-    """How to build a norm; whether it has parameters per time step, and whether V of the next neuron scales it."""
+    """An entry of `NORMS`. per_step: it has parameters per time step. scaled: it depends on V of the next neuron."""
 
     build: Callable[[int, int, float, float], nn.Module]  # (channels, timesteps, threshold, alpha)
     per_step: bool
@@ -32,7 +32,7 @@ NORMS: dict[str, NormInfo] = {
         lambda c, t, v, a: TDBN(c, "gamma", v, a), False, "tdbn whose weight starts at alpha * threshold", True
     ),
     "bn": NormInfo(lambda c, t, v, a: StepBN(c), False, "ordinary batch norm at every step"),
-    "bntt": NormInfo(lambda c, t, v, a: BNTT(c, t), True, "a batch norm of its own per step, no bias"),
+    "bntt": NormInfo(lambda c, t, v, a: BNTT(c, t), True, "a separate batch norm per step, no bias"),
     "tebn": NormInfo(lambda c, t, v, a: TEBN(c, t), True, "joint statistics, a learned weight per step"),
     "tab": NormInfo(lambda c, t, v, a: TAB(c, t), True, "statistics of steps 1..t, parameters per step"),
     "none": NormInfo(lambda c, t, v, a: nn.Identity(), False, "no norm"),
@@ -43,7 +43,7 @@ NormLike = str | Callable[[int], nn.Module]
 
 
 def check_norm(norm: NormLike) -> None:
-    """Refuses what is neither a name of `NORMS` nor a callable from channels to a module."""
+    """Raises an error if ``norm`` is neither a name of `NORMS` nor a callable from channels to a module."""
     if norm == "mpbn":
         raise ValueError(
             "mpbn normalises the membrane inside the neuron, not its input: use the 'mpbn' neuron, "
@@ -53,9 +53,11 @@ def check_norm(norm: NormLike) -> None:
         if norm not in NORMS:
             raise ValueError(f"unknown norm {norm!r}; known: {', '.join(NORMS)}")
     elif isinstance(norm, nn.Module):
-        raise TypeError("norm is a layer, but a network needs one per place: pass its class or a callable of channels")
+        raise TypeError("norm is a layer, but a network needs one per place: pass a callable from channels to a layer")
     elif not callable(norm):
-        raise TypeError(f"norm is a name ({', '.join(NORMS)}) or a callable from channels to a module, got {norm!r}")
+        raise TypeError(
+            f"norm must be a name ({', '.join(NORMS)}) or a callable from channels to a module, got {norm!r}"
+        )
 
 
 def make_norm(
@@ -66,17 +68,18 @@ def make_norm(
     threshold: float | None = None,
     alpha: float = 1.0,
 ) -> nn.Module:
-    """A norm over [T, B, channels, ...]: a name of `NORMS`, or a callable that gets ``channels``.
+    """Builds a norm over [T, B, channels, ...] from a name of `NORMS` or a callable that gets ``channels``.
 
-    timesteps: T, required by norms with parameters per step. threshold: V of the neuron that follows, alpha: 1 or
-    1/sqrt(2) where two branches are added; only the two scaled tdbn variants use them, and they need the threshold.
+    timesteps: T, required by norms with parameters per step.
+    threshold, alpha: for the two scaled tdbn variants only, which need the threshold: V of the neuron that follows, and
+        1, or 1/sqrt(2) where two branches are added.
     """
     check_norm(norm)
     if not isinstance(norm, str):
         return norm(channels)
     info = NORMS[norm]
     if info.scaled and threshold is None:
-        raise ValueError(f"norm {norm!r} is scaled by V of the neuron that follows and needs threshold")
+        raise ValueError(f"norm {norm!r} needs threshold, the V of the neuron that follows, which scales it")
     if info.per_step and timesteps is None:
-        raise ValueError(f"norm {norm!r} has parameters per time step and needs timesteps")
+        raise ValueError(f"norm {norm!r} has parameters per time step: give timesteps")
     return info.build(channels, timesteps or 1, 1.0 if threshold is None else threshold, alpha)

@@ -1,4 +1,4 @@
-"""Batch statistics of every time step on its own: shared machinery of `bn` and `bntt`."""
+"""Normalises every time step by its own batch statistics; used by the norms "bn" and "bntt"."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from steadyspike.nn.norm.statistics import Moments, move_running, normalise
 
 
 def row(p: Tensor | None, t: int) -> Tensor | None:
-    """The constants of step t: row t of [T, C], or the one row [C] that all steps share."""
+    """The values of step t: row t of [T, C], or the one row [C] that all steps share."""
     return p if p is None or p.ndim == 1 else p[t]
 
 
 def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
-    """Each x[t] normalised by its own batch statistics; running statistics move once per step."""
+    """Normalises each x[t] by its own batch statistics and updates the running statistics once per step."""
     if norm.synchronises:
         return _over_processes(norm, x)
     mean, var = norm.running()
@@ -28,7 +28,7 @@ def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
 
 
 def _over_processes(norm: TimeNorm, x: Tensor) -> Tensor:
-    """As `step_norm` in training mode, with the moments of all steps in one exchange between processes."""
+    """The same as `step_norm` in training mode, over several processes; they exchange all steps' moments at once."""
     batch = norm.batch_moments(x, [i for i in range(x.ndim) if i not in (0, 2)])
     if norm.tracks:
         for t in range(x.shape[0]):

@@ -1,7 +1,7 @@
-"""Batch mean and variance over chosen axes, of one process or of all of them, with gradients through both.
+"""Batch mean and variance over chosen axes, of one process or of all processes, with gradients through both.
 
-Local moments come from one stable pass; the moments of all processes are merged from them by the parallel-variance
-formula (Chan et al.) in float64, so no difference of large sums is ever taken.
+The moments of all processes are merged from each process's own by the parallel-variance formula (Chan et al.) in
+float64, which avoids differences of large sums.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from steadyspike.nn.sync import world_size
 
 
 class Moments(NamedTuple):
-    """mean and biased variance over the reduced axes (shape: the axes kept); n: elements behind each value."""
+    """Mean and biased variance, in the shape of the axes that were kept; n: number of elements averaged per value."""
 
     mean: Tensor
     var: Tensor
@@ -26,7 +26,7 @@ class Moments(NamedTuple):
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """All-reduce whose gradient is an all-reduce: every process used the sum, so every process sends a gradient."""
+    """A sum over processes whose gradient is again such a sum, since every process uses the result."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:  # type: ignore[no-untyped-def]
@@ -43,19 +43,21 @@ class _SumOverProcesses(torch.autograd.Function):
 
 
 def sum_over_processes(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """``x`` summed over all processes of ``group``, differentiably, on any backend; ``x`` itself if there is one."""
+    """``x`` summed over all processes of ``group``, with gradient, on any backend; ``x`` itself for one process."""
     return x if world_size(group) == 1 else _SumOverProcesses.apply(x, group)
 
 
 def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.ProcessGroup | None = None) -> Moments:
     """Mean and biased variance of ``x`` over ``axes`` in float32 or better, over all processes if ``sync``.
 
-    One value per channel has no variance: an error, as in torch's batch norm.
+    A single value per channel raises an error, as in torch's batch norm, since it has no variance.
     """
-    elements = math.prod([x.shape[axis] for axis in axes])  # a list: compilers do not take a generator
+    elements = math.prod([x.shape[axis] for axis in axes])  # a list: torch.compile does not accept a generator
     processes = world_size(group) if sync else 1
     if elements * processes < 2:
-        raise ValueError(f"batch statistics need more than 1 value per channel, got shape {list(x.shape)}")
+        raise ValueError(
+            f"batch statistics need more than 1 value per channel, got shape {list(x.shape)}; use a larger batch"
+        )
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     var, mean = torch.var_mean(x, list(axes), correction=0)
     n = torch.full((), float(elements), dtype=torch.float64, device=x.device)
@@ -65,7 +67,7 @@ def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.Pr
 
 
 def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None) -> Moments:
-    """Moments of all processes from the local ones."""
+    """The moments of all processes together, from those of this process."""
     sums = torch.cat([(local.mean * local.n).reshape(-1), local.n.reshape(1)])
     sums = sum_over_processes(sums, group)
     n = sums[-1].detach()
@@ -76,20 +78,20 @@ def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None)
 
 @torch.no_grad()
 def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, momentum: float) -> None:
-    """In place: running = (1 - momentum) running + momentum batch, with the unbiased batch variance."""
+    """Updates in place: running = (1 - momentum) running + momentum batch, with the unbiased batch variance."""
     unbiased = batch.var.double() * (batch.n / (batch.n - 1))
     running_mean.lerp_(batch.mean.to(running_mean.dtype), momentum)
     running_var.lerp_(unbiased.to(running_var.dtype), momentum)
 
 
 def per_step_channel(p: Tensor, ndim: int) -> Tensor:
-    """[C] or [T, C] shaped to broadcast over [T, B, C, ...] of ``ndim`` axes."""
+    """Reshapes [C] or [T, C] so that it broadcasts over [T, B, C, ...] of ``ndim`` axes."""
     trailing = [1] * (ndim - 3)
     return p.view(-1, *trailing) if p.ndim == 1 else p.view(p.shape[0], 1, -1, *trailing)
 
 
 def normalise(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """weight (x - mean) / sqrt(var + eps) + bias; constants [C] or [T, C], x [T, B, C, ...], in x's dtype."""
+    """weight (x - mean) / sqrt(var + eps) + bias, in x's dtype. x [T, B, C, ...], all others [C] or [T, C]."""
     scale = weight * torch.rsqrt(var + eps)
     shift = -mean * scale if bias is None else bias - mean * scale
     scale, shift = per_step_channel(scale, x.ndim), per_step_channel(shift, x.ndim)

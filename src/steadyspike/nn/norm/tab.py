@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def accumulated(steps: Moments) -> Moments:
-    """Moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
+    """The moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
 
-    One pass over T: the pooled variance (it includes the variance between steps) grows by Chan's merge, so nothing
-    cancels where the mean is large against the spread.
+    The variance includes the variance between steps. It is merged step by step with Chan's formula, which stays
+    accurate where the mean is much larger than the standard deviation.
     """
     mean, var = steps.mean[0], steps.var[0]
     means, variances = [mean], [var]
@@ -33,10 +33,12 @@ def accumulated(steps: Moments) -> Moments:
 
 
 class TAB(StepNorm):
-    """y[t] = p[t]^2 * (weight[t] * (x[t] - mean[1:t]) / sqrt(var[1:t] + eps) + bias[t]) on [T, B, C, ...].
+    """Batch norm over [T, B, C, ...] with the statistics of steps 1 to t at step t.
 
-    weight, bias, running_mean, running_var: [T, C]; p [T] starts at 1 and acts squared. Gradients reach earlier steps
-    through the statistics. Evaluation uses the running statistics of step t.
+        y[t] = p[t]^2 * (weight[t] * (x[t] - mean[1:t]) / sqrt(var[1:t] + eps) + bias[t])
+
+    weight, bias, running_mean, running_var: [T, C]; p: [T], starts at 1. Gradients flow to earlier steps through the
+    statistics. Evaluation uses the running statistics of step t.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("p",)

@@ -19,14 +19,16 @@ SCALINGS = ("none", "factor", "gamma")
 
 
 class TDBN(TimeNorm):
-    """y = weight * f * (x - mean) / sqrt(var + eps) + bias on [T, B, C, ...], moments over (T, B, ...) per channel.
+    """Batch norm over [T, B, C, ...] with mean and variance over (T, B, ...) per channel.
 
-    scaling: ``"none"`` f = 1, plain joint statistics: what the paper and its released code use;
+        y = weight * f * (x - mean) / sqrt(var + eps) + bias
+
+    scaling: ``"none"`` f = 1, as in the paper and its released code;
         ``"factor"`` f = alpha * threshold, a fixed factor, as Zheng et al. define it;
-        ``"gamma"`` f = 1 and weight starts at alpha * threshold, as SpikingJelly does it: the same output at the start,
-        another gradient scale and another effect of weight decay afterwards.
-    threshold: V of the neuron that follows, a constant here even where the neuron learns it (a second gradient path
-        into V would otherwise appear). alpha: 1, or 1/sqrt(2) where two branches are added.
+        ``"gamma"`` f = 1 and weight starts at alpha * threshold, as in SpikingJelly: the output at the start is the
+        same, but gradients have another scale and weight decay another effect.
+    threshold: V of the neuron that follows. It is a constant here even if the neuron learns V, because V would get a
+        second gradient otherwise. alpha: 1, or 1/sqrt(2) where two branches are added.
     """
 
     def __init__(

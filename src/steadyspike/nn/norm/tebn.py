@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class TEBN(TDBN):
-    """y[t] = p[t] * BN(x)[t] on [T, B, C, ...], with BN's moments over (T, B, ...) per channel.
+    """y[t] = p[t] * BN(x)[t] on [T, B, C, ...], with BN's mean and variance over (T, B, ...) per channel.
 
-    p [T] starts at 1, is learned without constraint (it may become negative) and scales the affine output, bias too.
+    p [T] is learned, starts at 1 and may become negative. It scales the whole output, bias included.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("p",)
