@@ -111,18 +111,26 @@ def commit(run: dict) -> str:
     return run["environment"]["commit"]
 
 
-def write(out: Path) -> None:
-    page = ROOT / "docs" / "results.md"
-    before, rest = page.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
+def stamp(out: Path) -> str:
+    """Where the runs in a folder ran, with which commit."""
     machine = describe(threads=1)
     runs = [json.loads(path.read_text()) for path in sorted(out.glob("*/run.json"))]
     commits = sorted({str(commit(run))[:7] for run in runs})
-    stamp = (
+    return (
         f"{machine['cpu']}, {machine['cores']} cores, one thread a run; torch {machine['versions']['torch']}; "
         f"commit {', '.join(commits)}; seeds 0, 1, 2 (± is the sample standard deviation); {machine['time'][:10]}."
     )
-    page.write_text(f"{before}{MARKS[0]}\n\n{table(out)}\n\n{stamp}\n\n{MARKS[1]}{after}")
+
+
+def write_between(marks: tuple[str, str], text: str) -> None:
+    """Puts ``text`` between two marks of docs/results.md."""
+    page = ROOT / "docs" / "results.md"
+    before, rest = page.read_text().split(marks[0])
+    page.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+
+
+def write(out: Path) -> None:
+    write_between(MARKS, f"{table(out)}\n\n{stamp(out)}")
 
 
 def main() -> None:
