@@ -31,7 +31,7 @@ def _ratio(rows: dict[str, dict[str, Any]], name: str, metric: str) -> str:
     return f"{theirs / ours:.2f}" if theirs and ours else "-"
 
 
-def case_table(case: Case, rows: dict[str, dict[str, Any]]) -> str:
+def case_table(case: Case | str, rows: dict[str, dict[str, Any]]) -> str:
     """Times, memory, and each contender's multiple of our plain layer."""
     lines = [
         f"**{case}**\n",

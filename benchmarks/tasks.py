@@ -47,7 +47,7 @@ def _copies(case: Case, contender: str) -> Runs:
     return {"forward": lambda: copy(x), "train": both}
 
 
-def _runs(module: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Runs:
+def runs_of(module: nn.Module, x: Tensor, loss: Callable[[Tensor], Tensor]) -> Runs:
     def clean() -> None:
         module.zero_grad(set_to_none=True)
         x.grad = None
@@ -82,7 +82,7 @@ class _Dot(torch.autograd.Function):
 def _neuron(case: NeuronCase, contender: str) -> Runs:
     x = torch.randn(case.shape).add_(0.5).requires_grad_()
     gradient = torch.randn(case.shape)
-    return _runs(NEURONS[contender](), x, lambda out: _Dot.apply(out, gradient))
+    return runs_of(NEURONS[contender](), x, lambda out: _Dot.apply(out, gradient))
 
 
 def _network(case: NetworkCase, contender: str) -> Runs:
@@ -92,7 +92,7 @@ def _network(case: NetworkCase, contender: str) -> Runs:
         save_memory(net)
     x = torch.randn(case.batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
     y = torch.randint(0, 10, (case.batch,))
-    return _runs(net, x, lambda out: F.cross_entropy(out.mean(0), y))
+    return runs_of(net, x, lambda out: F.cross_entropy(out.mean(0), y))
 
 
 def seconds(run: Callable[[], object], budget: float) -> float:
