@@ -14,7 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyspike.data.errors import switch, whole_number
+from steadyspike.data.augmentation.events import one_of_six
+from steadyspike.data.augmentation.rand_augment import RandAugment
+from steadyspike.data.errors import DataError, switch, whole_number
 
 
 def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
@@ -53,19 +55,31 @@ def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
 
 @dataclass(frozen=True)
 class Augment:
-    """What happens to a training batch: padding of the random crop (0: none) and horizontal flip."""
+    """What happens to a training batch: padding of the random crop (0: none), horizontal flip, and more.
+
+    rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``. clip: for event clips ``"one-of-six"``, see
+    `augmentation.events.one_of_six`. Both come after crop and flip; "" is none.
+    """
 
     padding: int = 0
     flip: bool = False
+    rand: str = ""
+    clip: str = ""
 
     def __post_init__(self) -> None:
         whole_number("padding", self.padding, least=0)
         switch("flip", self.flip)
+        if self.rand:
+            RandAugment.parse(self.rand)
+        if self.clip not in ("", "one-of-six"):
+            raise DataError(f"clip must be 'one-of-six' or '', not {self.clip!r}.")
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        if self.padding == 0 and not self.flip:
-            return x
-        return crop_and_flip(x, self.padding, self.flip, generator)
+        if self.padding or self.flip:
+            x = crop_and_flip(x, self.padding, self.flip, generator)
+        if self.rand:
+            x = RandAugment.parse(self.rand)(x, generator)
+        return one_of_six(x, generator) if self.clip else x
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.loader import EvalLoader, TrainLoader
@@ -73,11 +74,16 @@ class DataBundle:
         device: torch.device | str = "cpu",
         workers: int = 0,
         drop_last: bool = False,
+        repeats: int = 1,
+        regularise: Regularise | None = None,
     ) -> TrainLoader:
-        """Augmented, shuffled batches of the training part for one process; `batch_size` is per process."""
+        """Augmented, shuffled batches of the training part for one process; `batch_size` is per process.
+
+        repeats: see `TrainPlan`. regularise: random erasing and mixing, see `Regularise`.
+        """
         index = self.indices("train")
-        plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last)
-        return TrainLoader(self.dataset, index, plan, device, workers)
+        plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
+        return TrainLoader(self.dataset, index, plan, device, workers, regularise)
 
     def eval_loader(
         self,

@@ -73,8 +73,8 @@ def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
         return chosen
     if chosen == "none":
         return Augment()
-    if not isinstance(chosen, dict) or set(chosen) - {"padding", "flip"}:
-        raise DataError(f"augment must be 'none' or a table of padding and flip, not {chosen!r}.")
+    if not isinstance(chosen, dict) or set(chosen) - {"padding", "flip", "rand", "clip"}:
+        raise DataError(f"augment must be 'none' or a table of padding, flip, rand and clip, not {chosen!r}.")
     return Augment(**chosen)
 
 

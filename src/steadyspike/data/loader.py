@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.sampler import TrainPlan
@@ -28,9 +29,17 @@ class TrainLoader:
     """
 
     def __init__(
-        self, dataset: DataSet, index: NDArray[np.int64], plan: TrainPlan, device: torch.device | str, workers: int
+        self,
+        dataset: DataSet,
+        index: NDArray[np.int64],
+        plan: TrainPlan,
+        device: torch.device | str,
+        workers: int,
+        regularise: Regularise | None = None,
     ) -> None:
         self.dataset, self.plan, self.device = dataset, plan, torch.device(device)
+        self.regularise = regularise or Regularise()
+        self.regularise.check(dataset)
         self._index, self._reader = torch.from_numpy(index), dataset.source.reader(workers)
         self.epoch, self._next = 0, 0
 
@@ -46,7 +55,8 @@ class TrainLoader:
         raw = self._reader.stream([Request(index, True, seed) for index in indices])
         for number, (index, x) in enumerate(zip(indices, raw), start):
             random = generator(_AUGMENT, plan.seed, epoch, plan.rank, plan.world_size, number)
-            yield data.finish(data.augment(x.to(self.device), random)), data.labels[index].to(self.device)
+            x = data.finish(data.augment(x.to(self.device), random))
+            yield self.regularise(x, data.labels[index].to(self.device), data, epoch, random)
 
     def __iter__(self) -> Iterator[Batch]:
         epoch, start = self.epoch, self._next
@@ -73,6 +83,7 @@ class TrainLoader:
             "seed": p.seed,
             "world_size": p.world_size,
             "drop_last": p.drop_last,
+            **({"repeats": p.repeats} if p.repeats > 1 else {}),
         }
 
     def state_dict(self) -> dict[str, Any]:

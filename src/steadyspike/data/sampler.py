@@ -20,6 +20,9 @@ class TrainPlan:
 
     Every epoch all processes share one permutation; each takes every world_size-th entry, so no sample is seen twice.
     The samples % world_size last ones (others in every epoch) sit out, so that all processes have as many batches.
+
+    repeats: repeated augmentation (Hoffer et al., 2020): an epoch has as many samples, but only every repeats-th is
+        another one; copies go to neighbouring processes, or stand side by side where there is one.
     """
 
     samples: int
@@ -28,9 +31,11 @@ class TrainPlan:
     rank: int = 0
     world_size: int = 1
     drop_last: bool = False
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         check_process(self.rank, self.world_size, self.batch_size)
+        whole_number("repeats", self.repeats)
         if not isinstance(self.seed, Integral) or isinstance(self.seed, bool):
             raise DataError(f"seed must be a whole number, not {self.seed!r}.")
         if self.num_batches == 0:
@@ -51,6 +56,7 @@ class TrainPlan:
     def order(self, epoch: int) -> Tensor:
         """This process's sample positions of an epoch, in order."""
         everyone = torch.randperm(self.samples, generator=generator(_ORDER, self.seed, epoch))
+        everyone = everyone.repeat_interleave(self.repeats)
         return everyone[: self.samples_per_rank * self.world_size][self.rank :: self.world_size]
 
     def batches(self, epoch: int, start: int = 0) -> list[Tensor]:

@@ -12,6 +12,8 @@ from lightning.pytorch import LightningDataModule
 
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augment import Augment
+from steadyspike.data.augmentation.mix import Mixing
+from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.catalogue import FRAME_OPTIONS, entry
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
@@ -118,6 +120,12 @@ def batch_per_process(recipe: Recipe, processes: int) -> int:
     return size // (processes * accumulate)
 
 
+def regularise(table: schema.Augment) -> Regularise:
+    """[augment] as the loader takes it."""
+    mixing = Mixing(table.mixup, table.cutmix, table.mix_prob, table.mix_switch, table.mix_until)
+    return Regularise(table.erase, table.erase_mode, mixing)
+
+
 class SpikingData(LightningDataModule):
     """Loaders of a recipe's data for this process of a Trainer.
 
@@ -155,6 +163,8 @@ class SpikingData(LightningDataModule):
                 device=device,
                 workers=table.workers,
                 drop_last=table.drop_last,
+                repeats=self.recipe.augment.repeats,
+                regularise=regularise(self.recipe.augment),
             )
         return self._train
 

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from steadyspike.nn.groups import parameter_groups
+from steadyspike.train.building.lamb import Lamb
 from steadyspike.train.recipe import Recipe, schema
 
 _WARMUP_FROM = 0.01
@@ -21,6 +22,8 @@ def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Op
     )
     if table.name == "sgd":
         return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
+    if table.name == "lamb":
+        return Lamb(groups, lr=table.lr, betas=(table.betas[0], table.betas[1]))
     kind = torch.optim.Adam if table.name == "adam" else torch.optim.AdamW
     return kind(groups, lr=table.lr, betas=(table.betas[0], table.betas[1]))
 
@@ -29,9 +32,11 @@ def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int
     """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form."""
     epoch = step // steps_per_epoch
     if epoch < table.warmup:
-        return _WARMUP_FROM + (1 - _WARMUP_FROM) * step / (table.warmup * steps_per_epoch)
+        start = _WARMUP_FROM if table.warmup_lr is None else table.warmup_lr / lr
+        return start + (1 - start) * step / (table.warmup * steps_per_epoch)
     if table.name == "cosine":
-        done = min(1.0, (epoch - table.warmup) / (table.epochs - table.warmup))
+        place = step / steps_per_epoch if table.every == "step" else epoch
+        done = min(1.0, (place - table.warmup) / (table.epochs - table.cooldown - table.warmup))
         low = table.min_lr / lr
         return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
     if table.name == "step":

@@ -39,6 +39,7 @@ class ScoreSums:
     def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
         """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time."""
         total, batch = logits.shape[0], len(target)
+        target = target if target.ndim == 1 else target.argmax(-1)  # of a mixed batch: the larger share
         if batch != self._batch or self._count.device != logits.device:
             self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
             self.values = self.values.to(logits.device)

@@ -165,15 +165,28 @@ class Data(Table):
         return text
 
 
+class Augment(Table):
+    """[augment]: what happens to whole training batches; crops, flips and RandAugment are data.options.augment."""
+
+    mixup: float = Field(default=0.0, ge=0, description="Mixup's alpha: images and labels of two samples; 0: none.")
+    cutmix: float = Field(default=0.0, ge=0, description="CutMix's alpha: a box of another image; 0: none.")
+    mix_prob: float = Field(default=1.0, ge=0, le=1, description="Share of batches that are mixed.")
+    mix_switch: float = Field(default=0.5, ge=0, le=1, description="Share of CutMix where both are used.")
+    mix_until: int = Field(default=0, ge=0, description="Epoch from which on nothing is mixed; 0: never.")
+    erase: float = Field(default=0.0, ge=0, le=1, description="Share of images that lose a random rectangle.")
+    erase_mode: Literal["const", "pixel"] = Field(default="const", description="Filled with 0 or with noise.")
+    repeats: int = Field(default=1, ge=1, description="Repeated augmentation: copies of a sample per epoch.")
+
+
 class Optimizer(Table):
     """[optimizer]: how weights are updated."""
 
-    name: Literal["sgd", "adam", "adamw"] = Field(default="sgd", description="Which optimizer.")
+    name: Literal["sgd", "adam", "adamw", "lamb"] = Field(default="sgd", description="Which optimizer.")
     lr: float = Field(default=0.02, gt=0, description="Learning rate after warm-up.")
     momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum; sgd only.")
     nesterov: bool = Field(default=False, description="Nesterov momentum; sgd only.")
     betas: list[Share] = Field(
-        default=[0.9, 0.999], min_length=2, max_length=2, description="Decays of the two moments; adam and adamw only."
+        default=[0.9, 0.999], min_length=2, max_length=2, description="Decays of the two moments; all but sgd."
     )
     weight_decay: float = Field(default=5e-4, ge=0, description="Weight decay.")
     decay_neurons: bool = Field(
@@ -187,7 +200,7 @@ class Optimizer(Table):
         for key in others:
             value = getattr(self, key)
             if value != type(self).model_fields[key].default:
-                owner = "sgd" if self.name != "sgd" else "adam and adamw"
+                owner = "sgd" if self.name != "sgd" else "adam, adamw and lamb"
                 raise ValueError(f"optimizer.{key} = {value!r} belongs to {owner}, but optimizer.name = {self.name!r}")
         if self.nesterov and self.momentum == 0:
             raise ValueError("optimizer.nesterov = true needs optimizer.momentum above 0")
@@ -195,11 +208,14 @@ class Optimizer(Table):
 
 
 class Schedule(Table):
-    """[schedule]: the learning rate; changes after every epoch, warm-up after every step."""
+    """[schedule]: the learning rate; changes after every epoch (or step), warm-up after every step."""
 
     name: Literal["cosine", "step", "constant"] = Field(default="cosine", description="How the learning rate falls.")
     epochs: int = Field(default=200, ge=1, description="Passes over the training part.")
-    warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up from lr/100.")
+    warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up.")
+    warmup_lr: float | None = Field(default=None, ge=0, description="Where warm-up starts; left out: lr/100.")
+    every: Literal["epoch", "step"] = Field(default="epoch", description="cosine: how often the learning rate changes.")
+    cooldown: int = Field(default=0, ge=0, description="cosine: how many of the last epochs stay at min_lr.")
     min_lr: float = Field(default=0.0, ge=0, description="cosine: the learning rate of the end.")
     milestones: list[Count] = Field(default=[], description="step: epochs after which the learning rate falls.")
     gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor by which it falls.")
@@ -212,6 +228,10 @@ class Schedule(Table):
             raise ValueError(f"schedule.milestones = {self.milestones} is not valid; each must be above the one before")
         if self.warmup >= self.epochs:
             raise ValueError(f"schedule.warmup = {self.warmup} must be below schedule.epochs = {self.epochs}")
+        if self.warmup + self.cooldown >= self.epochs:
+            raise ValueError(
+                f"schedule.cooldown = {self.cooldown} leaves nothing between warm-up and the last of {self.epochs}"
+            )
         return self
 
 
@@ -312,6 +332,7 @@ class Recipe(Table):
     norm: Norm = Norm()
     loss: Loss = Loss()
     data: Data = Data()
+    augment: Augment = Augment()
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     train: Train = Train()

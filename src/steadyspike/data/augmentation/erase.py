@@ -1,0 +1,36 @@
+"""Random erasing (Zhong et al., 2017) with timm's limits, on normalised images."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+MODES = ("const", "pixel")
+AREA, RATIO, ATTEMPTS = (0.02, 1 / 3), (0.3, 1 / 0.3), 10
+
+
+def random_erase(x: Tensor, probability: float, mode: str, generator: torch.Generator) -> Tensor:
+    """Float images [B, C, H, W]: with ``probability`` a rectangle of 2 to 33 percent of the area and a ratio of sides
+    of 0.3 to 3.3 becomes 0 (``"const"``) or normal noise per pixel (``"pixel"``).
+
+    A rectangle that does not fit is drawn again, ten times at most.
+    """
+    batch, channels, height, width = x.shape
+    used = torch.rand(batch, generator=generator) < probability
+    area = AREA[0] + (AREA[1] - AREA[0]) * torch.rand(batch, ATTEMPTS, generator=generator)
+    low, high = (math.log(r) for r in RATIO)
+    ratio = torch.exp(low + (high - low) * torch.rand(batch, ATTEMPTS, generator=generator))
+    tall = (area * height * width * ratio).sqrt().round().long()
+    wide = (area * height * width / ratio).sqrt().round().long()
+    place = torch.rand(batch, 2, generator=generator)
+    fits = (tall < height) & (wide < width)
+    x = x.clone()
+    for i in torch.nonzero(used & fits.any(1)).flatten().tolist():
+        k = int(fits[i].int().argmax())
+        h, w = int(tall[i, k]), int(wide[i, k])
+        top, left = int(place[i, 0] * (height - h + 1)), int(place[i, 1] * (width - w + 1))
+        value = torch.zeros(channels, h, w) if mode == "const" else torch.randn(channels, h, w, generator=generator)
+        x[i, :, top : top + h, left : left + w] = value.to(x)
+    return x
