@@ -3,8 +3,8 @@
     python -m benchmarks.transformers [--rounds 3] [--threads 2] [--only qkformer] [--markdown docs/benchmarks.md]
 
 Both learn tau per layer (PLIF there, V and tau here) with a soft reset. Every contender has a process of its own; they
-take turns, and the shortest time counts. SpikingJelly's Spikformer pools before its neurons, which is less work than the
-official order; ours is timed in both.
+take turns, and the shortest time counts. SpikingJelly's Spikformer pools before its neurons, which is less work than
+the official order; ours is timed in both.
 """
 
 from __future__ import annotations

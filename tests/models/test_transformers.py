@@ -105,7 +105,7 @@ def test_depth_heads_and_ratio_are_options(name: str) -> None:
         models.create(name, depth=0 if isinstance(old, int) else (0, *old[1:]))
     if name != "spikingresformer_tiny":
         with pytest.raises(ValueError, match="heads=5 cannot share"):
-            models.create(name, heads=5)
+            models.create(name, heads=5, width=1.0)
 
 
 def test_wrong_options_say_what_is_known() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -60,7 +61,7 @@ def test_cosine_every_step_with_warm_up_and_cool_down() -> None:
     assert factors[10] == pytest.approx(0.01 + 0.99 / 2)
     assert factors[95] == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * 7.5 / 15)))
     assert all(f == pytest.approx(0.1) for f in factors[170:]) and factors[169] > 0.1
-    assert all(a > b for a, b in zip(factors[20:170], factors[21:170]))
+    assert all(a > b for a, b in pairwise(factors[20:170]))
     steady = [lr_factor(Schedule(epochs=20, min_lr=1e-3), 1e-2, step, 10) for step in (50, 59)]
     assert steady[0] == steady[1]
     with pytest.raises(ValueError, match=r"schedule.cooldown = 18 leaves nothing"):

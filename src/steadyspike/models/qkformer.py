@@ -34,6 +34,12 @@ FORMS: dict[str, tuple[Layer, list[Layer], list[list[Layer]]]] = {
 }
 
 
+def _shared(parts: Parts, full: int, heads: int) -> int:
+    """Channels of a stage; of a narrowed network so many that the heads can share them."""
+    channels = parts.channels(full)
+    return channels if parts.width == 1 else -(-channels // heads) * heads
+
+
 def qkformer(
     task: Task,
     parts: Parts,
@@ -54,7 +60,7 @@ def qkformer(
 
     form: the patch embeddings of ``"imagenet"``, ``"cifar"`` (three stages) or ``"dvs"`` (two stages).
     dim: channels of the last stage at width 1. depth: blocks of each stage; the last stage has self-attention, the
-        others token attention. heads: the same in all stages.
+        others token attention. heads: the same in all stages; below width 1 channels are rounded up to their multiple.
     legacy_tb_lif: the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init.
     tie_stream_threshold: one threshold for all neurons that write to one stream. The other options as in `spikformer`.
     """
@@ -70,7 +76,7 @@ def qkformer(
         shape = layer.shape
     counts = block_counts(depth, len(embeddings), "depth")
     for row, count in zip(embeddings, counts):
-        embed = PatchEmbed(parts, shape, [(parts.channels(dim // divisor), pool) for divisor, pool in row])
+        embed = PatchEmbed(parts, shape, [(_shared(parts, dim // divisor, heads), pool) for divisor, pool in row])
         body.append(embed)
         shape, last = embed.shape, row is embeddings[-1]
         for _ in range(count):
