@@ -73,7 +73,10 @@ def test_only_an_override_that_changes_the_configuration_drops_the_papers_number
         ("timestep=3", "unknown key timestep (did you mean data.timesteps?); valid: about"),
         ("train.lr=3", "unknown key train.lr (did you mean optimizer.lr?); valid: seed"),
         ("treshold=3", "unknown key treshold (did you mean neuron.threshold or norm.threshold?)"),
-        ("optimizer.name=sdg", "optimizer.name = 'sdg' is not valid; it must be one of 'sgd', 'adam' or 'adamw'"),
+        (
+            "optimizer.name=sdg",
+            "optimizer.name = 'sdg' is not valid; it must be one of 'sgd', 'adam', 'adamw' or 'lamb'",
+        ),
         ("data.timesteps=0", "data.timesteps = 0 is not valid; it must be greater than or equal to 1"),
         ("data.timesteps=x", "data.timesteps = 'x' is not valid; it must be a valid integer"),
         ("neuron.tau=true", "neuron.tau = True is not valid"),

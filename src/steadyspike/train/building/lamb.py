@@ -31,7 +31,7 @@ class Lamb(torch.optim.Optimizer):
         self.max_gradient = max_gradient
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
