@@ -94,4 +94,5 @@ def torture(scale: float, seed: int) -> list[Tally]:
                 found = problem(out, root / "straight", resume, root / "log")
                 tally.count(None if found is None else f"{kind}, try {number} ({told}): {found}")
             tallies.append(tally)
+            tally.say()
         return tallies

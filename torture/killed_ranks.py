@@ -101,4 +101,5 @@ def torture(scale: float, seed: int) -> list[Tally]:
                     found = one(launcher, root / f"{launcher.strip('-')}-{number}", straight, chance)
                     tally.count(None if found is None else f"{launcher}, try {number} of seed {seed}: {found}")
             tallies.append(tally)
+            tally.say()
     return tallies

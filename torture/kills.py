@@ -102,4 +102,5 @@ def torture(scale: float, seed: int) -> list[Tally]:
                 problem = finish(out) or difference(out, root / "straight")
                 tally.count(None if problem is None else f"{kind}, try {number} ({told}): {problem}")
             tallies.append(tally)
+            tally.say()
         return tallies

@@ -17,6 +17,10 @@ class Tally:
     failures: list[str] = field(default_factory=list)
     note: str = ""  # such as why it could not be tried here
 
+    def say(self) -> None:
+        """Prints what it came to so far, since a whole test takes minutes."""
+        print(f"  {self.kind}: {self.tries} tries, {len(self.failures)} failures", flush=True)
+
     def count(self, failure: str | None) -> None:
         """One more try."""
         self.tries += 1
