@@ -52,7 +52,7 @@ demo:
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/run.py --markdown docs/benchmarks.md
 
-# Kills, full disks, damaged and hostile files: ten minutes, seeds printed (docs/reliability.md).
+# Kills, full disks, damaged and hostile files; prints its seed (docs/reliability.md).
 torture: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 

@@ -1,6 +1,6 @@
 """`python -m torture`: all kinds of faults, or those that are named; exits with 1 if one of them got through.
 
---scale 1 is the full test, about ten minutes on two cores; --seed draws other faults.
+--scale 1 is the full test, an estimated ten minutes on two idle cores; --seed draws other faults.
 """
 
 from __future__ import annotations
