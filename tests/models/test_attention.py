@@ -128,7 +128,7 @@ def test_dual_attention_is_its_formula() -> None:
 
 
 def test_wrong_plans_say_why() -> None:
-    with pytest.raises(ValueError, match="heads=3 cannot share 8 channels; heads may be 1, 2, 4, 8"):
+    with pytest.raises(ValueError, match="heads=3 cannot divide 8 channels equally; heads may be 1, 2, 4, 8"):
         SelfAttention(Parts(), SHAPE, AttentionPlan(heads=3))
-    with pytest.raises(ValueError, match="patches of 4x4, and 4x6 is left of the image"):
+    with pytest.raises(ValueError, match="patches of 4x4, but the image is 4x6 here"):
         DualAttention(Parts(), SHAPE, PLAN, 4)

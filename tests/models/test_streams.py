@@ -84,7 +84,7 @@ def test_tied_state_dict_loads_into_an_untied_network_and_back() -> None:
 
 
 def test_what_cannot_be_tied_says_so() -> None:
-    with pytest.raises(ValueError, match="Linear does not say by threshold_name"):
+    with pytest.raises(ValueError, match="the threshold of Linear cannot be tied: it has no threshold_name"):
         tie_thresholds([torch.nn.Linear(2, 2)])
     with pytest.raises(ValueError, match=r"fixed thresholds .* cannot be tied"):
         tie_thresholds([RateLIF(threshold=0.5), RateLIF(threshold=1.0)])

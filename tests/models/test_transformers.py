@@ -104,12 +104,12 @@ def test_depth_heads_and_ratio_are_options(name: str) -> None:
     with pytest.raises(ValueError, match="depth"):
         models.create(name, depth=0 if isinstance(old, int) else (0, *old[1:]))
     if name != "spikingresformer_tiny":
-        with pytest.raises(ValueError, match="heads=5 cannot share"):
+        with pytest.raises(ValueError, match="heads=5 cannot divide"):
             models.create(name, heads=5, width=1.0)
 
 
 def test_wrong_options_say_what_is_known() -> None:
-    with pytest.raises(ValueError, match="pools is a text of 4 characters"):
+    with pytest.raises(ValueError, match="pools must be a text of 4 characters"):
         models.create("spikformer_tiny", pools="012")
     with pytest.raises(ValueError, match="unknown form 'mnist'; known: imagenet, cifar, dvs"):
         models.create("qkformer_tiny", form="mnist")

@@ -140,7 +140,7 @@ def test_wake_gives_up_where_nothing_pushes() -> None:
     nn.init.constant_(model[0].bias, -9.0)
     with pytest.raises(RuntimeError, match="layer '1' cannot be woken"):
         wake(model, torch.zeros(2, 3, 4))
-    with pytest.raises(ValueError, match="rate must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="rate must be between 0 and 1"):
         wake(model, torch.zeros(2, 3, 4), rate=0.0)
 
 

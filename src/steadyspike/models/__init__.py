@@ -1,4 +1,4 @@
-"""Networks by name, and the blocks they are made of."""
+"""Spiking networks by name, and the blocks they are built from."""
 
 from steadyspike.models.model_registry import Entry, create, names, register
 from steadyspike.models.net import SpikingNet

@@ -24,9 +24,9 @@ def assemble(
     tie: bool | None = None,
     head_bias: bool = True,
 ) -> SpikingNet:
-    """A network from (stem, body, shape behind the body): mean over the image, one layer, at every step.
+    """Builds a network from (stem, body, output shape of the body); its head is a mean over the image and one layer.
 
-    tie: None where the stream is a current; else its spikes are summed, and True ties the thresholds of each stream.
+    tie: None if the residual stream is a current. If it is a sum of spikes, True ties the thresholds of each stream.
     """
     stem, body, shape = layers
     head = Head(parts, shape, task.num_classes, bias=head_bias)

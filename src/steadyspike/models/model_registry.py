@@ -1,7 +1,7 @@
-"""Models by name: ``create("resnet19", num_classes=100)``.
+"""The registry of models: ``create("resnet19", num_classes=100)`` builds one by name.
 
-An entry is a builder, the defaults of its task, and options of the builder; a variant (a tiny member for tests, another
-depth) is an entry with other options, not another class.
+An entry has a function that builds the model, the defaults of its task, and options for that function. A variant (a
+tiny model for tests, another depth) is an entry with other options, not another class.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
 
     def option_names(self) -> list[str]:
-        """Options that ``create`` passes on to the builder or to `Parts`."""
+        """The names of the options that ``create`` accepts and passes to the builder or to `Parts`."""
         kinds = inspect.signature(self.build).parameters.values()
         return [p.name for p in kinds if p.kind is p.KEYWORD_ONLY] + list(_PARTS_OPTIONS)
 
@@ -47,9 +47,9 @@ _ENTRIES: dict[str, Entry] = {}
 
 
 def register(name: str, entry: Entry) -> None:
-    """Adds a model; a name can be taken once."""
+    """Adds a model; raises ValueError if the name exists."""
     if name in _ENTRIES:
-        raise ValueError(f"a model named {name!r} exists already")
+        raise ValueError(f"a model named {name!r} exists already; register it under another name")
     _ENTRIES[name] = entry
 
 
@@ -77,14 +77,14 @@ def create(
     width: float | None = None,
     **options: Any,
 ) -> SpikingNet:
-    """A network by name; ``forward`` takes static images [B, C, H, W] or frames [T, B, C, H, W], gives [T, B, classes].
+    """Builds a network by name. It takes static images [B, C, H, W] or frames [T, B, C, H, W]: -> [T, B, classes].
 
-    num_classes, in_channels, image_size: those of the data set the model was made for, unless given.
-    timesteps: T of static images, and of norms and neurons with per-step parameters.
+    num_classes, in_channels, image_size: default: those of the data set that the model was made for.
+    timesteps: T for static images, and for norms and neurons with parameters per step.
     neuron, norm, width: see `Parts`.
-    options: those of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
+    options: of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
 
-    Its convolutions and linear layers use the spikes where that is faster (`steadyspike.use_events`).
+    Its convolutions and linear layers compute with spikes where that is faster (`steadyspike.use_events`).
     """
     e = entry(name)
     chosen = {**e.options, **options}

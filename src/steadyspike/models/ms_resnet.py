@@ -1,4 +1,4 @@
-"""MS-ResNet (Hu et al., 2021): real-valued residual stream, binary everywhere else."""
+"""MS-ResNet (Hu et al., 2021): the residual stream is real-valued, all other activations are spikes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTHS = (64, 128, 256, 512)
 
 
 def _deep_stem_conv(image: Shape, channels: int) -> nn.Sequential:
-    """Three 3x3 convolutions with bias and nothing between, the first of stride 2 (MS-ResNet-104)."""
+    """Three 3x3 convolutions with bias, directly after each other, the first with stride 2 (MS-ResNet-104)."""
     return nn.Sequential(
         nn.Conv2d(image.channels, channels, 3, 2, 1),
         nn.Conv2d(channels, channels, 3, 1, 1),
@@ -39,11 +39,11 @@ def ms_resnet(
     init: str | Callable[[nn.Module], None] = "default",
     zero_residual: bool = True,
 ) -> SpikingNet:
-    """conv7x7 stem of stride 2 without a neuron, four stages of stride 2, a last spike, global average, one layer.
+    """MS-ResNet: conv7x7 stem of stride 2 without a neuron, four stages of stride 2, a neuron, global average, FC.
 
     deep: MS-ResNet-104's stem of three 3x3 convolutions and average-pooled shortcuts.
-    zero_residual: the last norm of a block starts at scale 0, as in the official code; its other norms start at the
-        threshold there (0.5), which is 1 here.
+    zero_residual: the last norm of a block starts at scale 0, as in the official code. The official code starts all
+        other norms at the threshold (0.5); here they start at 1.
     """
     block = block or partial(MSBlock, pool_shortcut=deep)
     first = Stem(parts, task.image, parts.channels(64), kernel=7, stride=2, neuron=False)

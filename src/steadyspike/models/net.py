@@ -1,4 +1,4 @@
-"""`SpikingNet`: stem, body, head; static images and frames through the same layers."""
+"""`SpikingNet`: a network of stem, body and head, for static images and for frames."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from steadyspike.nn.whole import whole_number
 
 
 class SpikingNet(nn.Module):
-    """``forward(x, timesteps=None) -> [T, B, classes]``.
+    """A network of stem, body and head: ``forward(x, timesteps=None) -> [T, B, classes]``.
 
     A static batch [B, C, H, W] is repeated T times without copying it, and the stem's convolution and norm run once
-    (`blocks.conv.ConvNorm` sees the repetition). Frames [T, B, C, H, W] bring their own T.
+    (`blocks.conv.ConvNorm` recognises the repetition). Frames [T, B, C, H, W] have their own T.
 
     ``streams``: for each residual stream that is a sum of spikes, the names of the neuron layers that write to it;
-    empty where no spikes are summed (see `steadyspike.models.streams`).
+    empty if the network adds no spikes (see `steadyspike.models.streams`).
     """
 
     def __init__(self, stem: nn.Module, body: nn.Module, head: nn.Module, *, in_channels: int, timesteps: int) -> None:
@@ -28,7 +28,7 @@ class SpikingNet(nn.Module):
         return self.head(self.body(self.stem(self.frames(x, timesteps))))
 
     def frames(self, x: Tensor, timesteps: int | None = None) -> Tensor:
-        """``x`` as [T, B, C, H, W]: a view, with a time stride of 0 if it is static."""
+        """``x`` as [T, B, C, H, W]: a view, with a time stride of 0 for static images."""
         if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
             c = self.in_channels
             raise ValueError(

@@ -1,4 +1,4 @@
-"""What a network is built from: the shape that flows through it, and the neurons, norms and widths it uses."""
+"""The settings from which a network is built: shapes, task, and its choice of neurons, norms and width."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ CHANNEL_MULTIPLE = 8
 
 
 class Shape(NamedTuple):
-    """One sample at one time step: channels, height, width."""
+    """The shape of one sample at one time step: channels, height, width."""
 
     channels: int
     height: int
     width: int
 
     def conv(self, channels: int, stride: int = 1) -> Shape:
-        """After a padded convolution (or a padded 3x3 pooling) of this stride."""
+        """The shape after a padded convolution (or a padded 3x3 pooling) of this stride."""
         return Shape(channels, -(-self.height // stride), -(-self.width // stride))
 
     def pooled(self, size: int = 2) -> Shape:
-        """After an unpadded pooling."""
+        """The shape after a pooling without padding."""
         if min(self.height, self.width) < size:
             raise ValueError(
                 f"the image is too small for this network: {self.height}x{self.width} is left where it pools by "
@@ -44,15 +44,15 @@ class Shape(NamedTuple):
 
 
 def image_sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) of a square's side or of both sides."""
+    """(height, width) from one side of a square or from both sides."""
     sides = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(sides) != 2:
-        raise ValueError(f"image_size is one side or (height, width), got {size!r}")
+        raise ValueError(f"image_size must be one side or (height, width), got {size!r}")
     return whole_number(sides[0], "image_size"), whole_number(sides[1], "image_size")
 
 
 class Task(NamedTuple):
-    """What goes in and what comes out."""
+    """The task of a network: its number of classes and the shape of its images."""
 
     num_classes: int
     image: Shape
@@ -60,17 +60,16 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Parts:
-    """The choices that every layer of a network shares.
+    """The settings that all layers of a network share.
 
     neuron: a name of `steadyspike.nn.neurons.NEURONS`, a callable without arguments (``ss.LIF``,
         ``partial(ss.LIF, tau=1.5)``), or an object with ``.at(site)``.
     norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...].
-    timesteps: T for which per-step parameters are made, and the T of static images where none is given.
+    timesteps: T for parameters per step, and the default T for static images.
     width: factor on every channel count, see `channels`.
-    conv_bias: give convolutions a bias (TEBN's and TET's code do; the norm behind them makes it idle).
-    norm_threshold, residual_alpha: tdBN's V_th (None: the neuron's V at the start), and its alpha where a norm's
-        output is added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" means
-        joint statistics and nothing else.
+    conv_bias: give convolutions a bias (as TEBN's and TET's code do; the norm that follows cancels its effect).
+    norm_threshold, residual_alpha: tdBN's V_th (None: the neuron's starting V), and its alpha where a norm's output is
+        added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" has neither.
     """
 
     neuron: NeuronLike = LIF
@@ -95,7 +94,7 @@ class Parts:
         return max(CHANNEL_MULTIPLE, round(full * self.width / CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE)
 
     def make_neuron(self, shape: Shape, threshold: float | None = None) -> nn.Module:
-        """A neuron layer for [T, B, C, H, W]; ``threshold``: V at the start, if not that of the other neurons."""
+        """A neuron layer for [T, B, C, H, W]. threshold: its starting V; None: that of the other neurons."""
         return neuron_for(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps), threshold)
 
     def make_map_neuron(self, heads: int, size: int, threshold: float | None = None) -> nn.Module:
@@ -107,7 +106,7 @@ class Parts:
         return neuron_for(self.neuron, Site(features, (), self.timesteps))
 
     def make_norm(self, channels: int, residual: bool = False) -> nn.Module:
-        """A norm on [T, B, C, ...]; ``residual``: its output is added to a shortcut."""
+        """A norm on [T, B, C, ...]. residual: True if its output is added to a shortcut."""
         alpha, threshold = self.residual_alpha if residual else 1.0, self.norm_threshold
         if threshold is None and isinstance(self.norm, str) and NORMS[self.norm].scaled:
             threshold = starting_threshold(self.neuron, Site(channels, (1, 1), self.timesteps))

@@ -1,4 +1,7 @@
-"""Plain convolutional networks: a row of conv-norm-spike layers and a head; V folds everywhere."""
+"""Plain convolutional networks: conv-norm-spike layers one after the other, and a head.
+
+V can be folded into the next weights everywhere.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def plain_cnn(
     stride_pool: bool = False,
     **head: Any,
 ) -> SpikingNet:
-    """The first entry of ``plan`` is the stem, the rest as in `conv_row`; ``head`` are options of `Head`."""
+    """Builds a plain network. The first entry of ``plan`` is the stem, the others as in `conv_row`.
+
+    head: options of `Head`.
+    """
     first = Stem(parts, task.image, parts.channels(plan[0]))
     body, shape = conv_row(parts, first.shape, plan[1:], stride_pool=stride_pool)
     last = Head(parts, shape, task.num_classes, pool=0, **head)

@@ -20,8 +20,8 @@ from steadyspike.models.model_registry import Entry, register
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
 
-# What stands before each stage, per form: the stem's (divisor of dim, pooled), plain layers, and the rows of the patch
-# embeddings, every layer as (divisor of dim, pooled before its neuron).
+# The layers before the blocks, for each form: the stem, plain layers, and the rows of the patch embeddings. Every layer
+# is (divisor of dim, True if it is pooled before its neuron).
 Layer = tuple[int, bool]
 FORMS: dict[str, tuple[Layer, list[Layer], list[list[Layer]]]] = {
     "imagenet": (
@@ -56,13 +56,15 @@ def qkformer(
     legacy_tb_lif: bool = False,
     init: Init = "trunc_linear",
 ) -> SpikingNet:
-    """Patch embedding and blocks per stage, mean over the image, one layer. Every stage is a stream of its own.
+    """QKFormer: patch embedding and blocks per stage, mean over the image, one layer. Each stage has its own stream.
 
     form: the patch embeddings of ``"imagenet"``, ``"cifar"`` (three stages) or ``"dvs"`` (two stages).
     dim: channels of the last stage at width 1. depth: blocks of each stage; the last stage has self-attention, the
-        others token attention. heads: the same in all stages; below width 1 channels are rounded up to their multiple.
-    legacy_tb_lif: the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init.
-    tie_stream_threshold: one threshold for all neurons that write to one stream. The other options as in `spikformer`.
+        others token attention. heads: the same in all stages; below width 1, channels are rounded up
+        to a multiple of it.
+    legacy_tb_lif: reproduce the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init.
+    tie_stream_threshold: one threshold for all neurons that write to one stream.
+    The other options are as in `spikformer`.
     """
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; known: {', '.join(FORMS)}")

@@ -1,4 +1,4 @@
-"""ResNet-19 (tdBN's, as the paper released it): the network of most of the paper's CIFAR and DVS-CIFAR10 rows."""
+"""ResNet-19 (from tdBN, as in the paper's released code), used in most of the paper's CIFAR and DVS-CIFAR10 rows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def resnet19(
     init: str | Callable[[nn.Module], None] = "default",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """conv3x3 stem, stages of 128, 256, 512 channels (strides 1, 2, 2), classifier at every step.
+    """ResNet-19: conv3x3 stem, stages of 128, 256, 512 channels (strides 1, 2, 2), classifier at every step.
 
-    stem: 64 as released; 128 as in TEBN and TAB (the first block then has an identity shortcut).
+    stem: 64 in the released code; 128 in TEBN and TAB (the first block then has an identity shortcut).
     head: ``"linear"`` global average, one layer (the released code); ``"tet"`` global average, 256, spike, classes;
-        ``"tebn"`` 2x2 average, flatten, 256, classes without a spike between (TEBN and TAB).
-    dropout: before each fully connected layer; 0.25 as the paper says, 0 as its released code does.
+        ``"tebn"`` 2x2 average, flatten, 256, classes without a neuron in between (TEBN and TAB).
+    dropout: before each fully connected layer; 0.25 in the paper's text, 0 in its released code.
     init: TEBN and TAB use ``"kaiming_fan_out"``.
     """
     if head not in HEADS:

@@ -1,4 +1,4 @@
-"""Spiking ResNet-34 for ImageNet: the paper's "ResNet-34" rows."""
+"""Spiking ResNet-34 for ImageNet, used in the paper's "ResNet-34" rows."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def resnet34(
     init: str | Callable[[nn.Module], None] = "imagenet",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """conv7x7 of stride 2, spike, max-pool of the spikes, stages of 64 to 512 channels, global average, one layer."""
+    """ResNet-34: conv7x7 of stride 2, neuron, max-pooling, stages of 64 to 512 channels, global average, one layer."""
     first = Stem(parts, task.image, parts.channels(64), kernel=7, stride=2, pool=True)
     body, shape = residual_stages(block, parts, first.shape, zip(WIDTHS, block_counts(layers, 4), (1, 2, 2, 2)))
     last = Head(parts, shape, task.num_classes, dropout=dropout)

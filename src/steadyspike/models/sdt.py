@@ -1,4 +1,4 @@
-"""S-Transformer, the spike-driven transformer (Yao et al., 2023): attention of masks and sums, a stream of currents."""
+"""S-Transformer, the spike-driven transformer (Yao et al., 2023): attention by masks and sums, stream of currents."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def sdt(
     bias: bool = True,
     init: Init = "trunc_conv",
 ) -> SpikingNet:
-    """Three conv-norm-spike layers, tokens as currents, ``depth`` blocks, mean over the image, a last spike, one layer.
+    """S-Transformer: three conv-norm-spike layers, currents as tokens, ``depth`` blocks, mean, a neuron, one layer.
 
-    erode: see `SpikeDrivenAttention`; on for event data, where the heads then matter (elsewhere they do not).
-    head_v_init: threshold that the last neuron starts with; None: as the others (published). Its current is a mean over
-        the whole image and may be too weak for V = 1 at the start; `check_model` tells.
-    The other options as in `spikformer`; the attention has no scale.
+    erode: see `SpikeDrivenAttention`; on for event data. ``heads`` has an effect only with it.
+    head_v_init: starting threshold of the last neuron; None: that of the other neurons (as published). Its current is a
+        mean over the whole image and may be too small for V = 1 at the start; `check_model` reports that.
+    The other options are as in `spikformer`; the attention has no scale.
     """
     plan = AttentionPlan(heads, v_init=attn_v_init, bias=bias)
     flags = pool_flags(pools)

@@ -1,4 +1,4 @@
-"""SEW networks (Fang et al., 2021): SEW-ResNet-34 for ImageNet and their small network for CIFAR10-DVS."""
+"""SEW networks (Fang et al., 2021): SEW-ResNet-34 for ImageNet and the authors' small network for CIFAR10-DVS."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sew_resnet34(
     init: str | Callable[[nn.Module], None] = "kaiming_fan_out",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """ResNet-34 of SEW blocks: spikes are added after the neuron, shape-changing shortcuts spike too.
+    """ResNet-34 with SEW blocks: spikes are added after the neuron, and shortcuts that change the shape spike too.
 
     connect: ``"add"``, ``"and"`` or ``"iand"``, see `SEWBlock`.
     tie_stream_threshold: one threshold for all neurons that write to one residual stream (four streams).
@@ -53,9 +53,10 @@ def sew_dvs(
     init: str | Callable[[nn.Module], None] = "default",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """Seven SEW blocks (64 channels, then 128), each with a max-pool of the stream behind it; 1x1 stem.
+    """Network of a 1x1 stem and seven SEW blocks (64 channels, then 128), each followed by a max-pooling.
 
-    Two streams; the max-pools sit inside them, so with ``"add"`` only tied thresholds fold exactly.
+    There are two streams. The max-poolings act on the streams, so with ``"add"`` V can be folded into the weights
+    exactly only if thresholds are tied.
     """
     first = Stem(parts, task.image, parts.channels(64), kernel=1)
     body, shape = nn.Sequential(), first.shape

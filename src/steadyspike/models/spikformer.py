@@ -1,4 +1,4 @@
-"""Spikformer (Zhou et al., 2023) and its successor's stem: self-attention of spikes on a stream that sums spikes."""
+"""Spikformer (Zhou et al., 2023), and an experimental Spikformer V2: spiking self-attention, stream of added spikes."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spikformer(
     tie_stream_threshold: bool = False,
     init: Init = "trunc_linear",
 ) -> SpikingNet:
-    """Four conv-norm-spike layers with poolings, a positional convolution, ``depth`` blocks, mean, one layer.
+    """Spikformer: four conv-norm-spike layers with poolings, positional convolution, ``depth`` blocks, mean, one layer.
 
     dim: channels of a token at width 1. pools, pool_first: see `conv_tokens`. position: the positional convolution.
     attn_scale, attn_v_init, qkv_bias, bias: see `AttentionPlan`.
@@ -75,11 +75,11 @@ def spikformer_v2(
     tie_stream_threshold: bool = False,
     init: Init = "trunc_linear",
 ) -> SpikingNet:
-    """Experimental: Spikformer with a convolutional stem of stride-2 layers and expansion blocks instead of poolings.
+    """Experimental: Spikformer with a stem of stride-2 convolutions and expansion blocks instead of poolings.
 
-    No code of Spikformer V2 was published and the stem's layout is not known; this is a third party's reading of it
-    (a stride-2 convolution and one expansion block per stage), and its size is not the published one.
-    stem_ratio: how much the expansion blocks widen. The other options as in `spikformer`.
+    No code of Spikformer V2 was published and the stem's layout is not known. This follows a third party's reading (a
+    stride-2 convolution and one expansion block per stage); its size is not the published one.
+    stem_ratio: factor by which the expansion blocks increase the channels. The other options are as in `spikformer`.
     """
     plan = AttentionPlan(heads, attn_scale, attn_v_init, bias=bias)
     stem = Stem(parts, task.image, parts.channels(dim // 8), stride=2)

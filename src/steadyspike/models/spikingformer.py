@@ -1,4 +1,4 @@
-"""Spikingformer (Zhou et al., 2023): spikes inside every branch, the residual stream is a current."""
+"""Spikingformer (Zhou et al., 2023): a transformer whose branches spike and whose residual stream is a current."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def spikingformer(
     bias: bool = True,
     init: Init = "trunc_linear",
 ) -> SpikingNet:
-    """conv-norm, four spike-(pool)-conv-norm layers, ``depth`` blocks, mean of the currents, one layer.
+    """Spikingformer: conv-norm, four spike-(pool)-conv-norm layers, ``depth`` blocks, mean of the currents, one layer.
 
-    No spikes are summed, so V folds everywhere without ties. The options as in `spikformer`.
+    No spikes are added, so V can be folded everywhere without tied thresholds. The options are as in `spikformer`.
     """
     plan = AttentionPlan(heads, attn_scale, attn_v_init, bias=bias)
     stem = Stem(parts, task.image, parts.channels(dim // 8), neuron=False)

@@ -22,7 +22,7 @@ PATCHES = (4, 2, 1)
 
 
 class DualBlock(nn.Module):
-    """``x + attention(x)``, then the group-wise MLP, which adds x itself; both spike first."""
+    """``x + attention(x)``, then the group-wise MLP, which adds its own input; both start with a neuron."""
 
     def __init__(self, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()
@@ -44,12 +44,12 @@ def spikingresformer(
     attn_v_init: float | None = None,
     init: Init = "trunc_all",
 ) -> SpikingNet:
-    """conv7x7 of stride 2, norm, max-pool, no spike; three stages; mean of the currents, one layer without bias.
+    """SpikingResformer: stem (conv7x7 of stride 2, norm, max-pooling), three stages, mean of the currents, one layer.
 
-    heads: of each stage; a stage has ``heads * head_width`` channels at width 1, and the MLP's 3x3 convolution has
-        groups of ``head_width``. depth: blocks of each stage.
-    small_stem: conv3x3 of stride 1 and no pooling (CIFAR).
-    attn_v_init: V of the attention neurons at the start; None: as the others (1.0 in the published code).
+    heads: number of heads of each stage; a stage has ``heads * head_width`` channels at width 1, and the MLP's 3x3
+        convolution has groups of ``head_width``. depth: number of blocks of each stage.
+    small_stem: conv3x3 of stride 1 without pooling (CIFAR).
+    attn_v_init: starting V of the attention neurons; None: that of the other neurons (1.0 in the published code).
     """
     width = parts.channels(head_width)
     counts, head_counts = block_counts(depth, 3, "depth"), block_counts(heads, 3, "heads")

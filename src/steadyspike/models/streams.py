@@ -1,7 +1,7 @@
-"""Residual streams that are sums of spikes: who writes to them, and one threshold for all writers.
+"""Residual streams that are sums of spikes: finds the neurons that write to them, and ties their thresholds.
 
-In a SEW network with TrSG the stream is sum_i V_i S_i. It is an integer count times one number, and folds into the next
-weights exactly, only if all V_i of a stream are the same parameter.
+In a SEW network with TrSG the stream is sum_i V_i S_i. Only if all V_i of a stream are the same parameter is it an
+integer count times one number, which can be folded into the next weights exactly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StreamBlock(Protocol):
 
 
 def _layers(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of nested Sequentials in the order they run."""
+    """The layers of nested Sequentials, in the order in which they run."""
     if isinstance(module, nn.Sequential):
         for name, child in module.named_children():
             yield from _layers(child, f"{prefix}.{name}")
@@ -36,10 +36,10 @@ def _layers(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def find_streams(net: SpikingNet) -> list[list[str]]:
-    """Names of the neurons that write to each stream, in order; blocks say theirs by ``stream_writers()``.
+    """The names of the neurons that write to each stream, in order; ``stream_writers()`` of a block lists its own.
 
-    A stream starts at a plain conv-norm-spike layer (the stem, for the first) or at a block with ``starts_stream``, and
-    grows by the blocks behind it.
+    A stream starts at a plain conv-norm-spike layer (the first one at the stem) or at a block with ``starts_stream``;
+    the blocks that follow write to it.
     """
     streams = [["stem.lif"]]
     for name, layer in _layers(net.body, "body"):
@@ -53,9 +53,9 @@ def find_streams(net: SpikingNet) -> list[list[str]]:
 
 
 def tie_thresholds(layers: Iterable[nn.Module]) -> None:
-    """All ``layers`` share the threshold parameter of the first: one object, also for optimizers and copies.
+    """Makes all ``layers`` share the threshold parameter of the first, as one object.
 
-    Thresholds that are fixed need no tie, but must be equal.
+    Fixed thresholds need not be tied, but must be equal.
     """
     first: Tensor | None = None
     for layer in layers:
@@ -67,26 +67,28 @@ def tie_thresholds(layers: Iterable[nn.Module]) -> None:
         if name is not None:
             setattr(layer, name, first)
         elif not v.is_meta and not torch.equal(v, first):
-            raise ValueError(f"fixed thresholds {first.tolist()} and {v.tolist()} cannot be tied")
+            raise ValueError(f"fixed thresholds {first.tolist()} and {v.tolist()} cannot be tied; make them equal")
 
 
 def _threshold_name(layer: nn.Module) -> str | None:
-    """The name of the parameter behind V, None if V is fixed."""
+    """The name of the parameter from which V is computed; None if V is fixed."""
     name = getattr(layer, "threshold_name", None)
     if name is None and (not isinstance(layer, Neuron) or layer.threshold.requires_grad):
-        raise ValueError(f"{type(layer).__name__} does not say by threshold_name which parameter its threshold is")
+        raise ValueError(
+            f"the threshold of {type(layer).__name__} cannot be tied: it has no threshold_name (its parameter's name)"
+        )
     return name
 
 
 def _threshold_value(layer: nn.Module) -> Tensor:
-    """That parameter, or the fixed V."""
+    """The parameter from which V is computed, or the fixed V."""
     value = getattr(layer, _threshold_name(layer) or "threshold")
     assert isinstance(value, Tensor)
     return value
 
 
 def set_streams(net: SpikingNet, *, tie: bool) -> None:
-    """Fills in ``net.streams`` and, if asked, ties the thresholds of each, for good: also when a state is loaded."""
+    """Sets ``net.streams``. tie: also tie the thresholds of each stream; they stay tied when a state dict is loaded."""
     net.streams = find_streams(net)
     if tie:
         _tie_streams(net)
@@ -95,14 +97,14 @@ def set_streams(net: SpikingNet, *, tie: bool) -> None:
 
 
 def _tie_streams(net: nn.Module, *loaded: object) -> None:
-    """Also a hook: ``load_state_dict(assign=True)`` gives every layer a parameter of its own."""
+    """Ties the thresholds of each stream. Also a hook, since ``load_state_dict(assign=True)`` separates parameters."""
     assert isinstance(net, SpikingNet)
     for names in net.streams:
         tie_thresholds([net.get_submodule(name) for name in names])
 
 
 def _refuse_untied(net: nn.Module, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
-    """A hook: thresholds that differ in a saved state cannot become one parameter; the last would win silently."""
+    """A hook that reports thresholds that differ in a state dict: they cannot become one parameter."""
     assert isinstance(net, SpikingNet)
     errors: list[str] = rest[-1]
     for names in net.streams:
@@ -110,6 +112,6 @@ def _refuse_untied(net: nn.Module, state: Mapping[str, Tensor], prefix: str, *re
         values = [state[key] for key in keys if key in state]
         if any(not torch.equal(value, values[0]) for value in values):
             errors.append(
-                f"the thresholds of the stream {', '.join(names)} differ in this state and are one parameter here; "
-                "load it into a network without tie_stream_threshold"
+                f"the thresholds of the stream {', '.join(names)} differ in this state, but this network has one "
+                "parameter for all of them; load it into a network without tie_stream_threshold"
             )

@@ -1,4 +1,4 @@
-"""VGG9 (Duan et al., 2022): TEBN's network for CIFAR-10."""
+"""VGG9, the network of TEBN (Duan et al., 2022) for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vgg9(
 ) -> SpikingNet:
     """64, 64, pool, 128, 128, pool, 256, 256, 256, pool, FC 1024, FC classes * votes; convolutions with bias.
 
-    votes: outputs per class that are averaged; 10 for CIFAR-10 in TEBN's code.
+    votes: number of outputs that are averaged for each class; 10 for CIFAR-10 in TEBN's code.
     """
     return plain_cnn(task, parts, PLAN, init=init, hidden=1024, spiking=spiking_fc, dropout=dropout, votes=votes)
 

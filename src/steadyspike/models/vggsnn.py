@@ -1,4 +1,4 @@
-"""VGGSNN (Deng et al., 2022): TET's eight-convolution network for DVS-CIFAR10."""
+"""VGGSNN, the network of TET (Deng et al., 2022) with eight convolutions, for DVS-CIFAR10."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def vggsnn(
 ) -> SpikingNet:
     """64, 128, pool, 256, 256, pool, 512, 512, pool, 512, 512, pool, FC classes; convolutions with bias.
 
-    stride_pool: TET's twin "woAP" with convolutions of stride 2 in place of the average pooling.
+    stride_pool: TET's variant "woAP", with convolutions of stride 2 instead of average pooling.
     """
     return plain_cnn(task, parts, PLAN, init=init, stride_pool=stride_pool, dropout=dropout)
 

@@ -1,4 +1,4 @@
-"""`wake`: lower the thresholds of layers that never fire to where they do."""
+"""`wake`: lowers the thresholds of layers that never fire, until they fire."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLES = 1_000_000
 
 
 def _first_silent(model: nn.Module, x: Tensor) -> tuple[str, Tensor] | None:
-    """Name and a sample of the membrane potentials of the first layer, in call order, that never fires on ``x``."""
+    """The first layer, in call order, that never fires on ``x``: its name and a sample of its membrane potentials."""
     silent: list[tuple[str, Tensor]] = []
 
     def make(name: str) -> Tap:
@@ -47,7 +47,10 @@ def _layer(model: nn.Module, name: str) -> Neuron:
     """The neuron layer ``name``, whose threshold can be lowered."""
     layer = model.get_submodule(name)
     if not isinstance(layer, (LIF, IF)):
-        raise ValueError(f"layer '{name}' has no threshold that could be lowered: it is no LIF or IF")
+        raise ValueError(
+            f"layer '{name}' never fires, but it is a {type(layer).__name__}, and only thresholds of LIF and IF can be "
+            "lowered; enlarge the weights before it"
+        )
     return layer
 
 
@@ -58,14 +61,14 @@ def _sharers(layers: Mapping[str, Neuron], layer: Neuron) -> int:
 
 
 def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
-    """Why layer ``name`` stays silent."""
+    """The error that says why layer ``name`` cannot be made to fire."""
     layers = neurons(model)
     tied = [n for n in changed if _sharers(layers, _layer(model, n)) > 1]
     reason = f"its potentials reach only {m.max():.3g}"
     if name in changed and tied:
         reason = (
             f"it falls silent again when the tied threshold of '{tied[0]}' is lowered, since what its stream "
-            "carries (V*S) shrinks with V; put norms before the neurons, enlarge the weights "
+            "carries (V*S) becomes smaller with V; put norms before the neurons, enlarge the weights "
             "(models.weight_init.fire), or wake the network without tie_stream_threshold"
         )
     return RuntimeError(f"layer '{name}' cannot be woken: {reason}")
@@ -75,12 +78,14 @@ def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> Runti
 def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
     """Gives every layer that never fires on the batch ``x`` a threshold that about ``rate`` of its potentials exceed.
 
-    Layer after layer, since silence upstream makes silence downstream; layers that fire stay as they are. Where fewer
-    than ``rate`` of the potentials are positive at all, half of those exceed it. Returns the new thresholds by layer.
-    A copy in training mode does the runs: statistics stay, and nothing changes if some layer cannot be woken.
+    It changes one layer after the other, because a layer that never fires also silences the layers after it. Layers
+    that fire are not changed. If fewer than ``rate`` of the potentials are positive, half of the positive ones exceed
+    the threshold. Returns the new thresholds by layer name.
+    The forwards run on a copy in training mode: statistics do not change, and the model does not change if a layer
+    cannot be made to fire.
     """
     if not 0 < rate < 1:
-        raise ValueError(f"rate must lie between 0 and 1, got {rate}")
+        raise ValueError(f"rate must be between 0 and 1, got {rate}")
     probe = copy.deepcopy(model).train()
     changed: list[str] = []
     while (silent := _first_silent(probe, x)) is not None:

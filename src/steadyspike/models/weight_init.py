@@ -1,4 +1,4 @@
-"""Weight initialisations by name, as in the official code of each network, and a start for layers without a norm."""
+"""Weight initialisations by name, as in the official code of each network, and `fire` for layers without a norm."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _trunc_normal(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> None
 
 
 def _is_token_layer(m: nn.Module) -> bool:
-    """True for what the official code writes as nn.Linear: the head, and 1x1 convolutions on tokens."""
+    """True for layers that are nn.Linear in the official code: the head, and 1x1 convolutions on tokens."""
     return isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride == (1, 1))
 
 
@@ -56,7 +56,7 @@ INITS: dict[str, Callable[[nn.Module], None]] = {
 
 @runtime_checkable
 class Residual(Protocol):
-    """A block that can start as its shortcut."""
+    """A residual block that names the last norm of its branch, so that the branch can start at zero."""
 
     def last_norm(self) -> nn.Module: ...
 
@@ -72,8 +72,8 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
         function of the model.
     zero_residual: the last norm of every residual branch starts at scale 0 (and bias 1 where the branch is a gate that
         must be open, `SEWBlock` with ``"and"``), so that the block starts as its shortcut.
-    A spiking fully connected layer gets `fire` under every name: none of them makes it fire at V = 1. A function of
-    the user's has the last word.
+    With every name, a fully connected layer before a neuron gets `fire`, since no other initialisation here makes the
+    neuron fire at V = 1. With a function of the user's, nothing is changed after it.
     """
     if isinstance(init, str) and init not in INITS:
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
@@ -92,7 +92,7 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
 
 
 def _open_gate(block: Residual) -> None:
-    """Sets the bias of the last norm where a silent branch would close the shortcut (``block.gate_bias``)."""
+    """Sets the bias of the last norm if the block's branch gates its shortcut (``block.gate_bias``)."""
     value = getattr(block, "gate_bias", None)
     if value is None:
         return
@@ -103,18 +103,18 @@ def _open_gate(block: Residual) -> None:
 
 
 def fire_heads(model: nn.Module) -> None:
-    """`fire` for every fully connected layer of a `Head` that feeds a neuron."""
+    """Applies `fire` to every fully connected layer of a `Head` that feeds a neuron."""
     for m in model.modules():
         if isinstance(m, Head) and isinstance(m.fc1, nn.Linear) and not isinstance(m.lif, nn.Identity):
             fire(m.fc1)
 
 
 def fire(layer: nn.Linear | nn.Conv2d, threshold: float = 1.0, mean_square: float = 0.02) -> None:
-    """Weights for a layer that feeds a neuron without a norm between: a current of spread ``threshold``, bias 0.
+    """Initialises a layer that feeds a neuron without a norm: the current's standard deviation is ``threshold``.
 
-    mean_square: expected square of the layer's inputs; 0.02 suits pooled spikes of a rate about 0.1. With PyTorch's
-    default the current's spread is sqrt(mean_square / 3), 0.08: a neuron with V = 1 then never fires and, outside the
-    surrogate's window, never learns to.
+    mean_square: expected mean square of the layer's inputs; 0.02 suits pooled spikes with a rate of about 0.1.
+    The bias becomes 0. With PyTorch's default the current's standard deviation is sqrt(mean_square / 3) = 0.08: a
+    neuron with V = 1 then never fires and, outside the surrogate's window, never learns to fire.
     """
     fan_in = layer.weight[0].numel()
     nn.init.normal_(layer.weight, 0, threshold / math.sqrt(fan_in * mean_square))

@@ -1,4 +1,4 @@
-"""The basic block of ResNet-19 and Spiking ResNet-34: the residual add sits before the spike."""
+"""The basic block of ResNet-19 and Spiking ResNet-34: the shortcut is added before the last neuron."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from steadyspike.models.parts import Parts, Shape
 class BasicBlock(nn.Module):
     """``lif2( norm(conv(lif1(norm(conv(x))))) + shortcut(x) )``: add, then spike.
 
-    Input and output are spikes (V*S with TrSG), so an identity shortcut adds the spikes of the block before to a real
-    current: this is where V shows in the forward pass, since no norm stands between. The 1x1 shortcut has no neuron.
+    Input and output are spikes (V*S with TrSG), so an identity shortcut adds the spikes of the previous block to a
+    current. There is no norm in between, so V changes the forward pass here. The 1x1 shortcut has no neuron.
 
-    identity_norm: a norm on identity shortcuts too, as TEBN's code has it.
+    identity_norm: put a norm on identity shortcuts too, as TEBN's code does.
     """
 
     def __init__(

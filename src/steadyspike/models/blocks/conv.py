@@ -1,4 +1,4 @@
-"""Convolution, norm and neuron, the piece that every network here is made of."""
+"""Convolution, norm and neuron: the layers from which all networks here are built."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from steadyspike.nn.time import Folded, fold_time
 
 
 def is_repeated(x: Tensor) -> bool:
-    """True if all time steps of ``x`` are the same memory, as `repeat_in_time` gives them."""
+    """True if all time steps of ``x`` share the same memory, as those of `repeat_in_time` do."""
     return x.shape[0] > 1 and x.stride(0) == 0
 
 
 def once(layer: nn.Module, x: Tensor) -> Tensor:
-    """A layer without time (pooling) on [T, B, ...]; a repetition goes through it once and stays one."""
+    """Calls a stateless layer on [T, B, ...], or once if all steps are the same; the result is then repeated too."""
     if not is_repeated(x):
         return layer(x)
     y = layer(x[:1])
@@ -24,7 +24,7 @@ def once(layer: nn.Module, x: Tensor) -> Tensor:
 
 
 def same_at_every_step(norm: nn.Module) -> bool:
-    """True if a norm surely gives equal steps for equal steps; a user's own norm may have parameters per step."""
+    """True if a norm treats all time steps alike; False for a user's own norm, which may have parameters per step."""
     if isinstance(norm, TimeNorm):
         return not hasattr(norm, "timesteps")
     return isinstance(norm, nn.Identity)
@@ -33,12 +33,12 @@ def same_at_every_step(norm: nn.Module) -> bool:
 class ConvNorm(nn.Module):
     """Convolution and norm, [T, B, C, H, W] -> [T, B, C', H', W'].
 
-    An input that is the same at every step is convolved once and, unless the norm has per-step parameters, normalised
-    once; the result is again a repetition without a copy.
+    If the input is the same at every step, it is convolved once and, unless the norm has parameters per step,
+    normalised once; the result is repeated without a copy.
 
     residual: the result is added to a shortcut (tdBN scales such norms, see `Parts.residual_alpha`).
-    bias: of the convolution; None: as `Parts.conv_bias` says.
-    padding: half the kernel unless given.
+    bias: give the convolution a bias; None: `Parts.conv_bias`.
+    padding: None: half the kernel.
     """
 
     def __init__(
@@ -66,20 +66,20 @@ class ConvNorm(nn.Module):
         y, steps = self.conv(x[0]), x.shape[0]
         if same_at_every_step(self.norm):
             return self.norm(y.unsqueeze(0)).expand(steps, *y.shape)
-        # A stride of 0 cannot be folded into the batch; cat copies and, unlike repeat, keeps channels_last.
+        # A time stride of 0 cannot be folded into the batch. cat copies and, unlike repeat, keeps channels_last.
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
 
 def pool_spikes() -> Folded:
-    """The 3x3 max-pooling of stride 2 of ImageNet stems and transformers, for [T, B, C, H, W]."""
+    """A 3x3 max-pooling of stride 2 for [T, B, C, H, W], as in ImageNet stems and transformers."""
     return Folded(nn.MaxPool2d(3, 2, 1))
 
 
 class ConvNormLIF(nn.Module):
-    """Convolution, norm, spike: ``lif(norm(conv(x)))``.
+    """Convolution, norm and neuron: ``lif(norm(conv(x)))``.
 
-    pool: 3x3 max-pooling of stride 2 between norm and neuron.
-    bias: of the convolution; None: as `Parts.conv_bias` says.
+    pool: put a 3x3 max-pooling of stride 2 between norm and neuron.
+    bias: give the convolution a bias; None: `Parts.conv_bias`.
     """
 
     def __init__(

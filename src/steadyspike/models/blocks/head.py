@@ -9,14 +9,14 @@ from steadyspike.nn.time import Folded
 
 
 class Head(nn.Module):
-    """[T, B, C, H, W] -> [T, B, num_classes]: ``fc(dropout( lif(fc1(dropout(pool(x)))) ))``; nothing spikes at the end.
+    """The classifier ``fc(dropout( lif(fc1(dropout(pool(x)))) ))``, [T, B, C, H, W] -> [T, B, num_classes].
 
     pool: 0 none (flatten), -1 global average, k > 0 average over k x k, then flatten.
-    hidden: width of a first fully connected layer (scaled by ``parts.width``), None for one layer only.
-    spiking: a neuron after the hidden layer. It has no norm before it, so its weights need a start at which it fires
-        (`models.weight_init.fire`, and docs/models.md on dead layers).
-    votes: outputs per class that are averaged.
-    bias: of the last layer.
+    hidden: width of a first fully connected layer (scaled by ``parts.width``); None: there is only one layer.
+    spiking: put a neuron after the hidden layer. It has no norm before it, so the layer's weights must start large
+        enough for it to fire (`models.weight_init.fire`; docs/models.md on layers that never fire).
+    votes: number of outputs that are averaged for each class.
+    bias: give the last layer a bias.
     """
 
     GLOBAL = -1
@@ -53,8 +53,8 @@ class Head(nn.Module):
         x = x.mean((-2, -1)) if self.pool == self.GLOBAL else self.average(x).flatten(2)
         if x.shape[-1] != self.features:
             raise ValueError(
-                f"the classifier takes {self.features} features and got {x.shape[-1]}: the images are not of the size "
-                "that the network was built for; create it with image_size=(height, width) of yours"
+                f"the classifier takes {self.features} features but got {x.shape[-1]}: the network was built for "
+                "images of another size; create it with the image_size=(height, width) of your images"
             )
         if not isinstance(self.fc1, nn.Identity):
             x = self.lif(self.fc1(self.dropout(x)))

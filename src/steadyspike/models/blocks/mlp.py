@@ -9,7 +9,7 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def hidden_channels(channels: int, ratio: float) -> int:
-    """The width between the two layers."""
+    """The number of channels between the two layers."""
     hidden = round(channels * ratio)
     if hidden < 1:
         raise ValueError(f"mlp_ratio must be above 0, got {ratio!r}")
@@ -32,8 +32,8 @@ class SpikeMLP(nn.Module):
 class CurrentMLP(nn.Module):
     """``x + norm(conv( lif2(norm(conv( lif1(x) ))) ))``: the stream is a current (Spikingformer, S-Transformer).
 
-    inner_residual: ``x`` is also added after the first norm where the widths agree (ratio 1), and what comes last is
-        added to that sum: S-Transformer's rule.
+    inner_residual: with ratio 1, ``x`` is added after the first norm too, and the output is added to that sum instead
+        of ``x``, as in S-Transformer.
     """
 
     def __init__(
@@ -62,16 +62,21 @@ class CurrentMLP(nn.Module):
 
 
 class GroupMLP(nn.Module):
-    """``x + norm(conv(lif(m)))``, m = u + norm(group conv 3x3 (lif(u))), u = norm(conv(lif(x))): SpikingResformer's.
+    """SpikingResformer's MLP.
 
-    group: channels of one group of the 3x3 convolution.
+        x + norm(conv(lif(m))),  m = u + norm(group conv 3x3 (lif(u))),  u = norm(conv(lif(x)))
+
+    group: number of channels in one group of the 3x3 convolution.
     """
 
     def __init__(self, parts: Parts, shape: Shape, ratio: float, group: int, *, bias: bool = False) -> None:
         super().__init__()
         hidden = hidden_channels(shape.channels, ratio)
         if hidden % group:
-            raise ValueError(f"mlp_ratio={ratio!r} gives {hidden} channels, which groups of {group} cannot share")
+            raise ValueError(
+                f"mlp_ratio={ratio!r} gives {hidden} channels, which cannot be divided into groups of {group}; choose "
+                "another mlp_ratio"
+            )
         inner = shape._replace(channels=hidden)
         self.lif1 = parts.make_neuron(shape)
         self.fc1 = ConvNorm(parts, shape, hidden, kernel=1, bias=bias or None)

@@ -12,10 +12,10 @@ from steadyspike.models.parts import Parts, Shape
 class MSBlock(nn.Module):
     """``norm(conv(lif2(norm(conv(lif1(x)))))) + shortcut(x)``: spike first, add real currents.
 
-    No spike is ever added, so V folds into the convolution behind each neuron without further ado. The 1x1 shortcut
-    works on real values.
+    No spikes are added to each other, so V can always be folded into the convolution after each neuron. The 1x1
+    shortcut takes real values.
 
-    pool_shortcut: halve the resolution of the shortcut by average pooling instead of a stride (MS-ResNet-104).
+    pool_shortcut: reduce the shortcut's resolution by average pooling instead of a stride (MS-ResNet-104).
     """
 
     def __init__(

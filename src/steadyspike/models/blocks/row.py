@@ -1,4 +1,4 @@
-"""A plain row of conv-norm-spike layers and poolings."""
+"""Builds a sequence of conv-norm-spike layers and poolings."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ POOL = 0
 def conv_row(
     parts: Parts, shape: Shape, plan: tuple[int, ...], *, stride_pool: bool = False
 ) -> tuple[nn.Sequential, Shape]:
-    """Conv-norm-spike layers by a plan: a number is that many channels at width 1, `POOL` a 2x2 average of the spikes.
+    """Conv-norm-spike layers from a plan: a number is a layer's channels at width 1, `POOL` a 2x2 average pooling.
 
-    stride_pool: no averages; the convolution before each has stride 2 instead.
+    stride_pool: no poolings; the convolution before each has stride 2 instead.
     """
     row = nn.Sequential()
     for full, following in zip(plan, (*plan[1:], None)):

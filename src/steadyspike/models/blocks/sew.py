@@ -1,4 +1,4 @@
-"""The spike-element-wise block (Fang et al., 2021): the residual add sits after the spike."""
+"""The spike-element-wise block (Fang et al., 2021): the shortcut is added after the last neuron."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def spikes_of(neuron: nn.Module, out: Tensor) -> Tensor:
-    """S in {0, 1} from a neuron layer's output; a layer without ``spikes`` is taken to emit S already."""
+    """S in {0, 1} from a neuron layer's output; the output itself if the layer has no method ``spikes``."""
     spikes = getattr(neuron, "spikes", None)
     return out if spikes is None else spikes(out)
 
@@ -28,9 +28,9 @@ CONNECTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 class SEWBlock(nn.Module):
     """``g( shortcut(x), lif2(norm(conv(lif1(norm(conv(x)))))) )``: spike, then combine.
 
-    connect: ``"add"``: the stream is the sum of all its writers' outputs, V*S each with TrSG: integer counts only if
-        their V are tied (`models.streams`). ``"and"`` and ``"iand"`` gate the stream with the branch's S, not with V*S
-        (1 - V*S is no gate): the stream stays binary, times the V of its first writer.
+    connect: ``"add"``: the stream is the sum of the outputs of all neurons that write to it. With TrSG these are V*S,
+        and the sum is an integer times V only if their V are tied (`models.streams`). ``"and"`` and ``"iand"`` multiply
+        the stream by the branch's S or 1 - S, not by V*S: the stream stays binary, times the V of its first writer.
     A shortcut that changes the shape has its own neuron and starts a new stream.
     """
 
@@ -52,16 +52,16 @@ class SEWBlock(nn.Module):
         return CONNECTS[self.connect](self.shortcut(x), out, s)
 
     def last_norm(self) -> nn.Module:
-        """The norm whose zero scale makes the block start as its shortcut."""
+        """The norm at the end of the branch; with a scale of 0 the block starts as its shortcut."""
         return self.branch2.conv_norm.norm
 
     @property
     def gate_bias(self) -> float | None:
-        """The bias of `last_norm` at such a start: 1 for "and", whose branch must fire at every step; else None."""
+        """The bias of `last_norm` at such a start: 1 for "and", whose branch must then always fire; otherwise None."""
         return 1.0 if self.connect == "and" else None
 
     def stream_writers(self) -> list[str]:
-        """Names of the neurons whose output enters the stream: the shortcut's, if it has one, and the branch's."""
+        """The names of the neurons that write to the stream: the shortcut's, if it has one, and the branch's."""
         return ["shortcut.lif"] * self.starts_stream + ["branch2.lif"]
 
     def extra_repr(self) -> str:

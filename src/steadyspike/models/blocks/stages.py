@@ -14,16 +14,16 @@ Block = Callable[[Parts, Shape, int, int], nn.Module]
 
 
 def block_counts(counts: Sequence[int], stages: int, option: str = "layers") -> list[int]:
-    """The blocks of every stage, as the option of that name gives them."""
+    """Checks and returns the number of blocks of every stage; ``option`` is the option's name for messages."""
     if not isinstance(counts, (tuple, list)) or len(counts) != stages:
-        raise ValueError(f"{option} takes the number of blocks of each of {stages} stages, got {counts!r}")
+        raise ValueError(f"{option} must be {stages} numbers, the blocks of each stage, got {counts!r}")
     return [whole_number(count, f"every number in {option}") for count in counts]
 
 
 def residual_stages(
     block: Block, parts: Parts, shape: Shape, plan: Iterable[tuple[int, int, int]]
 ) -> tuple[nn.Sequential, Shape]:
-    """``layer1``, ``layer2``, ...: per row (channels at width 1, number of blocks, stride of the first one)."""
+    """The stages ``layer1``, ``layer2``, ...; plan: (channels at width 1, number of blocks, first stride) of each."""
     body = nn.Sequential()
     for i, (full, count, first_stride) in enumerate(plan, start=1):
         stage, channels = nn.Sequential(), parts.channels(full)

@@ -1,4 +1,4 @@
-"""The first layer: encodes an image or frames as currents or spikes."""
+"""The first layer of a network, which turns an image or frames into currents or spikes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from steadyspike.models.parts import Parts, Shape
 
 
 class Stem(nn.Module):
-    """``pool( lif( norm(conv(x)) ) )``: direct encoding; the neuron turns the same current at every step into spikes.
+    """Direct encoding, ``pool( lif( norm(conv(x)) ) )``: the neuron turns the current into spikes.
 
-    neuron: False leaves currents, for bodies that spike first (MS-ResNet).
-    pool: 3x3 max-pooling of stride 2 on the spikes (ImageNet networks), or on the currents where nothing spikes.
-    pool_first: that pooling stands between norm and neuron (QKFormer); a static image is then pooled once.
+    neuron: False: the output is a current, for bodies that start with a neuron (MS-ResNet).
+    pool: 3x3 max-pooling of stride 2 on the spikes (ImageNet networks), or on the currents without a neuron.
+    pool_first: put the pooling between norm and neuron (QKFormer); a static image is then pooled once.
     """
 
     def __init__(

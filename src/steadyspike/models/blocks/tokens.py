@@ -12,18 +12,18 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def pool_flags(pools: str, count: int = 4) -> list[bool]:
-    """``"0011"``: which layers of a stem are followed by a pooling of stride 2."""
+    """Which layers of a stem are followed by a pooling of stride 2, from a text such as ``"0011"``."""
     if not isinstance(pools, str) or len(pools) != count or set(pools) - set("01"):
-        raise ValueError(f"pools is a text of {count} characters 0 or 1, one per layer of the stem, got {pools!r}")
+        raise ValueError(f"pools must be a text of {count} characters 0 or 1, one per layer of the stem, got {pools!r}")
     return [flag == "1" for flag in pools]
 
 
 def conv_tokens(
     parts: Parts, image: Shape, dim: int, pools: str, *, pool_first: bool = False
 ) -> tuple[Stem, nn.Sequential, Shape]:
-    """Spikformer's stem: four conv-norm-spike layers of dim/8, dim/4, dim/2, dim channels, each with its pooling.
+    """Spikformer's stem: four conv-norm-spike layers of dim/8, dim/4, dim/2, dim channels, with poolings.
 
-    pool_first: the poolings stand before the neurons (SpikingJelly's form), not behind them.
+    pool_first: put the poolings before the neurons (as SpikingJelly does) instead of after them.
     """
     flags = pool_flags(pools)
     stem = Stem(parts, image, parts.channels(dim // 8), pool=flags[0], pool_first=pool_first)
@@ -39,7 +39,7 @@ def conv_tokens(
 
 
 class PositionConv(nn.Module):
-    """``x + lif(norm(conv(x)))``: tokens learn where they are from their neighbours; a sum of spikes."""
+    """Positional convolution, ``x + lif(norm(conv(x)))``: tokens get their position from their neighbours."""
 
     starts_stream = False
 
@@ -74,7 +74,7 @@ class SpikeFirstConv(nn.Module):
 
 
 class CurrentTokens(nn.Module):
-    """``y + norm(conv( lif(y) ))`` with y = pool(norm(conv(x))): the end of S-Transformer's stem, a current."""
+    """The end of S-Transformer's stem: ``y + norm(conv( lif(y) ))`` with y = pool(norm(conv(x))); a current."""
 
     def __init__(self, parts: Parts, shape: Shape, channels: int, *, pool: bool) -> None:
         super().__init__()
@@ -90,9 +90,10 @@ class CurrentTokens(nn.Module):
 
 
 class PatchEmbed(nn.Module):
-    """``row(x) + lif(norm(conv1x1(x)))``: QKFormer's patch embedding, two ways to the next stage; a sum of spikes.
+    """QKFormer's patch embedding, ``row(x) + lif(norm(conv1x1(x)))``: a sum of spikes.
 
-    plan: (channels, pooled before the neuron?) of each layer of the row. The 1x1 convolution strides over the poolings.
+    plan: (channels, True if pooled before the neuron) of each layer of the row. The 1x1 convolution's stride is that of
+    the row's poolings together.
     """
 
     starts_stream = True
@@ -116,7 +117,7 @@ class PatchEmbed(nn.Module):
 
 
 class ExpansionBlock(nn.Module):
-    """``x + lif(norm(conv( lif(norm(conv(x))) )))``, 3x3, widened by ``ratio`` between: Spikformer V2's stem."""
+    """A block of Spikformer V2's stem: ``x + lif(norm(conv( lif(norm(conv(x))) )))``, ``ratio`` times wider inside."""
 
     starts_stream = False
 
@@ -135,9 +136,9 @@ class ExpansionBlock(nn.Module):
 
 
 class PooledSpikes(nn.Module):
-    """``lif( mean over the image )``, [T, B, C, H, W] -> [T, B, C, 1, 1]: the last neuron of the S-Transformer.
+    """The last neuron of the S-Transformer: ``lif( mean over the image )``, [T, B, C, H, W] -> [T, B, C, 1, 1].
 
-    threshold: V at the start, if not that of the other neurons.
+    threshold: its starting V; None: that of the other neurons.
     """
 
     def __init__(self, parts: Parts, shape: Shape, threshold: float | None = None) -> None:

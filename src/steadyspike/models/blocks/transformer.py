@@ -1,4 +1,4 @@
-"""Transformer blocks by what their residual stream carries: a sum of spikes, or a current."""
+"""Transformer blocks, of two kinds: the residual stream is a sum of spikes, or a current."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class BatchAsTime(nn.Module):
         super().__init__()
         if isinstance(getattr(neuron, "init", None), MPInit):
             raise ValueError(
-                "legacy_tb_lif scans the batch as time, and MP-Init's mean after a window of T steps has no meaning "
-                "there; take a neuron with init='zero'"
+                "legacy_tb_lif scans the batch as time, so MP-Init's mean after T steps has no meaning; "
+                "use a neuron with init='zero'"
             )
         self.neuron = neuron
 
@@ -54,7 +54,7 @@ class SpikeSumBlock(nn.Module):
 
 
 class CurrentBlock(nn.Module):
-    """``x + attention(lif(x))``, then ``mlp(x)``, which adds x itself: the stream is a current (Spikingformer, SDT)."""
+    """``x + attention(lif(x))``, then ``mlp(x)``, which adds x too: the stream is a current (Spikingformer, SDT)."""
 
     def __init__(self, parts: Parts, shape: Shape, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()

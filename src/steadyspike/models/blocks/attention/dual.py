@@ -1,4 +1,4 @@
-"""Dual spike self-attention (Shi et al., SpikingResformer, 2024), scaled by how often each head fires."""
+"""Dual spike self-attention (Shi et al., SpikingResformer, 2024), scaled by the firing rate of each head."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from steadyspike.nn.neuron import Neuron
 
 
 def _height(neuron: nn.Module) -> Tensor | float:
-    """What one spike is in a neuron's output: V with TrSG, [1] or [channels], else 1."""
+    """The value of one spike in a neuron's output: V with TrSG, [1] or [channels]; otherwise 1."""
     return neuron.threshold if isinstance(neuron, Neuron) and neuron.spec.family == "trsg" else 1.0
 
 
 def _scaled(product: Tensor, spikes: Tensor, height: Tensor | float) -> Tensor:
-    """A product over about ``spikes`` [heads] spikes of that height, with unit variance: [T, B, heads, ...]."""
+    """Scales a product [T, B, heads, ...] of about ``spikes`` [heads] spikes of this height to unit variance."""
     return product * (spikes.rsqrt() / height).to(product.dtype).view(-1, 1, 1)
 
 
@@ -36,8 +36,8 @@ class DualAttention(nn.Module):
         super().__init__()
         if shape.height % patch or shape.width % patch:
             raise ValueError(
-                f"the attention takes patches of {patch}x{patch}, and {shape.height}x{shape.width} is left of the "
-                "image here; give an image_size that is a multiple of the network's stride"
+                f"the attention takes patches of {patch}x{patch}, but the image is {shape.height}x{shape.width} here; "
+                "give an image_size that is a multiple of the network's stride"
             )
         width, heads = plan.head_width(shape.channels), plan.heads
         tokens = shape.height * shape.width
@@ -54,7 +54,7 @@ class DualAttention(nn.Module):
         y1, y2 = heads_of(self.y(out), self.heads).split(self.width, dim=3)
         height = _height(self.lif)
         if isinstance(height, Tensor) and height.numel() > 1:
-            # One V per channel does not leave the sum over channels; S has none.
+            # One V per channel cannot be taken out of the sum over channels, so S is used instead of V*S.
             out, height = spikes_of(self.lif, out), 1.0
         s = heads_of(out, self.heads)
         current = _scaled(y1.mT @ s, self.rate(s) * self.width, height)

@@ -1,4 +1,4 @@
-"""What the attention layers of one network have in common."""
+"""`AttentionPlan`: the settings that all attention layers of a network share."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from steadyspike.nn.whole import whole_number
 
 @dataclass(frozen=True)
 class AttentionPlan:
-    """heads: they share the channels of the layer.
+    """The settings of attention layers.
+
+    heads: number of heads; each has an equal part of the layer's channels.
     scale: factor of the product of q, k and v.
-    v_init: threshold that the neuron behind the product starts with (0.5 published); None: that of the other neurons.
-    qkv_bias, bias: biases in the convolutions of q, k, v, and in those of projection and MLP. The norm behind them
-        makes them idle.
+    v_init: starting threshold of the neuron after the product (0.5 as published); None: that of the other neurons.
+    qkv_bias, bias: biases in the convolutions of q, k, v, and in those of projection and MLP. The norms that follow
+        cancel their effect.
     """
 
     heads: int = 8
@@ -23,9 +25,9 @@ class AttentionPlan:
     bias: bool = True
 
     def head_width(self, channels: int) -> int:
-        """Channels of one head."""
+        """The number of channels of one head."""
         heads = whole_number(self.heads, "heads")
         if channels % heads:
             fits = ", ".join(str(n) for n in range(1, channels + 1) if channels % n == 0)
-            raise ValueError(f"heads={heads} cannot share {channels} channels; heads may be {fits}")
+            raise ValueError(f"heads={heads} cannot divide {channels} channels equally; heads may be {fits}")
         return channels // heads

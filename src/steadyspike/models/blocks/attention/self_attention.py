@@ -13,8 +13,8 @@ from steadyspike.nn.attention.product import heads_of, image_of, spike_attention
 class SelfAttention(nn.Module):
     """``norm(conv( lif( scale * v (k^T q) ) ))`` with q, k, v = lif(norm(conv(x))); [T, B, C, H, W] -> the same.
 
-    x are spikes, or a sum of spikes. There is no softmax: the product of spikes is not negative. What comes out is a
-    current; the block spikes it (Spikformer, QKFormer) or adds it to its stream (Spikingformer,
+    x is spikes or a sum of spikes. There is no softmax, since products of spikes are not negative. The output is a
+    current; the block passes it through a neuron (Spikformer, QKFormer) or adds it to its stream (Spikingformer,
     ``residual=True``).
     """
 

@@ -18,10 +18,10 @@ def _widen(x: Tensor) -> Tensor:
 
 
 class SpikeDrivenAttention(nn.Module):
-    """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same; x are spikes.
+    """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same; x is spikes.
 
-    erode: the official form for event data ("Erode", in fact a dilation): 3x3 max-pooling of k and v in space, and of
-        k * v and of the masked q over (token, channel of a head), as the published code does it.
+    erode: the published variant for event data (called "Erode", but it is a dilation): 3x3 max-pooling of k and v in
+        space, and of k * v and of the masked q over (token, channel of a head).
     """
 
     def __init__(self, parts: Parts, shape: Shape, plan: AttentionPlan, *, erode: bool = False) -> None:
@@ -42,7 +42,7 @@ class SpikeDrivenAttention(nn.Module):
         return self.proj(self._mixed(q * mask))
 
     def _mixed(self, x: Tensor) -> Tensor:
-        """Max-pooled over tokens and channels of a head, for event data."""
+        """``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself."""
         if not self.erode:
             return x
         tokens = heads_of(x, self.heads)

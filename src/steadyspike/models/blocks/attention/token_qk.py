@@ -1,4 +1,4 @@
-"""QKFormer's token attention (Zhou et al., 2024): which tokens may speak, decided by q alone."""
+"""QKFormer's token attention (Zhou et al., 2024): q selects the tokens of k that pass."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from steadyspike.nn.attention.product import laid_out_as
 
 
 class TokenQK(nn.Module):
-    """``norm(conv( a * k ))`` with a = lif(sum of q over the channels of a head): cost linear in tokens and channels.
+    """``norm(conv( a * k ))`` with a = lif(sum of q over the channels of a head).
 
-    q, k = lif(norm(conv(x))); a is one spike per head and token, [T, B, heads, H, W].
+    q, k = lif(norm(conv(x))); a is one spike per head and token, [T, B, heads, H, W]. The cost is linear in tokens and
+    channels.
     """
 
     def __init__(self, parts: Parts, shape: Shape, plan: AttentionPlan) -> None:
