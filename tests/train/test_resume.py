@@ -303,7 +303,7 @@ def test_an_ended_run_with_a_damaged_file_is_not_called_ended(tmp_path, straight
     copy = RunFolder(tmp_path / "run")
     shutil.copytree(straight.root, copy.root)
     assert intact_result(copy) == straight.read_json("result.json")
-    for name in ("run.json", "result.json", "weights.safetensors"):
+    for name in ("run.json", "result.json", "weights.safetensors", "metrics.csv", "health.csv"):
         content = (copy.root / name).read_bytes()
         (copy.root / name).write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
         assert intact_result(copy) is None
