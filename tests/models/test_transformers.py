@@ -14,7 +14,9 @@ from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.transformer import BatchAsTime, SpikeSumBlock
 from steadyspike.models.model_registry import entry
 from steadyspike.nn.factory import Site
+from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.neuron import neurons
+from steadyspike.train.building.activation_checkpointing import recompute_blocks
 from tests.models.members import TINY, images, member, one_step
 
 FAMILIES = ("spikformer", "spikformer_v2", "spikingformer", "sdt", "qkformer", "spikingresformer")
@@ -157,3 +159,21 @@ def test_official_heads_and_scales() -> None:
         "spikformer_8_384": (8, 0.125),
         "qkformer_dvs": (16, 0.125),
     }
+
+
+@pytest.mark.parametrize("name", transformers("_tiny"))
+def test_saved_and_recomputed_memory_train_the_same(name: str) -> None:
+    x, results = images(name), []
+    for change in (lambda model: None, save_memory, recompute_blocks):
+        model = member(name)
+        model(x)  # so that running statistics move on from somewhere
+        change(model)
+        out = model(x)
+        out.square().mean().backward()
+        results.append((out.detach(), {n: p.grad for n, p in model.named_parameters()}, model.state_dict()))
+    for out, grads, state in results[1:]:
+        assert torch.equal(out, results[0][0])
+        assert all(torch.equal(state[key], value) for key, value in results[0][2].items())
+        for n, g in results[0][1].items():
+            torch.testing.assert_close(grads[n], g, rtol=1e-4, atol=1e-7, msg=n)
+    assert ss.memory_estimate(member(name), x).peak > 0
