@@ -226,3 +226,27 @@ def test_regularise_is_checked() -> None:
     with pytest.raises(DataError, match="erase_mode one of const, pixel"):
         Regularise(erase=0.1, erase_mode="rand")
     assert math.isclose(Regularise().erase, 0.0)
+
+
+def test_a_loader_mixes_and_goes_on_where_it_was() -> None:
+    pytest.importorskip("sklearn")
+    from steadyspike.data import load
+
+    bundle = load("digits")
+    regularise = Regularise(erase=0.5, mixing=Mixing(mixup=0.5, until=1))
+    first, again = (bundle.train_loader(32, seed=3, repeats=2, regularise=regularise) for _ in range(2))
+    batches = list(first.batches(0))
+    target = batches[0][1]
+    assert target.shape == (32, 10) and target.sum(1).allclose(torch.ones(32))
+    for (a, b), (c, d) in zip(batches[2:4], again.batches(0, start=2)):
+        assert torch.equal(a, c) and torch.equal(b, d)
+    assert next(iter(first.batches(1)))[1].ndim == 1
+    assert first.state_dict()["repeats"] == 2
+    plain = bundle.train_loader(32, seed=3)
+    with pytest.raises(DataError, match="cannot resume the loader"):
+        first.load_state_dict(plain.state_dict())
+    events = load("digits-events")
+    with pytest.raises(DataError, match="erase is for still images"):
+        events.train_loader(8, regularise=regularise)
+    clip, shares = next(iter(events.train_loader(8, regularise=Regularise(mixing=Mixing(mixup=0.5)))))
+    assert clip.shape[1] == 8 and shares.shape == (8, 10)

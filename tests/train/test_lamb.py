@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 import torch
 
+import steadyspike as ss
 from steadyspike.train.building.lamb import Lamb
 from steadyspike.train.building.optimizer import lr_factor
 from steadyspike.train.recipe.schema import Schedule
@@ -66,3 +67,9 @@ def test_cosine_every_step_with_warm_up_and_cool_down() -> None:
     assert steady[0] == steady[1]
     with pytest.raises(ValueError, match=r"schedule.cooldown = 18 leaves nothing"):
         Schedule(epochs=20, warmup=2, cooldown=18)
+
+
+def test_memory_is_estimated_for_it() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(4, 4))
+    adam, lamb = (ss.memory_estimate(layer, torch.randn(2, 3, 4), optimizer=name) for name in ("adamw", "lamb"))
+    assert adam.optimizer == lamb.optimizer > 0

@@ -24,7 +24,7 @@ from steadyspike.core.torch_private import (
 from steadyspike.nn.memory.track import MemoryTracker
 
 # The number of tensors that an optimizer keeps for each parameter.
-OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2}
+OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2, "lamb": 2}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def memory_estimate(
     model: a model on the meta device is treated as on the CPU. Without trainable parameters the step is a forward only.
     example: a batch of full size. Only its shape, dtype and memory format matter, so it may be a tensor without memory
         (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
-    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"`` or ``"none"``.
+    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``.
     loss: a function from the model's output to a scalar.
     """
     if optimizer not in OPTIMIZERS:
