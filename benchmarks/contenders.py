@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import steadyspike as ss
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 
 
 class Compiled(ss.LIF):

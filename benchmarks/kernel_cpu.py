@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
 from steadyspike.kernels.layout import compute_dtype

@@ -6,7 +6,7 @@ from typing import Any
 from steadyspike.core import surrogate
 from steadyspike.core.spec import Reset
 from steadyspike.core.state import LIFState
-from steadyspike.nn.events import use_dense, use_events
+from steadyspike.nn.event_layers import use_dense, use_events
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.initial_potential import ConstantInit, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import Reset, ScanSpec
 
 FAMILY = st.sampled_from(["as", "rs", "trsg"])

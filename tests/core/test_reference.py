@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
 from tests.core import numpy_lif

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import steadyspike.data as data
 from steadyspike.commands.data import app
 from steadyspike.data.augment import Augment
-from steadyspike.data.catalogue import expected_shape
+from steadyspike.data.dataset_catalogue import expected_shape
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
 from steadyspike.data.place import Place

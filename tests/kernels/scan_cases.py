@@ -12,7 +12,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import per_channel, reference_scan
+from steadyspike.core.reference_scan import per_channel, reference_scan
 from steadyspike.core.spec import FAMILIES, Reset, ScanSpec
 from steadyspike.core.surrogate import SURROGATES, ArcTan, DSpike, Rect, Sigmoid, Surrogate, Triangle
 from steadyspike.kernels.scan import lif_scan

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import FAMILIES, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan import lif_scan

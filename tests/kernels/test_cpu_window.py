@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike, Rect, Surrogate
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan

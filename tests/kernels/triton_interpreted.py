@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_backend

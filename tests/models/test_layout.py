@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap
 from tests.models.members import TINY, clip, images, member, one_step

@@ -12,7 +12,7 @@ import steadyspike as ss
 from steadyspike.kernels.conv import function
 from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.rule import Costs
-from steadyspike.nn.events import EventConv2d, EventLinear
+from steadyspike.nn.event_layers import EventConv2d, EventLinear
 from steadyspike.nn.time import Folded
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")

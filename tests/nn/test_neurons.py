@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import reset, spike
+from steadyspike.core.reference_scan import reset, spike
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import ArcTan, DSpike, Rect, Sigmoid, Surrogate, Triangle
 from steadyspike.nn.factory import Site, neuron_for

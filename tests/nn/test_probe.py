@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from steadyspike.core.lif import reference_scan
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.nn.factory import Site
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import HealthError, health

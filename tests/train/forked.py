@@ -12,7 +12,7 @@ from pathlib import Path
 
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run.launch import free_port
+from steadyspike.train.run.processes import free_port
 from steadyspike.train.run.trainer import Processes, leave_group
 from steadyspike.train.run.training import train
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 import pytest
 
 from steadyspike.train.recipe import PRIVATE, RecipeError, load_recipe, recipe_names
-from steadyspike.train.recipe.catalogue import group_titles, packaged, recipe_root
+from steadyspike.train.recipe.recipe_catalogue import group_titles, packaged, recipe_root
 
 GRID = """
 base = "tiny"

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from steadyspike.train.files.folder import RunError
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.run.evaluation import evaluate_run
-from steadyspike.train.run.launch import supervise
+from steadyspike.train.run.processes import supervise
 from tests.train.conftest import trained
 from tests.train.forked import GROUPS
 

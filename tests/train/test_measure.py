@@ -7,8 +7,8 @@ import torch
 
 from steadyspike.nn.model_check import firing_rates
 from steadyspike.train.building.activation_checkpointing import recompute_blocks
+from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.dry_run import dry_run
-from steadyspike.train.building.network import build_model
 from steadyspike.train.building.optimizer import lr_factor
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.measure.gradients import GradientWatch

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steadyspike.data.catalogue import DATA_SETS, load
+from steadyspike.data.dataset_catalogue import DATA_SETS, load
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
 from steadyspike.data.show import show as write_sheet

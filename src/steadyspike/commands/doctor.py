@@ -102,7 +102,7 @@ def _spike_convolution() -> tuple[str, bool | None]:
 
 
 def _data(data_dir: Path | None) -> None:
-    from steadyspike.data.catalogue import DATA_SETS
+    from steadyspike.data.dataset_catalogue import DATA_SETS
     from steadyspike.data.errors import DataError
     from steadyspike.data.place import Place
 

@@ -54,7 +54,7 @@ class Line(NamedTuple):
 @one_line_errors
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
     """Prints the list: recipes whose name or description has all the words, and that the paper has at ``where``."""
-    from steadyspike.train.recipe.catalogue import group_titles
+    from steadyspike.train.recipe.recipe_catalogue import group_titles
 
     titles = group_titles()
     lines = list(_found(words, where, bases))
@@ -72,7 +72,7 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
 
 def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
     from steadyspike.train.recipe import load_recipe
-    from steadyspike.train.recipe.catalogue import packaged
+    from steadyspike.train.recipe.recipe_catalogue import packaged
 
     for name, source in packaged().items():
         if source.group == "base" and not bases:

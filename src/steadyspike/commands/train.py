@@ -64,7 +64,7 @@ def _checked_run(
     from steadyspike.train.building.lightning_data import batch_per_process
     from steadyspike.train.files.folder import RunError, new_folder, open_folder, resumable
     from steadyspike.train.run.accelerator import accelerator_of
-    from steadyspike.train.run.launch import under_torchrun
+    from steadyspike.train.run.processes import under_torchrun
 
     keep_freed_memory()  # the process is ours: large activations need no new pages at every step
     check_recipe(recipe)
@@ -121,7 +121,7 @@ def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signal
 def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
     from steadyspike.train.building.lightning_data import load_data
     from steadyspike.train.run.conclusion import interrupted
-    from steadyspike.train.run.launch import launch
+    from steadyspike.train.run.processes import launch
 
     data_dir = data_dir or (folder.data_dir() if resume else None)
     load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it

@@ -1,9 +1,9 @@
 """Data, from archive to batch: `load(name)` gives a bundle whose train, validation and test parts never overlap."""
 
 from steadyspike.data.bundle import DataBundle as DataBundle
-from steadyspike.data.catalogue import load as load
-from steadyspike.data.catalogue import names as names
 from steadyspike.data.dataset import DataSet as DataSet
+from steadyspike.data.dataset_catalogue import load as load
+from steadyspike.data.dataset_catalogue import names as names
 from steadyspike.data.errors import DataError as DataError
 from steadyspike.data.events import Events as Events
 from steadyspike.data.frames import FrameSettings as FrameSettings

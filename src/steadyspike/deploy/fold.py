@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.proof import Proof, prove

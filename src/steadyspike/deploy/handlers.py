@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.deploy.graph import Node
-from steadyspike.deploy.layout import LEADING, is_timed, sample_shape
+from steadyspike.deploy.tensor_axes import LEADING, is_timed, sample_shape
 from steadyspike.deploy.trace import Recorder, Value
 
 Handler = Callable[..., None]

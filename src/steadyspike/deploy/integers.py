@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import per_channel
+from steadyspike.core.reference_scan import per_channel
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.kinds import REAL, value_kinds

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from steadyspike.core.lif import lif_step, per_channel
+from steadyspike.core.reference_scan import lif_step, per_channel
 from steadyspike.core.spec import RESETS, Reset, ScanSpec
 from steadyspike.deploy.graph import Node
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 

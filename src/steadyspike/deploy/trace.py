@@ -17,9 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Graph, Node
-from steadyspike.deploy.layout import LEADING, Layout, choose_batch, is_timed, sample_shape
 from steadyspike.deploy.leaves import neuron_node, norm_constants
 from steadyspike.deploy.replaced import replaced
+from steadyspike.deploy.tensor_axes import LEADING, Layout, choose_batch, is_timed, sample_shape
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Shape, Task, image_sides
-from steadyspike.nn.events import use_events
+from steadyspike.nn.event_layers import use_events
 from steadyspike.nn.factory import NeuronLike
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons import as_neuron

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons

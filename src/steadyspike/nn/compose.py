@@ -15,10 +15,10 @@ from steadyspike.nn.loss.loss_term import Term
 from steadyspike.nn.loss.objective import Objective, make_objective
 from steadyspike.nn.loss.task import TaskLoss
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.catalogue import NeuronSpec, as_neuron
 from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
 from steadyspike.nn.neurons.mps import MPS
+from steadyspike.nn.neurons.neuron_catalogue import NeuronSpec, as_neuron
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.norm.make import NORMS, NormLike, check_norm
 from steadyspike.nn.whole import whole_number

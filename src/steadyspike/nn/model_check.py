@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.batch_invariance import first_batch_leak
 from steadyspike.nn.membrane_health import non_finite, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons

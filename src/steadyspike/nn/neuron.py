@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
 from steadyspike.core.surrogate import why_not_compiled

@@ -10,7 +10,7 @@ _PLACES = {
     "RunFolder": "files.folder",
     "SpikingData": "building.lightning_data",
     "SpikingTask": "building.lightning_task",
-    "build_model": "building.network",
+    "build_model": "building.build_network",
     "build_optimizer": "building.optimizer",
     "evaluate_run": "run.evaluation",
     "find_recipe": "recipe",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult, reference_scan
+from steadyspike.core.reference_scan import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.layout import compute_dtype, like_step
@@ -25,7 +25,7 @@ def lif_scan(
     channelwise: bool = False,
     backend: str = "auto",
 ) -> ScanResult:
-    """The LIF scan of `core.lif` on the chosen backend.
+    """The LIF scan of `core.reference_scan` on the chosen backend.
 
     x [T, B, ...]; u0 [1], [C] or broadcastable to x.shape[1:]; v, a [1] or [C]. ``membrane`` also returns M.
     ``channelwise`` reduces the MP-Init statistics per channel. ``backend``: ``"auto"``, ``"reference"``, ``"cpu"``,

@@ -88,7 +88,7 @@ class Backend(Protocol):
 
     def forward(self, scan: Scan) -> Results:
         """(out like x, U[T] like x[0] in the compute dtype, M [T, B, ...] in the compute dtype or an empty [0] tensor,
-        active [2, C if channelwise else 1] float64); see `core.lif.ScanResult`."""
+        active [2, C if channelwise else 1] float64); see `ScanResult`."""
         ...
 
     def backward(self, scan: Scan, gradients: OutputGradients) -> Results:

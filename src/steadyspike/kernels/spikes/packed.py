@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import per_channel
+from steadyspike.core.reference_scan import per_channel
 from steadyspike.core.torch_private import FakeTensor
 from steadyspike.kernels.layout import is_dense
 from steadyspike.kernels.spikes.words import can_pack, count_words, first_level, pack_words, unpack_words

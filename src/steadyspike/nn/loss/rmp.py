@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import per_channel
+from steadyspike.core.reference_scan import per_channel
 from steadyspike.nn.loss.loss_term import Pass, Term
 from steadyspike.nn.probe import LayerRecord
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult, reference_scan
+from steadyspike.core.reference_scan import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, like_step
 from steadyspike.kernels.once import once

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.torch_private import FakeTensor, added_with_factor_one, saved_tensor_hooks, version
 from steadyspike.core.transforms import is_transformed

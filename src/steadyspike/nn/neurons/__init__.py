@@ -1,7 +1,12 @@
 """All neuron layers: the paper's LIF, those of other papers, and the table of neurons by name."""
 
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.catalogue import (
+from steadyspike.nn.neurons.diet import DIET, percentile_threshold
+from steadyspike.nn.neurons.integrate import IF
+from steadyspike.nn.neurons.ltmd import LTMD
+from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
+from steadyspike.nn.neurons.mps import MPS, MPSState
+from steadyspike.nn.neurons.neuron_catalogue import (
     NEURONS,
     NeuronInfo,
     NeuronSpec,
@@ -10,11 +15,6 @@ from steadyspike.nn.neurons.catalogue import (
     neuron,
     neuron_factory,
 )
-from steadyspike.nn.neurons.diet import DIET, percentile_threshold
-from steadyspike.nn.neurons.integrate import IF
-from steadyspike.nn.neurons.ltmd import LTMD
-from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
-from steadyspike.nn.neurons.mps import MPS, MPSState
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
 from steadyspike.nn.neurons.readout import Readout

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult, Step, charge, per_channel, reset, scan_steps, spike
+from steadyspike.core.reference_scan import ScanResult, Step, charge, per_channel, reset, scan_steps, spike
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import DSpike
 from steadyspike.nn.initial_potential import InitialPotential

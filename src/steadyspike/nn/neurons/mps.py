@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult, Step, lif_step, per_channel, scan_steps
+from steadyspike.core.reference_scan import ScanResult, Step, lif_step, per_channel, scan_steps
 from steadyspike.core.state import LIFState
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.nn.initial_potential import InitialPotential, MPInit
 from steadyspike.nn.neuron import Neuron

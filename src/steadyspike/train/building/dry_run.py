@@ -10,18 +10,18 @@ from typing import Any
 import torch
 from torch import nn
 
-from steadyspike.data.catalogue import entry, expected_shape
+from steadyspike.data.dataset_catalogue import entry, expected_shape
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm import NORMS
+from steadyspike.train.building.build_network import build_model, neuron_spec
 from steadyspike.train.building.combination import check_combination
 from steadyspike.train.building.lightning_data import check_data, load_data
-from steadyspike.train.building.network import build_model, neuron_spec
 from steadyspike.train.building.optimizer import build_optimizer
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.recipe import Recipe, RecipeError
-from steadyspike.train.recipe.arguments import below, check_name, naming
+from steadyspike.train.recipe.constructor_options import below, check_name, naming
 
 _SMALLEST_IMAGE = 16
 _NARROW = 1 / 16

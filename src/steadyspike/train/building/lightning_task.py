@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
 from steadyspike.models import SpikingNet
-from steadyspike.nn.events import use_dense
+from steadyspike.nn.event_layers import use_dense
 from steadyspike.nn.loss import Objective
-from steadyspike.train.building.network import build_model
+from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective

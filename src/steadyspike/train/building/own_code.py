@@ -22,7 +22,7 @@ from steadyspike.data import DataBundle, from_dataset
 from steadyspike.nn.factory import Site
 from steadyspike.nn.neurons import NeuronSpec
 from steadyspike.train.recipe import Recipe, RecipeError, schema
-from steadyspike.train.recipe.arguments import check_options, kinds_of
+from steadyspike.train.recipe.constructor_options import check_options, kinds_of
 
 
 def is_own(name: str) -> bool:

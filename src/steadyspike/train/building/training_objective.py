@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
 from steadyspike.train.recipe import Recipe, RecipeError
-from steadyspike.train.recipe.arguments import check_name, check_options, kinds_of, naming
+from steadyspike.train.recipe.constructor_options import check_name, check_options, kinds_of, naming
 
 
 def build_objective(recipe: Recipe, *, static: bool) -> Objective:

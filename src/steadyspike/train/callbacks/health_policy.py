@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.membrane_health import non_finite, tapped
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.neuron import Neuron, Tap

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.lif import ScanResult
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed

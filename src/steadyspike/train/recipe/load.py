@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.errors import RecipeError, explain, shortened
 from steadyspike.train.recipe.merge import merge
+from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.schema import Recipe
 
 INCIDENTAL = {

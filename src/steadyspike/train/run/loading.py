@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
+from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.lightning_data import load_data
-from steadyspike.train.building.network import build_model
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.weights import load_weights
 from steadyspike.train.recipe import Recipe

@@ -9,8 +9,8 @@ from typing import Any
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import PRIVATE, Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
-from steadyspike.train.recipe.catalogue import Source
 from steadyspike.train.recipe.load import INCIDENTAL
+from steadyspike.train.recipe.recipe_catalogue import Source
 from steadyspike.train.recipe.schema import Measured
 
 

@@ -16,7 +16,7 @@ from steadyspike.nn.neurons.scan_options import ScanOptions
 from steadyspike.nn.norm import NORMS
 from steadyspike.train.building.own_code import is_own, own_model
 from steadyspike.train.recipe import Recipe, RecipeError, schema
-from steadyspike.train.recipe.arguments import below, check_name, check_options, kinds_of, naming
+from steadyspike.train.recipe.constructor_options import below, check_name, check_options, kinds_of, naming
 
 _MODEL_ELSEWHERE = {
     "name": "model.name", "width": "model.width", "neuron": "neuron.name", "norm": "norm.name",

@@ -1,7 +1,7 @@
-"""`use_events`: convolutions and linear layers that add up the weights of the neurons that fired, where that is faster.
+"""`use_events`: convolutions and linear layers that add the weights of the neurons that fired, where that is faster.
 
-The layers keep their parameters, names and checkpoints, and decide call by call; whatever is not spikes, or not worth
-it, is torch's own dense layer.
+The layers keep their parameters, names and checkpoints, and decide at every call. If the input is not spikes, or the
+dense layer is faster, they run torch's own layer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class EventConv2d(nn.Conv2d):
-    """`torch.nn.Conv2d`, by events where its input is spikes and that is faster."""
+    """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster."""
 
     def forward(self, input: Tensor) -> Tensor:
         padding = self._symmetric_padding()
@@ -28,7 +28,7 @@ class EventConv2d(nn.Conv2d):
         return super().forward(input)
 
     def _symmetric_padding(self) -> tuple[int, int] | None:
-        """Zeros on either side of rows and columns; None if it is another kind of padding."""
+        """The zeros on each side of (rows, columns); None for another kind of padding."""
         if self.padding_mode != "zeros":
             return None
         if not isinstance(self.padding, str):
@@ -40,7 +40,7 @@ class EventConv2d(nn.Conv2d):
 
 
 class EventLinear(nn.Linear):
-    """`torch.nn.Linear`, by events where its input is spikes and that is faster."""
+    """`torch.nn.Linear` that computes by events if its input is spikes and that is faster."""
 
     def forward(self, input: Tensor) -> Tensor:
         out = spike_linear(input, self.weight, self.bias)
@@ -52,11 +52,11 @@ _EVENTS_TO_DENSE = {events: dense for dense, events in _DENSE_TO_EVENTS.items()}
 
 
 def use_events(model: Model) -> Model:
-    """``model`` itself, its convolutions and linear layers by events where their input is spikes and that is faster.
+    """Makes convolutions and linear layers compute by events where that is faster; changes and returns ``model``.
 
-    Outputs and gradients agree with the dense layers up to rounding; parameters and checkpoints are the same. This is
-    for float32 on the CPU; elsewhere, under torch.compile, autocast and torch.func the layers are torch's own.
-    `use_dense` undoes it.
+    Outputs and gradients agree with the dense layers up to rounding; parameters and checkpoints are the same. It works
+    for float32 on the CPU. Elsewhere, and under torch.compile, autocast and torch.func, the layers run torch's own
+    code. `use_dense` undoes it.
     """
     return _swap(model, _DENSE_TO_EVENTS)
 
