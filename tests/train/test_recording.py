@@ -60,8 +60,9 @@ def test_the_packaged_recipe_of_a_run_is_found(finished, monkeypatch):
 def test_other_runs_are_refused(tmp_path, finished):
     folder = RunFolder(tmp_path / "run")
     shutil.copytree(finished.root, folder.root)
-    text = (folder.root / "recipe.toml").read_text()
-    (folder.root / "recipe.toml").write_text(text.replace("epochs = 3", "epochs = 77"))
+    recipe = folder.read_recipe()
+    longer = recipe.model_copy(update={"schedule": recipe.schedule.model_copy(update={"epochs": 77})})
+    folder.write_recipe(longer)
     with pytest.raises(
         RecipeError, match=r"no packaged recipe has the configuration of .* name the recipe with --recipe"
     ):
