@@ -26,8 +26,18 @@ AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vecto
 INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2", "-mfma"], "avx512": AVX512}
 
 # Sources compiled for each instruction set, with the macro that names the symbol they define; and those compiled once.
-PER_INSTRUCTION_SET = {"csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS", "csrc/conv/conv_loops.cpp": "STEADYSPIKE_CONV"}
-ONCE = ["csrc/common/isa.cpp", "csrc/scan/lif.cpp", "csrc/spikes/bits.cpp", "csrc/conv/conv.cpp"]
+PER_INSTRUCTION_SET = {
+    "csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS",
+    "csrc/conv/conv_loops.cpp": "STEADYSPIKE_CONV",
+    "csrc/layer/layer_loops.cpp": "STEADYSPIKE_LAYER",
+}
+ONCE = [
+    "csrc/common/isa.cpp",
+    "csrc/scan/lif.cpp",
+    "csrc/spikes/bits.cpp",
+    "csrc/conv/conv.cpp",
+    "csrc/layer/layer.cpp",
+]
 
 
 class BuildKernel(build_ext):

@@ -6,6 +6,7 @@ from steadyspike.deploy.fold import fold
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.proof import Proof, prove
+from steadyspike.deploy.runtime import Runtime, compile
 from steadyspike.deploy.stream import Confidence, Decision, Margin, Stream, stream
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "Margin",
     "Node",
     "Proof",
+    "Runtime",
     "Stream",
+    "compile",
     "fold",
     "load",
     "load_extra",

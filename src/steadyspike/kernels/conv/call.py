@@ -45,10 +45,10 @@ def instruction_set() -> str:
 
 def supports(geometry: ConvGeometry) -> bool:
     """True if the kernel takes this shape: all but strides and images of sizes that nobody has."""
-    return not isinstance(conv_library(), str) and _size(geometry) > 0
+    return not isinstance(conv_library(), str) and packed_size(geometry) > 0
 
 
-def _struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> ConvStruct:
+def conv_struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> ConvStruct:
     step = -(-g.batch * g.in_channels * g.height * g.width // 64)
     expected = (torch.int64, (g.steps, step), True)
     if words is not None and (words.dtype, words.shape, words.is_contiguous()) != expected:
@@ -61,8 +61,8 @@ def _struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> Conv
     )
 
 
-def _size(g: ConvGeometry) -> int:
-    return _call("packed_size", _struct(g))
+def packed_size(g: ConvGeometry) -> int:
+    return _call("packed_size", conv_struct(g))
 
 
 def _call(name: str, struct: ConvStruct, *arguments: object) -> int:
@@ -100,8 +100,8 @@ def pack_weight(
     geometry: ConvGeometry, weight: Tensor, level: Tensor | None = None, order: int = BY_TAP, isa: int = -1
 ) -> Tensor | None:
     """``weight`` [O, C, kh, kw] in the order in which a kernel reads it, times ``level`` [C] if given."""
-    struct = _struct(geometry, isa=isa)
-    packed = torch.empty(_size(geometry), device="cpu")
+    struct = conv_struct(geometry, isa=isa)
+    packed = torch.empty(packed_size(geometry), device="cpu")
     if level is not None and (level.shape != (geometry.in_channels,) or not level.is_contiguous()):
         raise ValueError(f"level must be [{geometry.in_channels}], one per input channel, got {list(level.shape)}")
     status = _call("pack", struct, _weight(geometry, weight), _address(level), _int(order), _address(packed))
@@ -115,12 +115,12 @@ def conv_forward(
 
     words: int64 [steps, ceil(n / 64)], see `PackedSpikes`. packed: `pack_weight`.
     """
-    if packed.numel() != _size(geometry) or not packed.is_contiguous():
+    if packed.numel() != packed_size(geometry) or not packed.is_contiguous():
         raise ValueError("the packed weights are those of another geometry")
     if bias is not None and (bias.shape != (geometry.out_channels,) or not bias.is_contiguous()):
         raise ValueError(f"bias must be [{geometry.out_channels}], got {list(bias.shape)}")
     out = geometry.empty_output()
-    struct = _struct(geometry, words, isa)
+    struct = conv_struct(geometry, words, isa)
     _finite(_call("forward", struct, _address(packed), ctypes.c_float(scale), _address(bias), _address(out)))
     return out
 
@@ -133,7 +133,7 @@ def conv_weight_gradient(
     if level.numel() not in (1, geometry.in_channels) or not level.is_contiguous():
         raise ValueError(f"level must be [1] or [{geometry.in_channels}], got {list(level.shape)}")
     gradient = torch.empty_like(like)
-    struct, n = _struct(geometry, words, isa), _int(level.numel())
+    struct, n = conv_struct(geometry, words, isa), _int(level.numel())
     status = _call("weight_gradient", struct, _address(g), _address(level), n, _weight(geometry, gradient))
     return gradient if _finite(status) else None
 
@@ -147,5 +147,5 @@ def conv_input_gradient(
     if packed is None:
         return None
     dx = geometry.empty_input()
-    status = _call("input_gradient", _struct(geometry, places, isa), _address(packed), _address(g), _address(dx))
+    status = _call("input_gradient", conv_struct(geometry, places, isa), _address(packed), _address(g), _address(dx))
     return dx if _finite(status) else None

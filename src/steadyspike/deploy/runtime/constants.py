@@ -1,0 +1,99 @@
+"""The constants of a layer in the form that the C++ code reads: rows of channels, and packed weights."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steadyspike.core.spec import RESETS
+from steadyspike.deploy.graph import Node
+from steadyspike.deploy.runtime.plan import Layer, Synapse
+from steadyspike.deploy.runtime.values import as_image
+from steadyspike.kernels.conv.call import pack_weight, supports
+from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.layer.call import NeuronRows, words_for
+
+
+def channel_rows(constant: Tensor, channels: int, fill: float = 0.0) -> Tensor:
+    """[1], [C] or [n, C] as contiguous [n, 64 words], filled up."""
+    rows = constant if constant.ndim == 2 else constant.reshape(1, -1)
+    rows = rows.expand(rows.shape[0], channels)
+    return F.pad(rows, (0, 64 * words_for(channels) - channels), value=fill).contiguous()
+
+
+def neuron_rows(node: Node) -> NeuronRows:
+    channels, rows, columns = as_image(node.shape)
+    v, a, start = (node.tensors[name] for name in ("threshold", "leak", "start"))
+    # M > V is M >= the next number above V.
+    fire = torch.nextafter(v, torch.full_like(v, math.inf)) if node.options["strict"] else v
+    if start.ndim > 1:
+        start = start.expand(node.shape).reshape(channels, rows * columns).t()
+    factor = a if node.options["decay_input"] else torch.ones_like(a)
+    return NeuronRows(
+        channel_rows(v, channels)[0],
+        channel_rows(fire, channels, math.inf)[0],
+        channel_rows(1 - a, channels)[0],
+        channel_rows(factor, channels)[0],
+        channel_rows(start, channels),
+        RESETS[node.options["reset"]],
+        node.options["emit"] == "potential",
+    )
+
+
+@dataclass(frozen=True)
+class PackedSynapse:
+    """A synapse with its weights for both ways. packed: None if it only has a dense way."""
+
+    synapse: Synapse
+    weight: Tensor
+    packed: Tensor | None
+
+    def geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
+        """Of the convolution of that many images; ``whole_words``: with its channels filled up as the bits are."""
+        s = self.synapse
+        channels, rows, columns = as_image(s.shape)
+        channels = 64 * words_for(channels) if whole_words else channels
+        kernel = (s.weight.shape[2], s.weight.shape[3])
+        return ConvGeometry(
+            images, 1, channels, rows, columns, s.weight.shape[0], kernel, s.stride, s.padding, s.dilation
+        )
+
+
+def packed_synapse(synapse: Synapse, isa: int) -> PackedSynapse:
+    dense = PackedSynapse(synapse, synapse.weight.contiguous(memory_format=torch.channels_last), None)
+    if not synapse.writers:
+        return dense
+    geometry = dense.geometry(1, whole_words=True)
+    if not supports(geometry):
+        return dense
+    missing = geometry.in_channels - synapse.weight.shape[1]
+    padded = F.pad(synapse.weight, (0, 0, 0, 0, 0, missing))
+    return PackedSynapse(synapse, dense.weight, pack_weight(geometry, padded, isa=isa))
+
+
+@dataclass(frozen=True)
+class LayerConstants:
+    """Everything of a layer that does not change from call to call."""
+
+    layer: Layer
+    neuron: NeuronRows | None
+    synapses: list[PackedSynapse]
+    identities: list[Tensor]
+    gain: Tensor | None
+    bias: Tensor | None
+
+
+def layer_constants(layer: Layer, isa: int) -> LayerConstants:
+    channels = layer.node.shape[0]
+    return LayerConstants(
+        layer,
+        None if layer.neuron is None else neuron_rows(layer.neuron),
+        [packed_synapse(synapse, isa) for synapse in layer.synapses],
+        [channel_rows(identity.value, channels)[0] for identity in layer.identities],
+        None if layer.gain is None else channel_rows(layer.gain, channels),
+        None if layer.bias is None else channel_rows(layer.bias, channels),
+    )
