@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.float64 import StaysDouble
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.proof import Proof, prove
 from steadyspike.deploy.rewrite import Mode, fold_graph
@@ -54,8 +55,9 @@ def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, time
     """The fold of the model in float64, where rounding hides nothing."""
     exact = copy.deepcopy(model).double()
     x = example.double()
-    proof = prove(exact, FoldedNetwork(fold_graph(trace(exact, x, timed=timed, timesteps=steps), mode)), x)
-    if not proof.worst <= WRONG or not proof.output <= WRONG * max(1.0, proof.largest):
+    with StaysDouble():
+        proof = prove(exact, FoldedNetwork(fold_graph(trace(exact, x, timed=timed, timesteps=steps), mode)), x)
+    if not proof.worst <= WRONG or not proof.output <= WRONG * proof.largest:
         raise CannotFold(
             f"the folded network does not do what the model does ({proof}): the model does something that a trace "
             "of one example cannot see, such as deciding by the values of its input"

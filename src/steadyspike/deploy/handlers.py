@@ -3,56 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from steadyspike.deploy.dispatch import handles
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.tensor_axes import LEADING, is_timed, sample_shape
 from steadyspike.deploy.trace import Recorder, Value
-
-Handler = Callable[..., None]
-HANDLERS: dict[str, Handler] = {}
-READS_VALUES = ("item", "__bool__", "__float__", "__int__", "tolist", "numpy", "__index__", "__array__")
-
-
-def handles(*names: str) -> Callable[[Handler], Handler]:
-    def register(handler: Handler) -> Handler:
-        for name in names:
-            HANDLERS[name] = handler
-        return handler
-
-    return register
-
-
-def _tensors(thing: Any) -> list[Tensor]:
-    if isinstance(thing, Tensor):
-        return [thing]
-    if isinstance(thing, dict):
-        return [t for item in thing.values() for t in _tensors(item)]
-    if isinstance(thing, (list, tuple)):
-        return [t for item in thing for t in _tensors(item)]
-    return []
-
-
-def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
-    """Records one call of a torch function and returns its result."""
-    if not any(rec.find(t) is not None for t in _tensors((args, kwargs))):
-        return out
-    name = getattr(func, "__name__", str(func))
-    if not _tensors(out):
-        if name in READS_VALUES:
-            raise rec.refuse(f"{name.strip('_')}() looks at values: what the model does must not depend on them")
-        return out
-    if name == "__get__" and isinstance(out, Tensor):
-        name = getattr(getattr(func, "__self__", None), "__name__", name)
-    handler = HANDLERS.get(name)
-    if handler is None:
-        raise rec.refuse(f"fold does not know the operation {name!r}")
-    handler(rec, *args, out=out, **kwargs)
-    return out
 
 
 def _pair(value: Any, n: int = 2) -> list[int]:
@@ -63,11 +23,21 @@ def _number(thing: Any) -> bool:
     return isinstance(thing, (int, float)) and not isinstance(thing, bool)
 
 
-@handles("contiguous", "clone", "detach", "dropout", "dropout1d", "dropout2d", "feature_dropout", "alpha_dropout", "to",
-         "float", "double", "type_as", "data", "identity", "requires_grad_")  # fmt: skip
+@handles("contiguous", "clone", "detach", "to", "float", "double", "type_as", "data", "identity", "requires_grad_")
 def _same(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> None:
     value = rec.need(x)
+    if not out.is_floating_point():
+        raise rec.refuse(f"a conversion to {str(out.dtype).removeprefix('torch.')} rounds; fold does not know it")
     rec.remember(out, value.name, value.layout)
+
+
+@handles("dropout", "dropout1d", "dropout2d", "dropout3d", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+def _dropout(
+    rec: Recorder, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, out: Tensor
+) -> None:
+    if training and p > 0:
+        raise rec.refuse("dropout that is active in evaluation; call it with training=self.training")
+    _same(rec, x, out=out)
 
 
 @handles("conv1d", "conv2d")
@@ -333,6 +303,23 @@ def _reorder(rec: Recorder, x: Tensor, order: list[int], out: Tensor) -> None:
     if order[:n] != list(range(n)):
         raise rec.refuse("a permutation that moves time or batch cannot be folded; keep [T, B] in front")
     rec.node("permute", out, value.layout, value.name, options={"axes": [d - n for d in order[n:]]})
+
+
+@handles("repeat")
+def _repeat(rec: Recorder, x: Tensor, *sizes: Any, out: Tensor, **kwargs: Any) -> None:
+    value = rec.need(x)
+    if value.timed or rec.layout.of_view(out.shape, True) != "frames" or tuple(out.shape[2:]) != value.shape:
+        raise rec.refuse(f"fold knows repeat over time only: [1, B, ...] to [T, B, ...], not to {list(out.shape)}")
+    rec.node("repeat", out, "frames", value.name)
+
+
+@handles("stack")
+def _stack(rec: Recorder, tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor) -> None:
+    names = {value.name if value is not None else "" for value in map(rec.find, tensors)}
+    first = rec.find(tensors[0])
+    if len(names) != 1 or first is None or first.layout != "still" or dim != 0 or len(tensors) != rec.layout.steps:
+        raise rec.refuse("fold knows stack only of one [B, ...] value, T times")
+    rec.node("repeat", out, "frames", first.name)
 
 
 @handles("expand", "expand_as")

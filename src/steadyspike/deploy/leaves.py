@@ -17,7 +17,7 @@ from steadyspike.nn.norm.bn import StepBN
 def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[int, ...]) -> Node:
     """The ``lif`` node of a neuron layer in evaluation mode, for input ``x`` [T, B, ...]."""
     plain = type(layer).run is Neuron.run and type(layer).forward is Neuron.forward
-    if not (plain or type(layer) is Readout):
+    if not (plain or type(layer) is Readout) or "run" in layer.__dict__:
         raise CannotFold(
             f"{name}: {type(layer).__name__} has dynamics of its own, which no plain LIF layer has; "
             "fold networks of LIF, PLIF, IF, LTMD, DIET or Readout neurons"

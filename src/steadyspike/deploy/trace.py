@@ -7,7 +7,7 @@ with the module it stands in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.leaves import neuron_node, norm_constants
 from steadyspike.deploy.replaced import replaced
 from steadyspike.deploy.tensor_axes import LEADING, Layout, choose_batch, is_timed, sample_shape
-from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
 
@@ -48,10 +48,11 @@ class Value:
 class Recorder:
     """The graph under way and the values that are known, by the identity of their tensors (which are kept alive)."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, neurons: Collection[str] = ()) -> None:
+        self.layout, self.neurons = layout, neurons
         self.graph = Graph(layout.steps)
         self.values: dict[int, Value] = {}
+        self.stale: dict[int, str] = {}  # values that an operation in place changed through a view, and its name
         self.path: list[str] = []
 
     @property
@@ -63,7 +64,11 @@ class Recorder:
         self.path.pop()
 
     def find(self, thing: Any) -> Value | None:
-        return self.values.get(id(thing)) if isinstance(thing, Tensor) else None
+        if not isinstance(thing, Tensor):
+            return None
+        if id(thing) in self.stale:
+            raise self.refuse(f"{self.stale[id(thing)]} changed in place a tensor of which this value is a view")
+        return self.values.get(id(thing))
 
     def need(self, thing: Any) -> Value:
         value = self.find(thing)
@@ -71,6 +76,7 @@ class Recorder:
         return value
 
     def remember(self, tensor: Tensor, name: str, layout: str) -> None:
+        self.stale.pop(id(tensor), None)
         self.values[id(tensor)] = Value(name, layout, tensor)
 
     def node(
@@ -85,6 +91,8 @@ class Recorder:
     ) -> None:
         """Adds a node whose value is ``out``."""
         label = name or f"{self.path[-1] if self.path else ''}:{op}".lstrip(":")
+        # A neuron's node has the name of its module, which is how the proof finds it: nothing else may take that name.
+        label = f"{label}:{op}" if label in self.neurons else label
         kept = {k: t.detach().clone() for k, t in (tensors or {}).items()}
         node = Node(label, op, inputs, sample_shape(out.shape, layout), is_timed(layout), options or {}, kept)
         self.remember(out, self.graph.add(node), layout)
@@ -99,7 +107,8 @@ class _Watch(TorchFunctionMode):
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        from steadyspike.deploy.handlers import handle
+        import steadyspike.deploy.handlers  # noqa: F401 (fills the table of handlers)
+        from steadyspike.deploy.dispatch import handle
 
         out = func(*args, **(kwargs or {}))
         return handle(self.recorder, func, args, kwargs or {}, out)
@@ -175,7 +184,7 @@ def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> 
     layout = Layout(timesteps, choose_batch(timesteps))
     first = example[:, :1] if timed else example[:1]
     x = torch.cat([first] * layout.batch, 1 if timed else 0)
-    recorder = Recorder(layout)
+    recorder = Recorder(layout, neurons(model))
     recorder.node("input", x, "frames" if timed else "still", name="input")
     model.eval()
     try:
@@ -187,5 +196,10 @@ def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> 
     value = recorder.find(out)
     if value is None:
         raise CannotFold(f"the model must return one tensor that depends on its input, got {type(out).__name__}")
+    if value.layout not in ("frames", "still"):
+        raise CannotFold(
+            f"the model must return [T, B, ...] or [B, ...], got {list(out.shape)} "
+            f"for T = {layout.steps}, B = {layout.batch}"
+        )
     recorder.graph.output = value.name
     return recorder.graph.pruned()
