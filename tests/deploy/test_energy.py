@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.deploy import fold
@@ -114,3 +114,85 @@ def test_no_data_is_an_error():
         count_operations(fold(model, x), [])
     with pytest.raises(ValueError, match="45nm-fp32"):
         energy_mj(1, 1, "7nm")
+
+
+class _Sums(nn.Module):
+    """The pooling with sums in place of averages, written out."""
+
+    def __init__(self, pool: nn.Module) -> None:
+        super().__init__()
+        self.pool = pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        windows = torch.eye(x.shape[-1] ** 2, dtype=x.dtype).view(-1, 1, *x.shape[-2:])
+        reads = (self.pool(windows) != 0).to(x.dtype).flatten(1)  # [pixels, outputs]: who reads which pixel
+        return x.flatten(2) @ reads
+
+
+@pytest.mark.parametrize(
+    "pool",
+    [
+        nn.AvgPool2d(2), nn.AvgPool2d(3, 2, 1), nn.AvgPool2d(3, 2, 1, count_include_pad=False),
+        nn.AvgPool2d(3, ceil_mode=True), nn.AdaptiveAvgPool2d(3), nn.AdaptiveAvgPool2d(1),
+    ],
+)  # fmt: skip
+def test_accumulates_behind_an_average_are_the_spikes_it_joins(pool):
+    torch.manual_seed(0)
+    x = 2 * torch.rand(4, 3, 2, 8, 8)
+    features = pool(torch.zeros(1, 4, 8, 8)).numel()
+    layers = Folded(nn.Conv2d(2, 4, 3, padding=1)), ss.LIF(0.3), Folded(pool), nn.Flatten(2), nn.Linear(features, 5)
+    model = nn.Sequential(*layers)
+    settle(model, x)
+    report = count_operations(fold(model, x), [x])
+    spikes = (model[1](model[0](x)) > 0).float()
+    assert spikes.sum() > 20
+    (head,) = [layer for layer in report.layers if layer.name == "4"]
+    assert head.acs == pytest.approx(5 * float(_Sums(pool)(spikes.flatten(0, 1)).sum()), rel=1e-5)
+
+
+def test_a_mean_over_time_joins_all_steps():
+    class Early(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.fire, self.o = nn.Linear(6, 8), ss.LIF(0.3), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.o(self.fire(self.a(x)).mean(0))
+
+    torch.manual_seed(0)
+    model, x = Early(), 3 * torch.rand(4, 5, 6)
+    settle(model, x)
+    (head,) = [layer for layer in count_operations(fold(model, x), [x]).layers if layer.name == "o"]
+    spikes = float((model.fire(model.a(x)) > 0).sum())
+    assert spikes > 0 and head.acs == pytest.approx(3 * spikes)
+
+
+def test_rates_are_means_over_samples_not_over_batches():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(6, 8), ss.LIF(0.3), nn.Linear(8, 3)), 3 * torch.rand(4, 5, 6)
+    settle(model, x)
+    network = fold(model, x)
+    one, two = count_operations(network, [x]), count_operations(network, [x[:, :4], x[:, 4:]])
+    assert max(one.firing["1"]) > 0 and two.firing["1"] == pytest.approx(one.firing["1"])
+    rates = [next(layer.rates for layer in report.layers if layer.name == "2") for report in (one, two)]
+    assert rates[1] == pytest.approx(rates[0])
+    assert count_operations(network, [x, x[:2]]).timesteps == 4, "recordings of another length"
+
+
+def test_products_of_spikes_are_counted():
+    class Attention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.o = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(16, 3)
+            self.q, self.k = ss.LIF(0.3), ss.LIF(0.3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            q, k = self.q(self.a(x)).unflatten(-1, (4, 2)), self.k(self.b(x)).unflatten(-1, (4, 2))
+            return self.o((q @ k.transpose(-1, -2)).flatten(2))
+
+    torch.manual_seed(0)
+    model, x = Attention(), 3 * torch.rand(4, 5, 6)
+    settle(model, x)
+    (product,) = [layer for layer in count_operations(fold(model, x), [x]).layers if "matmul" in layer.name]
+    spikes = float((model.q(model.a(x)) > 0).sum())
+    assert spikes > 0 and product.acs == 4 * spikes and product.macs == 0 and product.dense == 20 * 4 * 2 * 4

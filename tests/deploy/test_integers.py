@@ -11,6 +11,7 @@ from steadyspike.deploy import CannotFold, fold
 from steadyspike.deploy.hardware import chip_report
 from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.deploy.network import spikes_of_layers
+from steadyspike.nn.time import Folded
 from tests.deploy.trained import trained
 
 
@@ -106,3 +107,19 @@ def test_chips_say_what_fits():
     assert "soft reset" not in chip_report(IntegerNetwork(fold(hard, x)), "loihi2")
     with pytest.raises(ValueError, match="loihi2, speck"):
         chip_report(integer, "tpu")
+
+
+def test_averages_of_uneven_windows_or_over_time_are_refused():
+    class Early(nn.Module):
+        def forward(self, x):
+            return x.mean(0)
+
+    torch.manual_seed(0)
+    x = 2 * torch.rand(4, 2, 2, 8, 8)
+    start = Folded(nn.Conv2d(2, 4, 3, padding=1)), ss.LIF(0.3)
+    uneven = nn.Sequential(*start, Folded(nn.AdaptiveAvgPool2d(3)), nn.Flatten(2), nn.Linear(36, 5)).eval()
+    with pytest.raises(CannotFold, match="windows of different sizes"):
+        IntegerNetwork(fold(uneven, x))
+    early = nn.Sequential(*start, nn.Flatten(2), Early(), nn.Linear(256, 5)).eval()
+    with pytest.raises(CannotFold, match="averaged over time before a layer"):
+        IntegerNetwork(fold(early, x))

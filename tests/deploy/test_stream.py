@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+import steadyspike as ss
 from steadyspike.deploy import Confidence, Margin, fold, stream
 from steadyspike.deploy.early_exit import exit_curve
 from tests.deploy.trained import trained
@@ -80,3 +82,59 @@ def test_the_exit_curve_is_what_streams_decide():
     decided = stream(model, rules[2]).run(x, timesteps=4)
     assert curve[2].steps == pytest.approx(float(decided.steps.double().mean()))
     assert curve[2].accuracy == pytest.approx(float((decided.logits.argmax(-1) == labels).double().mean()))
+
+
+def _two_calls() -> nn.Module:
+    class Twice(nn.Module):
+        """One neuron layer at two places."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.o = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(8, 3)
+            self.fire = ss.LIF(0.3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.o(self.fire(2 * self.b(self.fire(self.a(x)))))
+
+    torch.manual_seed(0)
+    return Twice().eval()
+
+
+@torch.no_grad()
+def test_a_neuron_called_twice_has_two_states():
+    model, x = _two_calls(), 3 * torch.rand(5, 4, 6)
+    one = ss.stream(model)
+    assert torch.allclose(torch.stack([one(frame) for frame in x]), model(x), atol=1e-6)
+
+
+def test_a_forward_of_ones_own_is_refused():
+    class Mine(ss.LIF):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(3 * x)
+
+    with pytest.raises(ValueError, match="1: Mine has a forward of its own"):
+        ss.stream(nn.Sequential(nn.Linear(6, 8), Mine()).eval())
+
+
+def test_a_model_that_makes_its_own_steps_is_refused():
+    model = ss.models.create("resnet19_tiny", timesteps=4).eval()
+    with pytest.raises(ValueError, match="got 4 time steps for one frame"):
+        ss.stream(model).run(torch.rand(2, 3, 16, 16))
+
+
+def test_another_batch_size_and_no_frame_are_refused():
+    network = ss.deploy.fold(_two_calls(), torch.rand(4, 2, 6))
+    one = ss.stream(network)
+    one(torch.rand(1, 6))
+    with pytest.raises(ValueError, match=r"batch of 1 and the frame has 3; call reset\(\) first"):
+        one(torch.rand(3, 6))
+    with pytest.raises(ValueError, match="at least one frame"):
+        one.run(torch.rand(0, 2, 6))
+
+
+def test_a_stream_does_not_run_in_training_mode():
+    model = _two_calls()
+    one = ss.stream(model)
+    model.train()
+    with pytest.raises(ValueError, match="evaluation mode"):
+        one(torch.rand(2, 6))

@@ -18,6 +18,7 @@ from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import COUNTS, POOLED, REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import CONVS, per_sample
+from steadyspike.deploy.sums import summed
 
 # Picojoule per MAC and per AC. 45 nm: Horowitz, ISSCC 2014 (fp32: multiply 3.7, add 0.9), as the paper counts; the
 # other two are the presets of SpikingJelly's energy profiler.
@@ -53,6 +54,19 @@ class LayerCount:
     dense: float = 0.0
     updates: float = 0.0
     rates: list[float] = field(default_factory=list)
+    inputs: int = 0
+
+    def see_rates(self, value: Tensor, samples: int, timed: bool) -> None:
+        """Takes the mean input of a batch into ``rates``, by its number of samples."""
+        self.rates = _mean_rates(self.rates, self.inputs, value if timed else value[None], samples)
+        self.inputs += samples
+
+
+def _mean_rates(before: list[float], seen: int, value: Tensor, samples: int) -> list[float]:
+    """The means per time step over ``seen`` samples and those of ``value`` [T, B, ...]; T may differ between batches."""
+    new = value.double().flatten(1).mean(1).tolist()
+    new, old = (rates + [0.0] * (max(len(new), len(before)) - len(rates)) for rates in (new, before))
+    return [(a * seen + b * samples) / (seen + samples) for a, b in zip(old, new)]
 
 
 @dataclass
@@ -126,8 +140,8 @@ def count_operations(
     kinds = value_kinds(graph)
     spiking = {SPIKES, COUNTS} | ({POOLED} if pool_as_synapse else set())
     layers: dict[str, LayerCount] = {}
-    sums: dict[str, list[Tensor]] = {}
-    samples = steps = 0
+    firing: dict[str, list[float]] = {}
+    samples = steps = batch = 0
 
     def see_input(node: Node, value: Tensor, source: str, entry: LayerCount) -> None:
         repeats = network.graph.timesteps if stem_every_step and not node.timed else 1
@@ -135,21 +149,42 @@ def count_operations(
         dense = dense_operations(node, graph[source].shape) * lead * repeats
         entry.dense += dense
         if kinds[source] in spiking:
-            size = _pool_size(network, source)
-            entry.acs += reached(node, value, node.timed) * size
-            entry.estimate += float(value.double().mean()) * dense * size
-            entry.rates = value.double().flatten(1).mean(1).tolist() if node.timed else [float(value.double().mean())]
+            entry.acs += reached(node, joined[source], node.timed)
+            entry.estimate += float(joined[source].double().mean()) * dense
+            entry.see_rates(value, batch, node.timed)
         else:
             entry.macs += dense
 
+    def see_product(node: Node, entry: LayerCount) -> None:
+        """A product of two values (attention): every spike of one adds a row or column of the other."""
+        a, b = node.inputs
+        rows, columns = graph[a].shape[-2], graph[b].shape[-1]
+        dense = values[node.name].numel() * graph[a].shape[-1]
+        entry.dense += dense
+        for source, reaches in ((a, columns), (b, rows)):
+            if kinds[source] in spiking:
+                entry.acs += float(joined[source].double().sum()) * reaches
+                entry.estimate += float(joined[source].double().mean()) * dense
+                entry.see_rates(values[source], batch, node.timed)
+                return
+        entry.macs += dense
+
     values: dict[str, Tensor] = {}
+    joined: dict[str, Tensor] = {}  # the same with sums in place of averages of spikes
 
     def watch(node: Node, value: Tensor) -> None:
         nonlocal steps
         values[node.name] = value
+        if kinds[node.name] == POOLED:
+            joined[node.name] = summed(node, graph, [joined[name] for name in node.inputs], len(value))
+        elif kinds[node.name] != REAL:
+            joined[node.name] = value
         if node.op in ("conv", "linear"):
             entry = layers.setdefault(node.name, LayerCount(node.name, kinds[node.inputs[0]]))
             see_input(node, values[node.inputs[0]], node.inputs[0], entry)
+        elif node.op == "matmul":
+            entry = layers.setdefault(node.name, LayerCount(node.name, kinds[node.name]))
+            see_product(node, entry)
         elif node.op == "sum":
             for source in node.inputs:
                 if kinds[source] in (SPIKES, COUNTS) and kinds[node.name] == REAL:
@@ -157,34 +192,22 @@ def count_operations(
                     entry = layers.setdefault(key, LayerCount(key, kinds[source]))
                     spikes = float(values[source].double().sum())
                     entry.acs, entry.estimate = entry.acs + spikes, entry.estimate + spikes
-                    entry.rates = values[source].double().flatten(1).mean(1).tolist()
+                    entry.see_rates(values[source], batch, graph[source].timed)
         elif node.op == "lif":
             entry = layers.setdefault(f"{node.name} (neurons)", LayerCount(f"{node.name} (neurons)", "neuron"))
             entry.updates += value.numel()
-            sums.setdefault(node.name, []).append(value.double().flatten(1).mean(1))
-            steps = value.shape[0]
+            firing[node.name] = _mean_rates(firing.get(node.name, []), samples, value, batch)
+            steps = max(steps, value.shape[0])
 
     for x in batches:
         values.clear()
+        joined.clear()
+        batch = x.shape[1] if graph.input.timed else x.shape[0]
         network.run(x, None, watch)
-        samples += x.shape[1] if graph.input.timed else x.shape[0]
+        samples += batch
     if not samples:
         raise ValueError("there is no data to count operations on")
-    firing = {name: torch.stack(means).mean(0).tolist() for name, means in sums.items()}
     return EnergyReport(list(layers.values()), firing, samples, steps)
-
-
-def _pool_size(network: FoldedNetwork, source: str) -> float:
-    """How many values an average on the way from the spikes joined: the accumulates hidden in one averaged value."""
-    size, node = 1.0, network.graph[source]
-    while node.op not in ("lif", "input"):
-        before = network.graph[node.inputs[0]]
-        if node.op in ("avg_pool", "adaptive_avg_pool", "mean"):
-            size *= math.prod(before.shape) / math.prod(node.shape)
-        elif node.op not in ("reshape", "permute", "slice", "max_pool", "concat", "repeat", "time_mean"):
-            break
-        node = before
-    return size
 
 
 __all__ = ["TABLES", "EnergyReport", "LayerCount", "count_operations", "dense_operations", "energy_mj", "reached"]

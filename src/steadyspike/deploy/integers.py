@@ -29,6 +29,7 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.kinds import REAL, value_kinds
 from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
 from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.sums import adaptive_windows
 from steadyspike.deploy.synapses import compose_linear
 
 DECAY = 4096
@@ -103,6 +104,8 @@ class IntegerNetwork:
                 )
             if node.op in ("multiply", "matmul", "relu", "affine", "complement") and self.kinds[node.name] == REAL:
                 raise CannotFold(f"{node.name}: {node.op} of real numbers has no integer form here")
+            if node.op == "time_mean" and self.kinds[node.name] != REAL:
+                raise CannotFold(f"{node.name}: the spikes are averaged over time before a layer; average its output")
             if node.op == "lif" and self.kinds[node.inputs[0]] != REAL:
                 raise CannotFold(f"{node.name} reads spikes without a weight; put a layer with weights before it")
 
@@ -256,7 +259,14 @@ def ratio(graph: Graph, node: Node) -> int:
         if uneven:
             raise CannotFold(f"{node.name}: windows of different sizes cannot be sums with one weight")
         return math.prod(node.options["kernel_size"])
-    return math.prod(graph[node.inputs[0]].shape) // math.prod(node.shape)
+    before = graph[node.inputs[0]].shape
+    if node.op == "adaptive_avg_pool" and any(
+        len(set(adaptive_windows(n, m))) > 1 for n, m in zip(before[-2:], node.shape[-2:])
+    ):
+        raise CannotFold(f"{node.name}: windows of different sizes cannot be sums with one weight")
+    if node.op == "adaptive_avg_pool":
+        return math.prod(adaptive_windows(n, m)[0] for n, m in zip(before[-2:], node.shape[-2:]))
+    return math.prod(before) // math.prod(node.shape)
 
 
 def averaged(graph: Graph, name: str) -> int:

@@ -20,7 +20,7 @@ from steadyspike.deploy.leaves import norm_constants
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import lif_steps
 from steadyspike.deploy.replaced import replaced
-from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
 
@@ -72,6 +72,9 @@ class Stream:
     def __init__(self, model: nn.Module, exit_when: Exit | None = None) -> None:
         if model.training:
             raise ValueError("a stream runs in evaluation mode; call model.eval() first")
+        for name, layer in neurons(model).items():
+            if type(layer).forward is not Neuron.forward or "forward" in layer.__dict__:
+                raise ValueError(f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut")
         self.model, self.exit_when = model, exit_when
         self.reset()
 
@@ -99,6 +102,8 @@ class Stream:
 
     @torch.no_grad()
     def __call__(self, frame: Tensor) -> Tensor:
+        if self.model.training:
+            raise ValueError("a stream runs in evaluation mode; call model.eval() first")
         run = self._folded if isinstance(self.model, FoldedNetwork) else self._model
         out = run(frame)
         self.step += 1
@@ -112,11 +117,16 @@ class Stream:
         """
         self.reset()
         frames: Iterator[Tensor] = iter(x) if timesteps is None else (x for _ in range(timesteps))
+        if (len(x) if timesteps is None else timesteps) < 1:
+            raise ValueError("a stream needs at least one frame")
         logits, steps = torch.empty(0), torch.empty(0, dtype=torch.long)
         for frame in frames:
             self(frame)
             if self.step == 1:
-                logits, steps = self.mean.clone(), torch.zeros(len(self.mean), dtype=torch.long)
+                logits, steps = (
+                    self.mean.clone(),
+                    torch.zeros(len(self.mean), dtype=torch.long, device=self.mean.device),
+                )
             open_ = steps == 0
             logits[open_] = self.mean[open_]
             if self.exit_when is not None:
@@ -138,6 +148,10 @@ class Stream:
         def neuron(name: str, x: Tensor) -> Tensor:
             before = self.state.get(name)
             assert before is None or isinstance(before, Tensor)
+            if before is not None and before.shape != x.shape[1:]:
+                raise ValueError(
+                    f"the stream began with a batch of {len(before)} and the frame has {x.shape[1]}; call reset() first"
+                )
             out, self.state[name] = lif_steps(network.node(name), x, before)
             return out
 
@@ -146,7 +160,10 @@ class Stream:
 
 @contextmanager
 def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) -> Iterator[None]:
-    """While it lasts, neurons continue from ``state`` and norms with constants per step use those of ``step``."""
+    """While it lasts, neurons continue from ``state`` and norms with constants per step use those of ``step``.
+
+    A neuron that the model calls several times has one state per call: name, name:2, ...
+    """
     with ExitStack() as stack:
         for name, module in model.named_modules():
             if isinstance(module, Neuron):
@@ -157,10 +174,20 @@ def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) 
 
 
 def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) -> Callable[[Tensor], Tensor]:
+    calls = 0
+
     def forward(x: Tensor) -> Tensor:
-        before = state.get(name)
+        nonlocal calls
+        calls += 1
+        key = name if calls == 1 else f"{name}:{calls}"
+        if x.shape[0] != 1:
+            raise ValueError(
+                f"{name} got {x.shape[0]} time steps for one frame: the model makes its own time steps (or got a static "
+                "image without its batch); stream its folded network, and give a static image with timesteps="
+            )
+        before = state.get(key)
         assert before is None or isinstance(before, LIFState)
-        out, state[name] = layer.scan(x, before)
+        out, state[key] = layer.scan(x, before)
         return out
 
     return forward

@@ -1,0 +1,40 @@
+"""Sums in place of averages: how many spikes an averaged value joins, also where windows overlap or differ in size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.ops import OPS, per_sample
+
+
+def summed(node: Node, graph: Graph, inputs: Sequence[Tensor], steps: int) -> Tensor:
+    """The value of a node on sums: an average is the sum of what it joins; other operations are as they are."""
+    x = inputs[0]
+    if node.op == "time_mean":
+        return x.sum(0)
+    if node.op == "mean":
+        joins = math.prod(node.options["of"]) / math.prod(node.shape)
+        return OPS["mean"].compute(node, x) * joins
+    if node.op == "avg_pool":
+        o = node.options
+
+        def pool(folded: Tensor) -> Tensor:
+            return F.avg_pool2d(folded, o["kernel_size"], o["stride"], o["padding"], o["ceil_mode"], divisor_override=1)
+
+        return per_sample(pool, x, node.timed)
+    if node.op == "adaptive_avg_pool":
+        windows = [adaptive_windows(n, m) for n, m in zip(graph[node.inputs[0]].shape[-2:], node.shape[-2:])]
+        high, wide = (torch.tensor(sizes, dtype=x.dtype, device=x.device) for sizes in windows)
+        return OPS["adaptive_avg_pool"].compute(node, x) * high[:, None] * wide
+    return OPS[node.op].compute(node, *inputs, *((steps,) if node.op == "repeat" else ()))
+
+
+def adaptive_windows(size: int, out: int) -> list[int]:
+    """Lengths of the windows of torch's adaptive pooling from ``size`` to ``out`` values."""
+    return [-(-(i + 1) * size // out) - i * size // out for i in range(out)]
