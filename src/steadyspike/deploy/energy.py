@@ -63,7 +63,7 @@ class LayerCount:
 
 
 def _mean_rates(before: list[float], seen: int, value: Tensor, samples: int) -> list[float]:
-    """The means per time step over ``seen`` samples and those of ``value`` [T, B, ...]; T may differ between batches."""
+    """The means per time step over ``seen`` samples and those of ``value`` [T, B, ...]; T may differ."""
     new = value.double().flatten(1).mean(1).tolist()
     new, old = (rates + [0.0] * (max(len(new), len(before)) - len(rates)) for rates in (new, before))
     return [(a * seen + b * samples) / (seen + samples) for a, b in zip(old, new)]

@@ -182,8 +182,8 @@ def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) ->
         key = name if calls == 1 else f"{name}:{calls}"
         if x.shape[0] != 1:
             raise ValueError(
-                f"{name} got {x.shape[0]} time steps for one frame: the model makes its own time steps (or got a static "
-                "image without its batch); stream its folded network, and give a static image with timesteps="
+                f"{name} got {x.shape[0]} time steps for one frame: the model makes its own time steps (or got a "
+                "static image without its batch); stream its folded network, and give a static image with timesteps="
             )
         before = state.get(key)
         assert before is None or isinstance(before, LIFState)
