@@ -39,7 +39,7 @@ def planned(only: str) -> list[tuple[str, int]]:
 
 def train(recipe: str, seed: int, out: Path, data: Path) -> Path:
     folder = out / f"{recipe}-seed{seed}"
-    if not (folder / "result.json").exists():
+    if not ended([folder]):  # an interrupted run has a result, too, and goes on
         command = [Path(sys.executable).with_name("steadyspike"), "train", recipe, "--set", f"train.seed={seed}"]
         command += ["--data-dir", data, "--out", folder] + (["--resume"] if folder.exists() else [])
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
