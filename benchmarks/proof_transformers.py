@@ -54,7 +54,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(lambda run: train(*run, args.out, args.data_dir), planned(args.only, args.seeds)))
-    write_between(MARKS, f"{table(args.out)}\n{stamp(args.out)}")
+    where = stamp(args.out).replace("seeds 0, 1, 2 (", "seeds from 0 on (")
+    write_between(MARKS, f"{table(args.out)}\n{where}")
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def main() -> None:
     print(texts[-1])
     if args.markdown:
         head = f"{described['cpu']}, {described['threads']} threads; commit {described['commit']}; "
-        head += f"{described['time'][:10]}."
+        head += f"{described['time'][:10]}; load {described['load']} at the start."
         begin, end = MARKS
         before, rest = args.markdown.read_text().split(begin, 1)
         body = "\n\n".join([head, *texts]).replace("\n\n- ", "\n- ")
