@@ -34,7 +34,7 @@ from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.memory.heap import keep_freed_memory
 
-SIZES = {"L2": 32 * 1024, "L3": 1024 * 1024, "memory": 32 * 1024 * 1024}  # elements per step
+SIZES = {"L2": 32 * 1024, "L3": 256 * 1024, "L3 full": 1024 * 1024, "memory": 16 * 1024 * 1024}  # elements per step
 
 
 def best(function: Callable[[], object], seconds: float, least: int = 5) -> float:
