@@ -50,25 +50,23 @@ struct BackwardBlock {
     const ConstantRows<R>& constants;
     const Input<R>& input;
     const NormRows<R>& norm;
+    const R* first_start;
     R *starts, *du, *dv, *da, *dx_rows, *g_rows, *g_m_rows;
     Vec<R>* group_steps;   // [3][TILE][TOGETHER]
     double* sums;
 
-    R* start(int64_t tile) const { return starts + tile * BLOCK; }
+    const R* start(int64_t tile) const { return tile == 0 ? first_start : starts + tile * BLOCK; }
 
     int64_t steps_of(int64_t tile) const {
         const int64_t left = task.scan.steps - tile * TILE;
         return left < TILE ? left : TILE;
     }
 
-    // U at the start of every tile.
+    // U at the start of every tile but the first.
     void find_starts() const {
-        start_potential(task.scan, task.params, input.i0, input.n, start(0));
-        for (int64_t tile = 0; tile + 1 < task.plan.tiles; ++tile) {
-            std::memcpy(start(tile + 1), start(tile), size_t(BLOCK) * sizeof(R));
+        for (int64_t tile = 0; tile + 1 < task.plan.tiles; ++tile)
             general_forward<R>({task.scan, constants, steps_of(tile), input.tile(tile * TILE, steps_of(tile)), {}, {},
-                                start(tile + 1), da}, padded(input.n));
-        }
+                                start(tile), starts + (tile + 1) * BLOCK, da, true, false}, padded(input.n));
     }
 
     void last_gradient() const {
@@ -92,21 +90,28 @@ struct BackwardBlock {
             const BackwardTile<R> work{task, constants, steps, input.tile(first, steps), g, g_m, output.tile(first),
                                        output.streams(), start(tile), du, dv, da,
                                        scratch, scratch + TILE * TOGETHER, scratch + 2 * TILE * TOGETHER};
+            if (fast && constants.one)
+                for (int64_t i = 0; i < LANES; ++i) dv[i] = da[i] = R(0);
             if constexpr (sizeof(R) == 4) {
                 if (fast && !fast_backward_for(scan, constants.one)(work, padded(n))) return false;
             }
             if (!fast) general_backward<R>(work, padded(n));
-            add_sums(first, steps, output.tile(first));
+            add_sums(first, steps, output.tile(first), fast && constants.one);
             output.finish(first, steps);
         }
         return true;
     }
 
-    void add_sums(int64_t first, int64_t steps, Steps<R> dx) const {
+    void add_sums(int64_t first, int64_t steps, Steps<R> dx, bool lanes) const {
         const Geometry<R> geometry{task.scan.channels, task.scan.inner};
         const int64_t channels = task.scan.channels;
-        if (task.io.dv) geometry.add_to(sums, dv, input.i0, input.n);
-        if (task.io.da) geometry.add_to(sums + channels, da, input.i0, input.n);
+        if (lanes) {
+            sums[constants.channel] += Geometry<R>::total(dv, LANES);
+            sums[channels + constants.channel] += Geometry<R>::total(da, LANES);
+        } else {
+            if (task.io.dv) geometry.add_to(sums, dv, input.i0, input.n);
+            if (task.io.da) geometry.add_to(sums + channels, da, input.i0, input.n);
+        }
         if (task.io.norm_sums) norm.add(task, dx, first, steps, input.i0, input.n, sums + 3 * channels);
     }
 };
@@ -120,16 +125,18 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
     const NormRows<R> norm(rows);
+    StartRow<R> start(rows);
     R *du = rows.take(), *dv = rows.take(), *da = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
     Vec<R>* group_steps = reinterpret_cast<Vec<R>*>(rows.take(3 * TILE * GROUP<R> / BLOCK + 1));
-    const BackwardBlock<R> block{task, constants, input, norm, rows.next, du, dv, da, dx_rows, g_rows, g_m_rows,
+    const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, dx_rows, g_rows, g_m_rows,
                                  group_steps, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
     for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
         const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
         constants.set(task.params, geometry, i0, n);
         input.set(i0, n);
+        start.set(scan, task.params, constants.channel, i0, n);
         block.find_starts();
         if (!plan.fast || !block.run(true)) block.run(false);
         if (!task.io.du0) continue;

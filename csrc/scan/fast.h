@@ -43,22 +43,29 @@ struct BitRows {
     }
 };
 
+// With ONE, the last tile writes U of the neurons that fired to kept, adds their number to the LANES places of count, and
+// does not write fired.
 template <bool ONE>
-bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRows bits, BitRows needed) {
+bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRows bits, BitRows needed, float* kept,
+                  float* count) {
     const ConstantRows<float>& c = tile.constants;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), level(c.level), low(c.low), high(c.high);
     const Floats one = all<float>(1);
+    // Copies: what a pointer leads to would be read again after every store.
     const int64_t steps = tile.steps, in_stride = tile.in.stride, out_stride = tile.out.stride;
+    const float *const in_first = tile.in.first, *const start = tile.start;
+    float *const out_first = tile.out.first, *const u_row = tile.u, *const fired_row = tile.fired;
+    const bool first = tile.first, sums = ONE && tile.last;
     constexpr int64_t W = WIDTH<float>;
     Words nan{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        const float* from = tile.in.first + i;
-        float* to = tile.out.first + i;
+        const float* from = in_first + i;
+        float* to = out_first + i;
         Floats u[TOGETHER];
         Words any[TOGETHER];
         EACH(k) {
-            u[k] = load<true>(tile.u + i + k * W, 0);
-            any[k] = Words(load<true>(tile.fired + i + k * W, 0) > 0);
+            u[k] = load<true>(start + i + k * W, 0);
+            any[k] = first ? Words{} : Words(load<true>(fired_row + i + k * W, 0) > 0);
         }
         for (int64_t t = 0; t < steps; ++t, from += in_stride, to += out_stride) {
             Words s[TOGETHER], inside[TOGETHER];
@@ -80,8 +87,14 @@ bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRow
         }
         EACH(k) {
             nan |= Words(u[k] != u[k]);
-            store<true>(u[k], tile.u + i + k * W, 0);
-            store<true>(masked(any[k], one), tile.fired + i + k * W, 0);
+            store<true>(u[k], u_row + i + k * W, 0);
+            if (sums) {
+                const int64_t lane = i % LANES + k * W;
+                store<true>(masked(any[k], u[k]), kept + i + k * W, 0);
+                store<true>(load<true>(count + lane, 0) + masked(any[k], one), count + lane, 0);
+            } else {
+                store<true>(masked(any[k], one), fired_row + i + k * W, 0);
+            }
         }
     }
     return !any_lane(nan);
@@ -95,75 +108,76 @@ bool fast_backward(const BackwardTile<float>& tile, int64_t n) {
     const bool absolute = tile.task.scan.family == AS;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), inverse(c.inverse), low(c.low), high(c.high);
     const Floats height = all<float>(float(tile.task.shape.height));
-    const int64_t steps = tile.steps;
+    const int64_t steps = tile.steps, in_stride = tile.in.stride, g_stride = tile.g.stride, dx_stride = tile.dx.stride;
+    const float *const in_first = tile.in.first, *const start = tile.u, *const g_last = tile.g.at(steps - 1);
+    float *const dx_last = tile.dx.at(steps - 1), *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da;
+    Floats *const m_steps = tile.m, *const by_a_steps = tile.by_a, *const f_steps = tile.f;
+    const bool stream = tile.stream;
     constexpr int64_t W = WIDTH<float>;
     Words nan{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
         {
             Floats u[TOGETHER];
-            const float* from = tile.in.first + i;
-            EACH(k) u[k] = load<true>(tile.u + i + k * W, 0);
-            for (int64_t t = 0; t < steps; ++t, from += tile.in.stride) {
-                if (tile.stream) load_early(from);
+            const float* from = in_first + i;
+            EACH(k) u[k] = load<true>(start + i + k * W, 0);
+            for (int64_t t = 0; t < steps; ++t, from += in_stride) {
+                if (stream) load_early(from);
                 EACH(k) {
                     const int64_t at = i + k * W, step = t * TOGETHER + k;
                     const Floats x = load<true>(from + k * W, 0);
                     const Floats m = charge<float>(u[k], x, keep.at(at), gain.at(at));
-                    tile.m[step] = m;
-                    tile.by_a[step] = x - u[k];
+                    m_steps[step] = m;
+                    by_a_steps[step] = x - u[k];
                     u[k] = m - masked(Words(m >= fire.at(at)), v.at(at));
                 }
             }
             EACH(k) nan |= Words(u[k] != u[k]);
         }
-        if constexpr (!RECTANGLE) slopes<float>(tile.m, tile.f, steps, tile.task, c, i);
-        // Two registers at a time: more would not leave room for their sums.
-        for (int pair = 0; pair < TOGETHER; pair += 2) {
-            Floats gu[2], spiked[2], weighted[2], da[2];
-#pragma GCC unroll 2
-            for (int k = 0; k < 2; ++k) {
-                gu[k] = load<true>(tile.du + i + (pair + k) * W, 0);
-                spiked[k] = weighted[k] = da[k] = Floats{};
-            }
-            const float* g_at = tile.g.at(steps - 1) + i + pair * W;
-            float* to = tile.dx.at(steps - 1) + i + pair * W;
-            for (int64_t t = steps - 1; t >= 0; --t, g_at -= tile.g.stride, to -= tile.dx.stride) {
-                if (tile.stream && pair == 0) load_early(g_at);
-#pragma GCC unroll 2
-                for (int k = 0; k < 2; ++k) {
-                    const int64_t at = i + (pair + k) * W, step = t * TOGETHER + pair + k;
-                    const Floats m = tile.m[step], g = load<true>(g_at + k * W, 0);
-                    const Words s = Words(m >= fire.at(at));
-                    const Floats f = RECTANGLE ? masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), height)
-                                               : tile.f[step];
-                    Floats d, by_v;
-                    if constexpr (IS_TRSG) {
-                        d = g - gu[k];
-                        by_v = d;
-                    } else {
-                        d = absolute ? g - gu[k] * v.at(at) : g * inverse.at(at) - gu[k];
-                        by_v = -gu[k];
-                    }
-                    const Floats from_spike = d * f, gm = from_spike + gu[k];
-                    spiked[k] += masked(s, by_v);
-                    weighted[k] += !IS_TRSG && absolute ? from_spike : from_spike * m;
-                    da[k] += gm * tile.by_a[step];
-                    gu[k] = gm * keep.at(at);
-                    const Floats dx = gm * gain.at(at);
-                    if (tile.stream)
-                        stream_register(to + k * W, dx);
-                    else
-                        store<true>(dx, to + k * W, 0);
+        if constexpr (!RECTANGLE) slopes<float>(m_steps, f_steps, steps, tile.task, c, i);
+        Floats gu[TOGETHER], spiked[TOGETHER], weighted[TOGETHER], da[TOGETHER];
+        EACH(k) {
+            gu[k] = load<true>(du_row + i + k * W, 0);
+            spiked[k] = weighted[k] = da[k] = Floats{};
+        }
+        const float* g_at = g_last + i;
+        float* to = dx_last + i;
+        for (int64_t t = steps - 1; t >= 0; --t, g_at -= g_stride, to -= dx_stride) {
+            if (stream) load_early(g_at);
+            EACH(k) {
+                const int64_t at = i + k * W, step = t * TOGETHER + k;
+                const Floats m = m_steps[step], g = load<true>(g_at + k * W, 0);
+                const Words s = Words(m >= fire.at(at));
+                const Floats f = RECTANGLE ? masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), height)
+                                           : f_steps[step];
+                Floats d, by_v;
+                if constexpr (IS_TRSG) {
+                    d = g - gu[k];
+                    by_v = d;
+                } else {
+                    d = absolute ? g - gu[k] * v.at(at) : g * inverse.at(at) - gu[k];
+                    by_v = -gu[k];
                 }
+                const Floats from_spike = d * f, gm = from_spike + gu[k];
+                spiked[k] += masked(s, by_v);
+                weighted[k] += !IS_TRSG && absolute ? from_spike : from_spike * m;
+                da[k] += gm * by_a_steps[step];
+                gu[k] = gm * keep.at(at);
+                const Floats dx = gm * gain.at(at);
+                if (stream)
+                    stream_register(to + k * W, dx);
+                else
+                    store<true>(dx, to + k * W, 0);
             }
-#pragma GCC unroll 2
-            for (int k = 0; k < 2; ++k) {
-                const int64_t at = i + (pair + k) * W;
-                const Floats sum = !IS_TRSG && absolute ? weighted[k] : weighted[k] * inverse.at(at);
-                store<true>(gu[k], tile.du + at, 0);
-                store<true>(spiked[k] - sum, tile.dv + at, 0);
-                store<true>(da[k], tile.da + at, 0);
-            }
+        }
+        EACH(k) {
+            const int64_t at = i + k * W;
+            const Floats sum = !IS_TRSG && absolute ? weighted[k] : weighted[k] * inverse.at(at);
+            const int64_t place = ONE ? i % LANES + k * W : at;
+            const Floats dv_before = ONE ? load<true>(dv_row + place, 0) : Floats{};
+            const Floats da_before = ONE ? load<true>(da_row + place, 0) : Floats{};
+            store<true>(gu[k], du_row + at, 0);
+            store<true>(dv_before + (spiked[k] - sum), dv_row + place, 0);
+            store<true>(da_before + da[k], da_row + place, 0);
         }
     }
     return !any_lane(nan);

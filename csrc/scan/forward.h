@@ -30,8 +30,9 @@ struct ForwardBlock {
     const ForwardTask& task;
     const ConstantRows<R>& constants;
     const Input<R>& input;
-    R *u, *fired, *out_rows, *m_rows;
-    double* bit_sums;   // spikes per step, blocks with a NaN
+    const R* start;
+    R *u_row, *fired, *kept, *count, *out_rows, *m_rows;
+    double *sums, *bit_sums;  // of active neurons, [2][channels]; spikes per step, blocks with a NaN
 
     BitRows bit_rows(uint64_t* words, int64_t first) const {
         const int64_t stride = (task.scan.n + 63) / 64;
@@ -42,32 +43,51 @@ struct ForwardBlock {
     bool run(bool fast) const {
         const Forward& io = task.io;
         const int64_t n = input.n, wide = padded(n), i0 = input.i0;
+        const bool direct = io.u && n % PAD == 0 && !task.plan.stream, lanes = fast && constants.one;
+        R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
         bool nan = false;
-        start_potential(task.scan, task.params, i0, n, u);
-        for (int64_t i = 0; i < wide; ++i) fired[i] = R(0);
+        if (lanes)
+            for (int64_t i = 0; i < LANES; ++i) count[i] = R(0);
         const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);
         const Output<R> potentials(io.m, task.scan, false, i0, n, true, m_rows);
         for (int64_t first = 0; first < task.scan.steps; first += TILE) {
             const int64_t left = task.scan.steps - first, steps = left < TILE ? left : TILE;
             const Steps<R> out = output.tile(first), m = potentials.tile(first);
-            const ForwardTile<R> tile{task.scan, constants, steps, input.tile(first, steps), out, m, u, fired};
+            const ForwardTile<R> tile{task.scan, constants, steps,       input.tile(first, steps), out,         m,
+                                      first ? u : start, u,  fired, first == 0, left <= TILE};
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
-                if (fast && !(constants.one ? fast_forward<true> : fast_forward<false>)(tile, wide, output.streams(), bits, needed))
-                    return false;
+                const auto function = constants.one ? fast_forward<true> : fast_forward<false>;
+                if (fast && !function(tile, wide, output.streams(), bits, needed, kept, count)) return false;
             }
             if (!fast) {
                 general_forward<R>(tile, wide);
                 if (io.bits) bits_of<R>(out, m, steps, n, constants, bits, needed, nan);
                 if (io.m)
                     for (int64_t t = 0; t < steps; ++t)
-                        std::memcpy(static_cast<R*>(io.m) + (first + t) * task.scan.n + i0, m.at(t), size_t(n) * sizeof(R));
+                        write_bytes(static_cast<R*>(io.m) + (first + t) * task.scan.n + i0, m.at(t), n * int64_t(sizeof(R)), false);
             }
             output.finish(first, steps);
         }
+        if (io.u && !direct) write_bytes(static_cast<R*>(io.u) + i0, u, n * int64_t(sizeof(R)), task.plan.stream);
         if (io.bits) count_bits(nan);
         if (io.needed && n % 64) clear_padding(bit_rows(io.needed, 0));
+        add_active(u, lanes);
         return true;
+    }
+
+    // The sum of U[T] over neurons that fired, and their number.
+    void add_active(const R* u, bool lanes) const {
+        const Geometry<R> geometry{task.scan.channels, task.scan.inner};
+        const int64_t channels = task.scan.channels;
+        if (lanes) {
+            sums[constants.channel] += Geometry<R>::total(kept, input.n);
+            sums[channels + constants.channel] += Geometry<R>::total(count, LANES);
+            return;
+        }
+        for (int64_t i = 0; i < input.n; ++i) kept[i] = fired[i] > 0 ? u[i] : R(0);
+        geometry.add_to(sums, kept, input.i0, input.n);
+        geometry.add_to(sums + channels, fired, input.i0, input.n);
     }
 
     // The potential of what a row was filled up with may lie in the window.
@@ -92,23 +112,21 @@ template <class R>
 void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
     const Plan& plan = task.plan;
-    const Geometry<R> geometry{scan.channels, scan.inner};
     Rows<R> rows{static_cast<R*>(scratch)};
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
-    R *u = rows.take(), *fired = rows.take();
+    StartRow<R> start(rows);
+    R *u = rows.take(), *fired = rows.take(), *kept = rows.take(), *count = rows.take();
     R *out_rows = rows.take(TILE), *m_rows = rows.take(TILE);
-    const ForwardBlock<R> block{task, constants, input, u, fired, out_rows, m_rows, sums + 2 * scan.channels};
+    const ForwardBlock<R> block{task,  constants, input,    start.row, u,    fired,
+                                kept, count,     out_rows, m_rows,    sums, sums + 2 * scan.channels};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
     for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
         const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
-        constants.set(task.params, geometry, i0, n);
+        constants.set(task.params, {scan.channels, scan.inner}, i0, n);
         input.set(i0, n);
+        start.set(scan, task.params, constants.channel, i0, n);
         if (!plan.fast || !block.run(true)) block.run(false);
-        write_bytes(static_cast<R*>(task.io.u) + i0, u, n * int64_t(sizeof(R)), plan.stream);
-        geometry.add_to(sums + scan.channels, fired, i0, n);
-        for (int64_t i = 0; i < n; ++i) fired[i] = fired[i] > 0 ? u[i] : R(0);
-        geometry.add_to(sums, fired, i0, n);
     }
     if (plan.stream) stream_end();
 }

@@ -11,9 +11,16 @@ struct ForwardTile {
     const ConstantRows<R>& constants;
     int64_t steps;
     Steps<const R> in;
-    Steps<R> out, m;    // without a first row: not wanted
-    R *u, *fired;       // U before and after; 1 for neurons that have fired
+    Steps<R> out, m;      // without a first row: not wanted
+    const R* start;       // U before
+    R *u, *fired;         // U after; 1 for neurons that have fired, in and out
+    bool first, last;     // the first tile: nothing has fired yet; the last one: see Totals
 };
+
+// Where all neurons of a block belong to one channel, their sums are kept in LANES places, that of element i in i % LANES:
+// the same order of additions on every instruction set, and fewer numbers to add up in double.
+constexpr int64_t LANES = 64;
+static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
 template <class R>
 void general_forward(const ForwardTile<R>& tile, int64_t n) {
@@ -27,8 +34,8 @@ void general_forward(const ForwardTile<R>& tile, int64_t n) {
             const int64_t at = i + k * WIDTH<R>;
             c[k] = tile.constants.at(at);
             level[k] = load<true>(tile.constants.level + at, 0);
-            u[k] = load<true>(tile.u + at, 0);
-            fired[k] = load<true>(tile.fired + at, 0);
+            u[k] = load<true>(tile.start + at, 0);
+            fired[k] = tile.first ? Vec<R>{} : load<true>(tile.fired + at, 0);
         }
         for (int64_t t = 0; t < tile.steps; ++t) {
             EACH(k) {
@@ -57,7 +64,7 @@ struct BackwardTile {
     Steps<R> dx;
     bool stream;             // dx bypasses the cache
     const R* u;              // U before the tile
-    R *du, *dv, *da;         // dL/dU after the tile in, before it out; sums over the tile
+    R *du, *dv, *da;         // dL/dU after the tile in, before it out; sums over the tile (fast, one channel: LANES of them)
     Vec<R> *m, *by_a, *f;    // scratch, [TILE][TOGETHER]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
 };
 

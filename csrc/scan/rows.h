@@ -197,11 +197,22 @@ struct Output {
 
 // U[0] of a block's elements, filled up with zeros.
 template <class R>
-inline void start_potential(const Scan& scan, const ChannelParams& params, int64_t i0, int64_t n, R* row) {
-    if (scan.u0_kind == ELEMENT) return widen_row(static_cast<const R*>(scan.u0) + i0, n, row);
-    Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);
-    for (int64_t i = n; i < padded(n); ++i) row[i] = R(0);
-}
+struct StartRow {
+    R* row;
+    int64_t channel = -1;  // that the whole row is for
+
+    explicit StartRow(Rows<R>& rows) : row(rows.take()) {}
+
+    // one: the channel of the whole block, or -1.
+    void set(const Scan& scan, const ChannelParams& params, int64_t one, int64_t i0, int64_t n) {
+        if (scan.u0_kind == ELEMENT) return widen_row(static_cast<const R*>(scan.u0) + i0, n, row);
+        const bool whole = one >= 0 && n == BLOCK;
+        if (whole && channel == one) return;
+        channel = whole ? one : -1;
+        Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);
+        for (int64_t i = n; i < padded(n); ++i) row[i] = R(0);
+    }
+};
 
 // Registers of other neurons fill the time in which the steps of one neuron wait for each other.
 constexpr int TOGETHER = 4;

@@ -50,7 +50,7 @@ struct ChunkFunctions {
     BackwardChunk backward[2];
 };
 
-constexpr int64_t BLOCK = 256;  // elements that go through all time steps together: what they need fits the first cache
+constexpr int64_t BLOCK = 512;  // elements that go through all time steps together: what they need fits the first cache
 constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
 constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
 // Rows of BLOCK elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.

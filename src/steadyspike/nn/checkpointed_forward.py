@@ -53,9 +53,7 @@ def checkpoint_region() -> int | None:
 def _places(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
     """Coordinates of SAMPLES elements of a tensor of this shape, always the same."""
     generator = torch.Generator().manual_seed(0)
-    return tuple(
-        torch.randint(size, (SAMPLES,), generator=generator, device="cpu").to(device=device) for size in shape
-    )
+    return tuple(torch.randint(size, (SAMPLES,), generator=generator, device="cpu").to(device=device) for size in shape)
 
 
 def fingerprint(x: Tensor) -> Tensor:

@@ -44,13 +44,23 @@ class Affine(NamedTuple):
     """An input current that a backend computes while it reads x: scale x + shift [+ extra_scale extra].
 
     scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. extra: [T, B, C, ...] in x's
-    dtype, laid out like x[0] per step, with a free time stride. Only the backward of the CPU backend takes one.
+    dtype, laid out like x[0] per step, with a free time stride. Only the CPU backend takes one.
     """
 
     scale: Tensor
     shift: Tensor
     extra: Tensor | None = None
     extra_scale: Tensor | None = None
+
+
+class NormSums(NamedTuple):
+    """What the batch norm behind an `Affine` needs of the scan's backward; filled on the way.
+
+    center: [C] in the compute dtype, the norm's batch mean. sums: float64 [2, C], of dx and of dx (x - center).
+    """
+
+    center: Tensor
+    sums: Tensor
 
 
 class Scan(NamedTuple):

@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
         self.lif2 = parts.make_neuron(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.lif2(self.conv2(self.lif1(self.conv1(x))) + self.shortcut(x))
+        return self.conv2.spikes(self.conv1.spikes(x, self.lif1), self.lif2, self.shortcut(x))
 
     def last_norm(self) -> nn.Module:
         """The norm whose zero scale makes the branch silent at the start."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.norm import TimeNorm
+from steadyspike.nn.norm_neuron import looked_at, norm_neuron
 from steadyspike.nn.time import Folded, fold_time
 
 
@@ -70,6 +71,14 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
 
+    def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | None = None) -> Tensor:
+        """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
+        if not is_repeated(x) and not looked_at(self):
+            return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
+        current = self(x)
+        return neuron(current if extra is None else current + extra)
+
+
 def pool_spikes() -> Folded:
     """A 3x3 max-pooling of stride 2 for [T, B, C, H, W], as in ImageNet stems and transformers."""
     return Folded(nn.MaxPool2d(3, 2, 1))
@@ -100,4 +109,6 @@ class ConvNormLIF(nn.Module):
         self.lif = parts.make_neuron(self.shape)
 
     def forward(self, x: Tensor) -> Tensor:
+        if isinstance(self.pool, nn.Identity):
+            return self.conv_norm.spikes(x, self.lif)
         return self.lif(self.pool(self.conv_norm(x)))

@@ -35,7 +35,7 @@ class MSBlock(nn.Module):
             self.shortcut = shortcut(parts, shape, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv2(self.lif2(self.conv1(self.lif1(x)))) + self.shortcut(x)
+        return self.conv2(self.conv1.spikes(self.lif1(x), self.lif2)) + self.shortcut(x)
 
     def last_norm(self) -> nn.Module:
         """The norm whose zero scale makes the branch silent at the start."""

@@ -37,5 +37,6 @@ class Stem(nn.Module):
         self.pool = pool_spikes() if pool else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        current = self.conv_norm(x)
-        return self.lif(once(self.pool, current)) if self.pool_first else self.pool(self.lif(current))
+        if self.pool_first:
+            return self.lif(once(self.pool, self.conv_norm(x)))
+        return self.pool(self.conv_norm.spikes(x, self.lif))

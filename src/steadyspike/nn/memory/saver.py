@@ -131,6 +131,8 @@ class SpikeSaver:
         level = neuron.threshold if neuron.spec.family == "trsg" else out.new_ones(1)
         known[storage_key(out)] = _Spikes(out, level)
 
+    remember.only_output = True  # type: ignore[attr-defined]  # for norm_neuron: it does not look at the layer's input
+
 
 def _hooks_are_free() -> bool:
     """False if torch forbids hooks (torch.func) or others are active (checkpointing around the model saves nothing)."""

@@ -49,6 +49,9 @@ def _note(neuron: nn.Module, args: Any, out: Tensor) -> None:
         note_spikes(out)
 
 
+_note.only_output = True  # type: ignore[attr-defined]  # for norm_neuron: it does not look at the layer's input
+
+
 def restore_memory(model: Model) -> Model:
     """Undoes `save_memory` on ``model``, in place, and returns it."""
     for module in model.modules():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
 from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
-from steadyspike.kernels.scan.contract import Affine, OutputGradients, Results, Scan
+from steadyspike.kernels.scan.contract import Affine, NormSums, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 
@@ -66,8 +66,8 @@ class CpuBackend:
             raise _failed("forward", status)
         return out, u, m, active
 
-    def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
-        """See `Backend.backward`."""
+    def backward(self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None) -> Results:
+        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map."""
         x, u0, v, a, *_ = scan
         dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
@@ -78,6 +78,7 @@ class CpuBackend:
             *(None if g is None else g.data_ptr() for g in gradients),
             *(0 if g is None else g.stride(0) for g in (gradients.out, gradients.m)),
             *(d.data_ptr() for d in (dx, du0, dv, da)),
+            *(() if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
         )
         status = self._library().steadyspike_lif_backward(ctypes.byref(struct), ctypes.byref(io))
         if status != 0:
