@@ -70,7 +70,6 @@ class ConvNorm(nn.Module):
         # A time stride of 0 cannot be folded into the batch. cat copies and, unlike repeat, keeps channels_last.
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
-
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | None = None) -> Tensor:
         """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
         if not is_repeated(x) and not looked_at(self):
