@@ -11,12 +11,15 @@ from typing import Any
 
 from benchmarks.contenders import versions
 
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+
 ROOT = Path(__file__).parent.parent
 
 
 def describe(threads: int) -> dict[str, Any]:
     return {
         "cpu": _cpu(),
+        "instruction_set": CpuBackend().instruction_sets[-1],
         "cores": os.cpu_count(),
         "threads": threads,
         "load": round(os.getloadavg()[0], 2),

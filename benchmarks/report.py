@@ -9,6 +9,7 @@ from benchmarks.cases import Case, goals
 from benchmarks.contenders import OURS
 
 MARKS = ("<!-- benchmark tables: written by benchmarks/run.py -->", "<!-- end of benchmark tables -->")
+HEADING = "### "  # of a kind of machine
 # results[str(case)][contender][metric]: seconds, bytes, or an error
 Results = dict[str, dict[str, dict[str, Any]]]
 
@@ -67,7 +68,7 @@ def goal_table(cases: list[Case], results: Results) -> str:
 def markdown(cases: list[Case], results: Results, machine: dict[str, Any]) -> str:
     libraries = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
     head = (
-        f"{machine['cpu']}, {machine['threads']} of {machine['cores']} cores; {libraries}; commit {machine['commit']}, "
+        f"{machine['threads']} of {machine['cores']} cores; {libraries}; commit {machine['commit']}, "
         f"{machine['time'][:10]}; load {machine['load']} at the start."
     )
     return "\n\n".join([head, goal_table(cases, results), *(case_table(case, results[str(case)]) for case in cases)])
@@ -83,8 +84,23 @@ def no_place(path: Path) -> str | None:
     return None
 
 
-def put_between_marks(path: Path, text: str) -> None:
-    """Replaces what stands between the two marks in ``path``."""
+def kind(machine: dict[str, Any]) -> str:
+    """The kind of machine that figures are of: CPU model and the instruction set that the kernels use on it."""
+    return f"{machine['cpu']}, {machine['instruction_set']}"
+
+
+def put_between_marks(path: Path, kind: str, text: str) -> None:
+    """Puts ``text`` under a heading of its kind of machine between the two marks in ``path``.
+
+    It replaces the newest run before it on that kind of machine; those on other kinds stay.
+    """
     begin, end = MARKS
     before, rest = path.read_text().split(begin, 1)
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{rest.split(end, 1)[1]}")
+    inside, after = rest.split(end, 1)
+    sections: dict[str, str] = {}
+    for section in inside.split(HEADING)[1:]:
+        name, body = section.split("\n", 1)
+        sections[name.strip()] = body.strip()
+    sections[kind] = text
+    tables = "\n\n".join(f"{HEADING}{name}\n\n{body}" for name, body in sections.items())
+    path.write_text(f"{before}{begin}\n\n{tables}\n\n{end}{after}")

@@ -121,7 +121,7 @@ def _not_the_same(args: argparse.Namespace) -> str | None:
     if not args.resume.is_file():
         return f"there is no file {args.resume}"
     then, now = json.loads(args.resume.read_text())["machine"], machine.describe(args.threads)
-    changed = [key for key in ("cpu", "threads", "versions", "commit") if then[key] != now[key]]
+    changed = [key for key in ("cpu", "instruction_set", "threads", "versions", "commit") if then.get(key) != now[key]]
     return f"{args.resume} was measured with another {', '.join(changed)}" if changed else None
 
 
@@ -164,7 +164,8 @@ def main() -> int:
     if not args.no_gate:
         print(f"\nwritten to {target}")
         if args.markdown:
-            report.put_between_marks(args.markdown, report.markdown(cases, results, described))
+            tables = report.markdown(cases, results, described)
+            report.put_between_marks(args.markdown, report.kind(described), tables)
     return 0
 
 

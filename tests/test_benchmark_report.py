@@ -1,0 +1,29 @@
+"""The tables of docs/benchmarks.md: the newest run of each kind of machine."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks import report  # noqa: E402
+
+
+def test_a_run_replaces_that_of_its_kind_of_machine_and_no_other(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{report.MARKS[0]}\n\n{report.MARKS[1]}\nafter\n")
+    for kind, text in (("A, avx2", "first"), ("B, avx512", "| other |"), ("A, avx2", "second\n\n| a | b |")):
+        report.put_between_marks(page, kind, text)
+    found = page.read_text()
+    assert "first" not in found and found.count("### ") == 2
+    assert found.index("### A, avx2\n\nsecond") < found.index("### B, avx512\n\n| other |")
+    assert found.startswith("before\n") and found.endswith("\nafter\n")
+
+
+def test_the_page_has_its_place_and_names_its_machines() -> None:
+    page = ROOT / "docs/benchmarks.md"
+    assert report.no_place(page) is None
+    inside = page.read_text().split(report.MARKS[0])[1].split(report.MARKS[1])[0]
+    assert inside.strip().startswith(report.HEADING)
