@@ -40,17 +40,19 @@ class _Settings(NamedTuple):
     neuron: Neuron
     eps: float
 
-    def plain(self, y: Tensor, weight: Tensor, bias: Tensor, extra: Tensor | None, *constants: Tensor) -> Tensor:
+    def plain(self, *tensors: Tensor | None) -> Tensor:
+        y, weight, bias, extra, u0, v, a = tensors
+        assert y is not None and u0 is not None and v is not None and a is not None
         folded = torch.nn.functional.batch_norm(y.flatten(0, 1), None, None, weight, bias, True, 0.0, self.eps)
         x = folded.unflatten(0, y.shape[:2])
-        return lif_scan(x if extra is None else x + extra, *constants, self.neuron.spec).out
+        return lif_scan(x if extra is None else x + extra, u0, v, a, self.neuron.spec).out
 
 
 class _NormScan(torch.autograd.Function):
     """(output, MP-Init's statistics) from y, the norm's weight, bias and batch statistics, extra, and u0, v, a."""
 
     @staticmethod
-    def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:  # type: ignore[override]
+    def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:
         y, weight, bias, extra, u0, v, a = tensors
         assert y is not None and weight is not None and bias is not None
         scale = weight * invstd
@@ -65,16 +67,18 @@ class _NormScan(torch.autograd.Function):
         return results[0], results[3]
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Any, ...]:
         if g is None:
             return (None,) * 10
         saved = ctx.saved_tensors  # read once: hooks may give them out once
         mean, invstd, scale, shift, *tensors = saved
         if not is_ordinary(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
             return None, None, None, *_plain_gradients(ctx, tensors, g)
-        y, _, _, extra, u0, v, a = (None if t is None else t.detach() for t in tensors)
+        y, _, _, u0, v, a = (t.detach() for t in (*tensors[:3], *tensors[4:]))
+        extra = None if tensors[3] is None else tensors[3].detach()
         y = y if is_dense(y[0]) and y.stride(0) == y[0].numel() else y.contiguous()
         extra = None if extra is None else laid_out_like(extra, y, y.dtype)
+        u0 = like_step(u0, y) if u0.numel() > 1 and u0.shape == y.shape[1:] else u0
         spec = ctx.settings.neuron.spec
         sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
         affine = Affine(scale.detach(), shift.detach(), extra)
