@@ -77,3 +77,44 @@ def test_what_is_wrong_is_one_line(run, tmp_path):
 def test_early_exit_is_a_table(run):
     code, text = call("evaluate", run, "--early-exit")
     assert code == 0 and "average steps" in text and "never" in text
+
+
+def test_wrong_options_are_one_line(run, tmp_path):
+    from steadyspike.deploy import save
+
+    for words in (
+        ("fold", run, "--mode", "none"), ("fold", run, "--samples", 0), ("energy", run, "--samples", 0),
+        ("export", run, "--to", "nir", "--mode", "none"), ("export", run, "--to", "onnx", "--out", tmp_path / "no/a"),
+        ("predict", run, "a.png", "--top", 0), ("predict", run, "a.png", "--confidence", 2),
+    ):  # fmt: skip
+        assert call(*words)[0] == 2, words
+    network = folded_of(run)
+    save(network, tmp_path / "bare.safetensors")
+    code, text = call("predict", tmp_path / "bare.safetensors", tmp_path / "a.png")
+    assert code == 1 and "does not say what its classes" in text
+    code, text = call("export", run, "--to", "int8", "--samples", 5, "--out", tmp_path / "mine.safetensors")
+    assert code == 0 and (tmp_path / "mine.safetensors").exists()
+    code, text = call("predict", tmp_path / "mine.safetensors", tmp_path / "a.png")
+    assert code == 1 and "not of a folded network" in text
+
+
+def test_a_run_that_was_trained_on_is_folded_again(run, tmp_path):
+    import shutil
+
+    from steadyspike.train.files.weights import read_weights, save_weights
+
+    copy = tmp_path / "copy"
+    shutil.copytree(run, copy)
+    before = folded_of(copy)
+    weights, about = read_weights(copy / "weights.safetensors")
+    head = next(key for key in weights if weights[key].ndim == 2)
+    weights[head] = weights[head] + 1
+    save_weights(copy / "weights.safetensors", weights, about)
+    after = folded_of(copy)
+    assert any(not bool((a == b).all()) for a, b in zip(before.buffers(), after.buffers()))
+
+
+def folded_of(place):
+    from steadyspike.commands.deployed import folded
+
+    return folded(place, None)[0]

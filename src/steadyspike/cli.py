@@ -119,7 +119,7 @@ def fold(
     mode: Annotated[
         str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
     ] = "exact",
-    samples: Annotated[int | None, typer.Option(help="Compare on so many test samples; default: all.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Compare on so many test samples; default: all.")] = None,
 ) -> None:
     """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
     from steadyspike.commands.fold_run import run
@@ -135,7 +135,7 @@ def export(
     data_dir: DataDir = None,
     mode: Annotated[str, typer.Option(help="NIR: faithful (exact) or lif (plain LIF nodes).")] = "faithful",
     streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
-    samples: Annotated[int | None, typer.Option(help="int8: compare on so many test samples.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
 ) -> None:
     """Export a folded network to NIR, ONNX or integers."""
     from steadyspike.commands.export_run import run
@@ -147,7 +147,7 @@ def export(
 def energy(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     data_dir: DataDir = None,
-    samples: Annotated[int, typer.Option(help="Test samples to count on.")] = 256,
+    samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
 ) -> None:
@@ -162,9 +162,10 @@ def predict(
     place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
     files: Annotated[list[Path], typer.Argument(help="Images, or event recordings.")],
     data_dir: DataDir = None,
-    top: Annotated[int, typer.Option(help="How many classes to show.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
     confidence: Annotated[
-        float | None, typer.Option(help="Stop at the first step with this confidence, for example 0.9.")
+        float | None,
+        typer.Option(min=1e-9, max=1, help="Stop at the first step with this confidence: 0.9."),
     ] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from steadyspike.deploy import FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.rewrite import Mode
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
 
 FILE = "folded.safetensors"
@@ -31,7 +33,13 @@ def input_facts(run: LoadedRun) -> dict[str, Any]:
         "frames": data.settings.get("frames"),
         "data": data.name,
         "model": run.recipe.model.name,
+        "weights": _digest(run.folder),
     }
+
+
+def _digest(folder: Path) -> str:
+    """Which weights a folded network was made of: a run that was trained on is folded again."""
+    return hashlib.blake2b(RunFolder(folder).weights.read_bytes(), digest_size=16).hexdigest()
 
 
 def batches(run: LoadedRun, part: str, samples: int | None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -51,7 +59,7 @@ def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
     """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
     (example, _), *_ = itertools.islice(batches(run, "test", BATCH), 1)
     network = fold(run.model, example, mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
-    save(network, run.folder / FILE, input_facts(run))
+    save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network
 
 
@@ -59,8 +67,9 @@ def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str,
     """The folded network of a run folder (folding it if nobody has) or of a .safetensors file, and its input facts."""
     if place.is_file():
         return load(place), load_extra(place)
-    if not (place / FILE).exists():
-        fold_run(load_run(place, data_dir), "exact")
+    known = load_extra(place / FILE) if (place / FILE).exists() else {}
+    if not known or ("weights" in known and known["weights"] != _digest(place)):
+        fold_run(load_run(place, data_dir), known.get("mode", "exact"))
     return load(place / FILE), load_extra(place / FILE)
 
 

@@ -18,10 +18,16 @@ def run(
     if to not in TARGETS:
         errors.print(f"error: cannot export to {to!r}; known: {', '.join(TARGETS)}", style="red", markup=False)
         return 2
+    if mode not in ("faithful", "lif"):
+        errors.print(f"error: unknown mode {mode!r}; known: faithful, lif", style="red", markup=False)
+        return 2
+    if out is not None and not out.parent.is_dir():
+        errors.print(f"error: {out.parent} is not a folder", style="red", markup=False)
+        return 2
     network, facts = folded(place, data_dir)
     root = place if place.is_dir() else place.parent
     if to == "int8":
-        return _integers(place, network, facts, data_dir, samples)
+        return _integers(place, network, facts, data_dir, samples, out or root / "int8.safetensors")
     if to == "nir":
         from steadyspike.deploy.to_nir import export_nir
 
@@ -37,7 +43,7 @@ def run(
     return ENDED
 
 
-def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None) -> int:  # type: ignore[no-untyped-def]
+def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None, target: Path) -> int:  # type: ignore[no-untyped-def]
     from steadyspike.commands.deployed import batches, correct
     from steadyspike.deploy.hardware import CHIPS, chip_report
     from steadyspike.deploy.integers import IntegerModule, IntegerNetwork
@@ -54,6 +60,6 @@ def _integers(place: Path, network, facts, data_dir: Path | None, samples: int |
         console.print(
             f"test accuracy: float {100 * right / total:.2f} %, int8 {100 * also / total:.2f} % ({total} samples)"
         )
-    path = integer.save((place if place.is_dir() else place.parent) / "int8.safetensors", facts)
+    path = integer.save(target, facts)
     console.print(f"wrote {path}", soft_wrap=True)
     return ENDED

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from steadyspike.commands.common import ENDED, FAILED, console, one_line_errors
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
 
 
 @one_line_errors
 def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None) -> int:
     """Exit code 1 if the folded network gets another number of samples right than the model."""
     from steadyspike.commands.deployed import FILE, batches, correct, fold_run
-    from steadyspike.deploy.rewrite import Mode
+    from steadyspike.deploy.rewrite import MODES, Mode
     from steadyspike.train.run.loading import load_run
 
+    if mode not in MODES:
+        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red", markup=False)
+        return 2
     loaded = load_run(folder, data_dir)
     network = fold_run(loaded, cast(Mode, mode))
     for proof in network.proofs:

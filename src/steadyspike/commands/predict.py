@@ -14,9 +14,14 @@ def run(place: Path, files: list[Path], data_dir: Path | None, top: int, confide
 
     from steadyspike.commands.deployed import folded
     from steadyspike.commands.input_files import read_input
-    from steadyspike.deploy import Confidence, stream
+    from steadyspike.deploy import CannotFold, Confidence, stream
 
     network, facts = folded(place, data_dir)
+    if "classes" not in facts:
+        raise CannotFold(
+            f"{place} does not say what its classes and inputs are: predict takes a run, or the file that "
+            "`steadyspike fold` wrote into it"
+        )
     names = facts["classes"]
     one = stream(network, None if confidence is None else Confidence(confidence))
     table = Table("file", "class", "confidence", "decided at step", *(["then"] if top > 1 else []))

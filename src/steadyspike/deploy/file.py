@@ -68,6 +68,8 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
     }
     description = json.dumps({**describe(network), "extra": extra or {}}, sort_keys=True)
     metadata = {"steadyspike": description, "digest": _digest(description, tensors)}
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"{target.parent} is not a folder")
     part = target.with_name(f"{target.name}.part")
     save_file(tensors, part, metadata)
     os.replace(part, target)
@@ -87,7 +89,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
     except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
         raise DamagedFile(f"{name} is not a readable safetensors file: {error}") from None
     description = metadata.get("steadyspike")
-    if description is None:
+    if description is None or "digest" not in metadata:
         raise DamagedFile(f"{name} is a safetensors file, but not of a folded network")
     if metadata.get("digest") != _digest(description, tensors):
         raise DamagedFile(f"{name} is damaged: its content does not fit its digest; fold the network again")

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steadyspike.deploy.errors import CannotFold, missing_package
+from steadyspike.deploy.errors import CannotFold, DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.to_nir import DT
@@ -46,9 +46,33 @@ class _Reader:
         outputs = [name for name, kind in self.kind.items() if kind == "Output"]
         if len(outputs) != 1:
             raise CannotFold(f"the NIR graph has {len(outputs)} outputs; one is expected")
-        (name,) = self.before[outputs[0]]
-        self.graph.output = self.value(name)
+        for name in self._in_order(outputs[0]):
+            self.value(name)
+        self.graph.output = self.total(self.before[outputs[0]], outputs[0])
         return FoldedNetwork(self.graph.pruned()).train(False)
+
+    def _in_order(self, last: str) -> list[str]:
+        """The nodes that ``last`` needs, each behind what feeds it: in this order a deep graph needs no deep stack."""
+        order: list[str] = []
+        seen = {last}
+        todo = [(last, iter(self.before[last]))]
+        while todo:
+            name, sources = todo[-1]
+            fresh = next((s for s in sources if s not in seen), None)
+            if fresh is not None:
+                seen.add(fresh)
+                todo.append((fresh, iter(self.before[fresh])))
+                continue
+            todo.pop()
+            if name != last and self.kind[name] != "LI" and not self._is_feedback(name) and not self._is_start(name):
+                order.append(name)
+        return order
+
+    def _is_feedback(self, name: str) -> bool:
+        return self.kind[name] == "Scale" and any(self.kind[after] == "LI" for after in self.after[name])
+
+    def _is_start(self, name: str) -> bool:
+        return name.endswith(("_start", "_start_scale"))
 
     def total(self, names: list[str], at: str) -> str:
         """The sum of the values of several nodes, as NIR adds what arrives at one node."""
@@ -58,7 +82,7 @@ class _Reader:
         if len(values) == 1:
             return values[0]
         edges = {f"edge{i}": self._edge(name) for i, name in enumerate(names) if self.kind[name] == "Scale"}
-        inputs = [self.value(self.before[n][0]) if self.kind[n] == "Scale" else v for n, v in zip(names, values)]
+        inputs = [self.total(self.before[n], n) if self.kind[n] == "Scale" else v for n, v in zip(names, values)]
         return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), self.graph[inputs[0]].shape, True, {}, edges))
 
     def _edge(self, name: str) -> Tensor:
@@ -209,6 +233,11 @@ def from_nir(source: Any, dt: float | None = None) -> FoldedNetwork:
     import nir
 
     if isinstance(source, (str, os.PathLike)):
-        source = nir.read(str(source))
+        try:
+            source = nir.read(str(source))
+        except FileNotFoundError:
+            raise
+        except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
+            raise DamagedFile(f"{os.path.basename(source)} is not a readable NIR file: {error}") from None
     step = float(source.metadata.get("dt", DT)) if dt is None else dt
     return _Reader(source, step).read()

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.graph import Node
@@ -30,9 +33,22 @@ Mode = Literal["faithful", "lif"]
 DT = 1e-4  # seconds per time step, the default of SpikingJelly's and snnTorch's importers
 
 
-def nir_name(name: str) -> str:
-    """A node's name as every NIR tool accepts it."""
-    return name.replace(".", "_").replace(":", "_")
+SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
+
+
+def nir_names(names: Iterable[str]) -> dict[str, str]:
+    """For every node, a name as every NIR tool accepts it; no two are the same, nor that of a node that export adds."""
+    found: dict[str, str] = {}
+    taken = {"input", "output"}
+    for name in names:
+        plain = base = name.replace(".", "_").replace(":", "_") or "model"
+        i = 1
+        while {plain, *(plain + suffix for suffix in SUFFIXES)} & taken:
+            i += 1
+            plain = f"{base}_{i}"
+        taken |= {plain, *(plain + suffix for suffix in SUFFIXES)}
+        found[name] = plain
+    return found
 
 
 def _full(node: Node, what: str) -> np.ndarray:
@@ -42,17 +58,29 @@ def _full(node: Node, what: str) -> np.ndarray:
     return t.expand(node.shape).contiguous().numpy()
 
 
+def _array(tensor: Tensor) -> np.ndarray:
+    """A tensor for NumPy, which has no bfloat16."""
+    return (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy()
+
+
 class _Writer:
     def __init__(self, network: FoldedNetwork, mode: Mode, dt: float) -> None:
         self.network, self.mode, self.dt = network, mode, dt
+        self.names = nir_names(network.graph.nodes)
         self.nodes: dict[str, Any] = {}
         self.edges: list[tuple[str, str]] = []
         self.outputs: dict[str, list[str]] = {}  # our node -> the NIR nodes whose sum is its value
         self.lost: list[str] = []
 
     def put(self, name: str, node: Any, *sources: str) -> str:
+        import nir
+
         self.nodes[name] = node
-        self.edges += [(source, name) for source in sources]
+        for i, source in enumerate(sources):
+            if source in sources[:i]:  # NIR has no edge twice; a value that is added twice takes a way of its own
+                shape = np.asarray(next(iter(self.nodes[source].output_type.values())))
+                source = self.put(f"{name}_again{i}", nir.Scale(np.ones(shape)), source)
+            self.edges.append((source, name))
         return name
 
     def scaled(self, node: Node, i: int) -> list[str]:
@@ -63,7 +91,7 @@ class _Writer:
         import nir
 
         scale = edge.double().expand(node.shape).contiguous().numpy()
-        return [self.put(f"{nir_name(node.name)}_edge{i}", nir.Scale(scale), *sources)]
+        return [self.put(f"{self.names[node.name]}_edge{i}", nir.Scale(scale), *sources)]
 
     def write(self) -> nir.NIRGraph:
         import nir
@@ -80,7 +108,7 @@ class _Writer:
     def _node(self, node: Node, nir: Any) -> list[str]:
         if any(per_step(node, t) for t in node.tensors.values()):
             raise CannotFold(f"{node.name}: NIR has no constants that differ from step to step")
-        name = nir_name(node.name)
+        name = self.names[node.name]
         sources = self.outputs[node.inputs[0]] if node.inputs else []
         if node.op == "input":
             return [self.put("input", nir.Input({"input": np.array(node.shape)}))]
@@ -101,8 +129,8 @@ class _Writer:
         """The NIR nodes, one behind the other, of a layer without state; None if NIR has none."""
         o, shape = node.options, self.network.graph[node.inputs[0]].shape
         if node.op in ("conv", "linear"):
-            weight = node.tensors["weight"].numpy()
-            bias = node.tensors["bias"].numpy() if "bias" in node.tensors else np.zeros(weight.shape[0], weight.dtype)
+            weight = _array(node.tensors["weight"])
+            bias = _array(node.tensors["bias"]) if "bias" in node.tensors else np.zeros(weight.shape[0], weight.dtype)
             if node.op == "linear":
                 return [nir.Affine(weight, bias)] if len(node.shape) == 1 else None
             if weight.ndim != 4:
@@ -165,6 +193,7 @@ def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> n
 
 def export_nir(network: FoldedNetwork, path: str | os.PathLike[str], mode: Mode = "faithful", dt: float = DT) -> Path:
     """Writes the NIR graph of ``network`` to a file (HDF5)."""
+    missing_package("nir", "export")
     import nir
 
     graph = to_nir(network, mode, dt)
