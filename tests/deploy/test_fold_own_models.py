@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold
-from tests.deploy.trained import settle
+from tests.deploy.trained import settle, trained
 
 X = 3 * torch.rand(4, 3, 6, generator=torch.Generator().manual_seed(5))
 
@@ -146,3 +146,20 @@ def test_a_threshold_of_ones_own():
             return 0.5 * super().threshold
 
     folded(lambda m, x: m.o(m.fire(m.a(x))), fire=Half())
+
+
+def test_a_writer_that_is_broadcast_cannot_be_split():
+    def forward(m: Own, x: Tensor) -> Tensor:
+        return m.o(m.late(m.b(m.fire(m.a(x)) + m.gate(m.a(x)).mean(-1, keepdim=True))))
+
+    model = Own(forward, gate=ss.LIF(0.3), late=ss.LIF(0.1))
+    settle(model, X)
+    with pytest.raises(CannotFold, match=r"b reads fire .*gate"):
+        fold(model, X, mode="split")
+    assert fold(model, X, mode="graded").proofs[0].worst == 0.0
+
+
+def test_a_bfloat16_model_with_a_norm_per_step():
+    model, x = trained("resnet19_tiny", norm="tebn")
+    network = fold(model.bfloat16(), x.bfloat16())
+    assert network(x.bfloat16()).dtype == torch.bfloat16 and network.proofs[0].worst == 0.0

@@ -138,3 +138,9 @@ def test_a_stream_does_not_run_in_training_mode():
     model.train()
     with pytest.raises(ValueError, match="evaluation mode"):
         one(torch.rand(2, 6))
+
+
+@torch.no_grad()
+def test_norms_with_constants_per_step_keep_bfloat16():
+    model, x = trained("resnet19_tiny", norm="tebn")
+    assert stream(model.bfloat16())(x.bfloat16()).dtype == torch.bfloat16

@@ -91,7 +91,7 @@ def linear(node: Node, x: Tensor) -> Tensor:
 
 def affine(node: Node, x: Tensor) -> Tensor:
     """gain * x + bias, per channel or per step and channel; [C] or [T, C]."""
-    return _gained(node, x, last=False)
+    return _gained(node, x, last=False).to(x.dtype)  # norms and thresholds keep float32 constants in bfloat16 models
 
 
 def weighted_sum(node: Node, *values: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ def weighted_sum(node: Node, *values: Tensor) -> Tensor:
         total = term if total is None else total + term
     assert total is not None
     offset = node.tensors.get("offset")
-    return total if offset is None else total + offset
+    return (total if offset is None else total + offset).to(values[0].dtype)
 
 
 def lif(node: Node, x: Tensor, u: Tensor | None = None) -> Tensor:

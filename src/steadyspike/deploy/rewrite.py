@@ -121,7 +121,9 @@ class _Fold:
     def _split(self, node: Node, parts: Parts) -> Parts:
         """One convolution over all writers side by side: weights [V1 W | V2 W | ...]."""
         weights = [scaled_weight(node, part.scale) for part in parts]
-        if node.options.get("groups", 1) != 1 or any(w is None for w in weights):
+        shape = self.model[node.inputs[0]].shape
+        broadcast = any(self.graph[part.name].shape != shape for part in parts)  # has no place beside the others
+        if broadcast or node.options.get("groups", 1) != 1 or any(w is None for w in weights):
             return [Part(self._add(node, self._single(node, node.inputs[0], parts)))]
         axis = 0 if node.op == "conv" else len(self.model[node.inputs[0]].shape) - 1
         name = self._side_by_side(self.model[node.inputs[0]], [part.name for part in parts], axis)

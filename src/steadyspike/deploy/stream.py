@@ -202,7 +202,8 @@ def _at(norm: TimeNorm, step: int) -> Callable[[Tensor], Tensor]:
             )
         constants = norm_constants(norm, limit)
         axes = [1] * (x.ndim - 3)
-        return x * constants["gain"][step].view(-1, *axes) + constants["bias"][step].view(-1, *axes)
+        y = x * constants["gain"][step].view(-1, *axes) + constants["bias"][step].view(-1, *axes)
+        return y.to(x.dtype)
 
     return forward
 
