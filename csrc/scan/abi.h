@@ -2,6 +2,7 @@
 // All tensors of one call describe the same n elements per time step, in the same memory order; strides are in elements.
 #pragma once
 #include "export.h"
+#include "surrogate_list.h"
 
 extern "C" {
 
@@ -11,7 +12,6 @@ enum Status : int64_t { OK = 0, BAD_ARGUMENT = 1, OUT_OF_MEMORY = 2 };
 
 // ScanSpec.codes of core/spec.py.
 enum FamilyCode : int64_t { AS = 0, RS = 1, TRSG = 2 };
-enum SurrogateCode : int64_t { RECT = 0, TRIANGLE = 1, ARCTAN = 2, SIGMOID = 3, DSPIKE = 4 };
 enum ResetCode : int64_t { SOFT = 0, HARD = 1, NONE = 2 };
 enum DetachCode : int64_t { KEEP = 0, DETACH_SPIKE = 1, DETACH_PRODUCT = 2 };
 

@@ -47,7 +47,7 @@ bool valid(const Affine* affine, int64_t n) {
 
 bool valid(const Scan& s) {
     return valid(s.affine, s.n) && in(s.dtype, 4) && s.steps >= 1 && s.n >= 0 && s.channels >= 1 && s.inner >= 1 && in(s.family, 3) &&
-           in(s.surrogate, 5) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
+           in(s.surrogate, SURROGATE_COUNT) && in(s.reset, 3) && in(s.detach, 3) && in(s.u0_kind, 3) && in(s.v_kind, 2) &&
            in(s.a_kind, 2) && s.x_stride >= 0 && s.isa < steadyspike_isas() && s.n % (s.channels * s.inner) == 0;
 }
 
@@ -101,9 +101,9 @@ struct ParamTable {
             inverse.push_back(1 / value);
             level.push_back(scan.family == TRSG ? value : R(1));
             ordinary = ordinary && value > 0 && value < std::numeric_limits<R>::infinity();
-            const bool exact = scan.surrogate == RECT || scan.surrogate == DSPIKE;
-            const Window<R> window{value, R(scan.width / 2), scan.family == AS, scan.surrogate == DSPIKE};
-            const R reach = scan.surrogate == TRIANGLE ? triangle_reach(scan, value) : std::numeric_limits<R>::infinity();
+            const bool exact = has_exact_window(scan.surrogate);
+            const Window<R> window{value, R(scan.width / 2), scan.family == AS, window_is_closed(scan.surrogate)};
+            const R reach = fades_out(scan.surrogate) ? triangle_reach(scan, value) : std::numeric_limits<R>::infinity();
             low.push_back(!windows ? R(0) : exact ? window.edge(false) : wide ? value - reach : R(0));
             high.push_back(!windows ? R(0) : exact ? window.edge(true) : wide ? value + reach : R(0));
             u0.push_back(scan.u0_kind == ELEMENT ? R(0) : u0_in[scan.u0_kind == CHANNEL ? c : 0]);
@@ -127,14 +127,6 @@ struct ParamTable {
                 low.data(), high.data(), level.data(), u0.data()};
     }
 };
-
-SurrogateShape make_shape(const Scan& s) {
-    const double w = s.width, b = s.temperature, half_pi = 1.57079632679489661923;
-    const double peak = s.scale * b / (2 * std::tanh(b / 2)) / w;
-    const double height[] = {s.scale / w, s.scale / (w * w), s.scale * w / 2, s.scale / w, 4 * peak};
-    const double steep[] = {0, 0, half_pi * w, 1 / w, 2 * b / w};
-    return {w, height[s.surrogate], steep[s.surrogate]};
-}
 
 // Runs all chunks; returns their `size` partial sums added up in the order of the chunks.
 template <class Task, class Chunk>
@@ -211,7 +203,7 @@ int64_t backward(const Scan& scan, const Backward& io) {
     const ParamTable<R> table(scan, true, false);
     want_huge_pages(io.dx, scan.steps * scan.n * io_size(scan.dtype));
     const bool fast = table.ordinary && io.g_out && !io.g_m;
-    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), make_shape(scan)};
+    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), surrogate_shape(scan.surrogate, scan.width, scan.scale, scan.temperature)};
     std::vector<double> sums;
     const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0;
     const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], 3 * scan.channels + norm_sums, sums);

@@ -1,5 +1,8 @@
 // The surrogate's derivative at all potentials of a group of neurons.
 #pragma once
+#include <array>
+#include <utility>
+
 #include "rows.h"
 
 namespace {
@@ -19,15 +22,20 @@ void slopes_of(const Vec<R>* m, Vec<R>* f, int64_t steps, bool absolute, const C
     }
 }
 
+// slopes_of for every surrogate, by its code.
+template <class Function, class R, int... CODES>
+constexpr std::array<Function, sizeof...(CODES)> table_of(std::integer_sequence<int, CODES...>) {
+    return {slopes_of<R, CODES>...};
+}
+
 // m, f: [steps][TOGETHER]; the group starts at element i of the block.
 template <class R>
 void slopes(const Vec<R>* m, Vec<R>* f, int64_t steps, const BackwardTask& task, const ConstantRows<R>& constants, int64_t i) {
     const bool absolute = task.scan.family == AS;
     const Shape<R> shape{R(task.shape.width), R(task.shape.height), R(task.shape.steep)};
     using Function = void (*)(const Vec<R>*, Vec<R>*, int64_t, bool, const ConstantRows<R>&, int64_t, const Shape<R>&);
-    constexpr Function of[] = {slopes_of<R, RECT>, slopes_of<R, TRIANGLE>, slopes_of<R, ARCTAN>, slopes_of<R, SIGMOID>,
-                               slopes_of<R, DSPIKE>};
-    of[task.scan.surrogate](m, f, steps, absolute, constants, i, shape);
+    constexpr auto table = table_of<Function, R>(std::make_integer_sequence<int, SURROGATE_COUNT>());
+    table[size_t(task.scan.surrogate)](m, f, steps, absolute, constants, i, shape);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The LIF equations of core/lif.py on a register of elements: charge, fire, reset, and their gradient. Same operations in
+// The LIF equations of core/reference_scan.py on a register of elements: charge, fire, reset, and their gradient. Same operations in
 // the same order as the reference, each rounded (no FMA contraction), so the spikes are the same.
 #pragma once
 #include "surrogate.h"

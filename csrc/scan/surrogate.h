@@ -43,7 +43,7 @@ inline Vec<R> exp_negative(Vec<R> y) {
     return sum * Vec<R>(power << E::mantissa);
 }
 
-// The constants of one surrogate, computed in double as Python does and then rounded (make_shape in lif.cpp):
+// The constants of one surrogate, computed in double as Python does and then rounded (surrogate_list.h):
 // width; the factor in front; the factor of the argument inside.
 template <class R>
 struct Shape {

@@ -19,11 +19,6 @@ struct ChannelParams {
     const void *v, *fire, *keep, *gain, *inverse, *low, *high, *level, *u0;
 };
 
-// A surrogate's constants, derived from width, scale and temperature; see slope() in surrogate.h.
-struct SurrogateShape {
-    double width, height, steep;
-};
-
 struct ForwardTask {
     Scan scan;
     Forward io;

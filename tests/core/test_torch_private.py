@@ -161,3 +161,39 @@ def test_nothing_private_is_used_elsewhere(part: str) -> None:
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             assert not PRIVATE.search(line.split("#")[0]), f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+
+
+def test_hooks_of_a_module_and_of_all_modules_are_seen() -> None:
+    layer = torch.nn.Linear(1, 1)
+    assert private.forward_hooks(layer) == [] and not private.has_other_hooks(layer)
+    mine = lambda module, args, out: None  # noqa: E731
+    layer.register_forward_hook(mine)
+    assert private.forward_hooks(layer) == [mine] and not private.has_other_hooks(layer)
+    handles = [
+        lambda: layer.register_forward_pre_hook(lambda module, args: None),
+        lambda: layer.register_full_backward_hook(mine),
+        lambda: torch.nn.modules.module.register_module_forward_hook(mine),
+    ]
+    for register in handles:
+        handle = register()
+        assert private.has_other_hooks(layer)
+        handle.remove()
+        assert not private.has_other_hooks(layer)
+
+
+def test_torch_functions_can_be_hidden_from_modes() -> None:
+    class Counts(torch.overrides.TorchFunctionMode):
+        calls = 0
+
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            self.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    with Counts() as counts:
+        x = torch.ones(1)
+        seen = counts.calls
+        with private.without_torch_function():
+            x + x
+        assert counts.calls == seen > 0
+        x + x
+        assert counts.calls > seen

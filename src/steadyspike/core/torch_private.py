@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.autograd import forward_ad
+from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -112,3 +113,25 @@ def remove_forward_hooks(module: nn.Module, condition: Callable[[Any], bool]) ->
         for key in [key for key, hook in hooks.items() if condition(hook)]:
             del hooks[key]
             module._forward_hooks_always_called.pop(key, None)
+
+
+def forward_hooks(module: nn.Module) -> list[Any]:
+    """The forward hooks of ``module``."""
+    return list(module._forward_hooks.values())
+
+
+def has_other_hooks(module: nn.Module) -> bool:
+    """True if ``module`` has forward-pre or backward hooks, or torch has hooks for every module."""
+    own = (module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    everywhere = (
+        torch_module._global_forward_hooks,
+        torch_module._global_forward_pre_hooks,
+        torch_module._global_backward_hooks,
+        torch_module._global_backward_pre_hooks,
+    )
+    return any(own) or any(everywhere)
+
+
+def without_torch_function() -> Any:
+    """A context in which torch functions are not shown to ``__torch_function__`` modes."""
+    return _C.DisableTorchFunction()

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from steadyspike.core.torch_private import without_torch_function
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.leaves import neuron_node, norm_constants
@@ -119,7 +120,7 @@ def _wrap_neuron(
 ) -> Callable[..., Tensor]:
     def traced(x: Tensor) -> Tensor:
         value = recorder.find(x)
-        with torch._C.DisableTorchFunction():
+        with without_torch_function():
             out = forward(x)
         if value is None:
             return out
@@ -135,7 +136,7 @@ def _wrap_neuron(
 def _wrap_spikes(recorder: Recorder, layer: Neuron, spikes: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
     def traced(out: Tensor) -> Tensor:
         value = recorder.find(out)
-        with torch._C.DisableTorchFunction():
+        with without_torch_function():
             s = spikes(out)
         if value is not None:
             recorder.node("spikes", s, value.layout, value.name)
@@ -149,7 +150,7 @@ def _wrap_norm(
 ) -> Callable[..., Tensor]:
     def traced(x: Tensor) -> Tensor:
         value = recorder.find(x)
-        with torch._C.DisableTorchFunction():
+        with without_torch_function():
             y = forward(x)
         if value is not None:
             constants = norm_constants(norm, x.shape[0])

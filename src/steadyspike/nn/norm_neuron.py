@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 
+from steadyspike.core.torch_private import forward_hooks, has_other_hooks
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.layout import is_dense, laid_out_like, like_step, same_strides
 from steadyspike.kernels.once import once
@@ -156,15 +156,8 @@ def _fits_memory(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) ->
 
 def looked_at(module: nn.Module) -> bool:
     """True if a hook would see, or could change, what goes into or comes out of the layer."""
-    hooks = (module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    everywhere = (
-        torch_module._global_forward_hooks,
-        torch_module._global_forward_pre_hooks,
-        torch_module._global_backward_hooks,
-        torch_module._global_backward_pre_hooks,
-    )
-    seen = any(not getattr(hook, "only_output", False) for hook in module._forward_hooks.values())
-    return seen or any(hooks) or any(everywhere)
+    seen = any(not getattr(hook, "only_output", False) for hook in forward_hooks(module))
+    return seen or has_other_hooks(module)
 
 
 def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
@@ -183,6 +176,6 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tenso
     out, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, u0, v, a)
     if neuron.training:
         neuron.init.update(active)
-    for hook in neuron._forward_hooks.values():  # those that keep spikes as bits
+    for hook in forward_hooks(neuron):  # those that keep spikes as bits
         hook(neuron, (y,), out)
     return out
