@@ -1,6 +1,7 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
-The constants are nanoseconds of one thread, measured with ``benchmarks/spike_conv.py`` (docs/spike-convolution.md).
+The constants are nanoseconds of one thread, fitted by hand to early measurements of the kernels on an AMD EPYC with
+AVX2; ``benchmarks/spike_conv.py`` shows where a call would have been faster the other way.
 Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
 not, and counts once for every thread (`for_threads`).
 """
