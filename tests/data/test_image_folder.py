@@ -97,7 +97,7 @@ def test_a_very_long_image_falls_back_to_a_central_box() -> None:
 def test_small_images_with_crop_policy(folder: Path, tmp_path: Path) -> None:
     bundle = data.load("folder", folder, cache_dir=tmp_path / "c", size=8, policy="crop")
     assert next(iter(bundle.train_loader(6)))[0].shape == (6, 3, 8, 8)
-    assert bundle.describe()["augment"] == {"padding": 4, "flip": True}
+    assert bundle.describe()["augment"].items() >= {"padding": 4, "flip": True}.items()
 
 
 def test_folder_without_parts_is_split_at_random(folder: Path, tmp_path: Path) -> None:

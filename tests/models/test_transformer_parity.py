@@ -21,7 +21,6 @@ from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.attention.token_qk import TokenQK
 from steadyspike.models.blocks.conv import ConvNorm
 from steadyspike.nn.neuron import neurons
-from steadyspike.nn.parametrization import k_from_threshold
 
 pytestmark = pytest.mark.peer
 
@@ -69,7 +68,7 @@ def compare(sj, ours: nn.Module, theirs: nn.Module, pairs: list[Pair], x: Tensor
     with torch.no_grad():
         for layer in neurons(ours).values():
             attention = abs(layer.threshold.item() - ATTENTION_V) < 1e-3
-            layer.k.fill_(k_from_threshold(ATTENTION_V if attention else 1.0))
+            layer.set_constant("threshold", [ATTENTION_V if attention else 1.0])
         for p in theirs.parameters():
             if p.ndim == 1:
                 # Norms that let enough spikes through.

@@ -49,7 +49,7 @@ def test_a_sound_network_passes_and_is_left_alone(example):
     assert report.ok, str(report)
     assert report.require() is report
     assert {c.name for c in report.checks} == {
-        "output", "finite", "repeatable", "batch", "causal", "gradient", "activity", "range",
+        "output", "finite", "repeatable", "batch", "causal", "gradient", "activity", "range", "kernel",
     }  # fmt: skip
     assert model.training and all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert all(p.grad is None and p.dtype == torch.float32 for p in model.parameters())

@@ -94,7 +94,8 @@ def configuration(name):
 
 def test_the_packaged_grids_are_what_they_were_as_single_files():
     """The hash was taken from 170 files, one per recipe, which the grids replaced."""
-    names = sorted(name for name, source in packaged().items() if source.in_grid)
+    old = ("frozen", "sg-", "sparsity")
+    names = sorted(name for name, source in packaged().items() if source.in_grid and name.startswith(old))
     assert len(names) == 170
     assert names[0] == "frozen-as-hard-v0.1" and names[-1] == "sparsity-trained-w1.0"
     text = "".join(f"{name} {configuration(name)}\n" for name in names)
