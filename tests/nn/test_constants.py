@@ -164,18 +164,22 @@ def test_no_learning_rate_drives_a_constant_out_of_its_range_for_good(link, step
     direction = torch.tensor([1.0, -1.0]).repeat_interleave(6)
     raw = nn.Parameter(torch.zeros(12))
     start = link.value(raw).detach()
+    least, most, slope = start.clone(), start.clone(), torch.full_like(start, math.inf)
     back = torch.zeros(12, dtype=torch.bool)
     for step in range(3 * steps):
-        value = link.value(raw)
-        assert value.isfinite().all() and (value > 0).all() and (link is SOFTPLUS or (1 / value > 1).all())
         outwards = step < steps
-        back |= ~torch.tensor(outwards) & ((value.detach() - start) * direction >= 0)
-        raw.grad = None
-        (value * direction * (1 if outwards else -1)).sum().backward()
-        assert (raw.grad != 0).all()
+        value = link.value(raw)
+        (grad,) = torch.autograd.grad(value, raw, direction if outwards else -direction)
         with torch.no_grad():
-            raw -= rates * raw.grad
+            # Kept, and checked once at the end, which halves the time; a NaN stays in them.
+            torch.minimum(least, value, out=least), torch.maximum(most, value, out=most)
+            torch.minimum(slope, grad.abs(), out=slope)
+            if not outwards:
+                back |= (value - start) * direction >= 0
+            raw -= rates * grad
         link.limit(raw)
+    assert (least > 0).all() and most.isfinite().all() and (slope > 0).all()
+    assert link is SOFTPLUS or (1 / most > 1).all()
     assert back.all(), f"no way back at the learning rates {rates[~back].tolist()}"
 
 
