@@ -9,13 +9,15 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from steadyspike.commands import evaluate, train
 from torture.mutate import mutated
 from torture.small_run import SETTINGS, difference, ended, fork, straight_run, work_folder
 from torture.tally import Tally
+from torture.workers import shared_out
 
-TRIES = 40
+TRIES = 100  # of each command
 
 
 def files(root: Path) -> list[Path]:
@@ -76,23 +78,38 @@ def fork_code(work: Callable[[], None], log: Path) -> int:
     return fork(run, log)
 
 
+class Job(NamedTuple):
+    kind: str
+    resume: bool
+    number: int
+    seed: int
+    root: Path
+
+
+def one(job: Job) -> str | None:
+    """Damages a copy of the run without a fault; what went wrong then."""
+    chance, out = random.Random(f"{job.seed}/{job.kind}/{job.number}"), job.root / f"run-{job.resume}-{job.number}"
+    shutil.copytree(job.root / "straight", out)
+    told = damage(out, chance)
+    if job.resume and chance.random() < 0.7:  # most often before the run ended
+        (out / "result.json").is_file() and (out / "result.json").unlink()
+    found = problem(out, job.root / "straight", job.resume, out.with_suffix(".log"))
+    shutil.rmtree(out)
+    return None if found is None else f"{job.kind}, try {job.number} of seed {job.seed} ({told}): {found}"
+
+
 def torture(scale: float, seed: int) -> list[Tally]:
     """`train --resume` and `evaluate` on damaged runs."""
-    with work_folder() as name:
+    with work_folder(in_memory=True) as name:
         root = Path(name)
         straight_run(root / "straight")
         tallies = []
         for kind, resume in (("resume of a damaged run", True), ("evaluate of a damaged run", False)):
             tally = Tally(kind)
-            for number in range(max(1, round(TRIES * scale))):
-                chance, out = random.Random(f"{seed}/{kind}/{number}"), root / "run"
-                shutil.rmtree(out, ignore_errors=True)
-                shutil.copytree(root / "straight", out)
-                told = damage(out, chance)
-                if resume and chance.random() < 0.7:  # most often before the run ended
-                    (out / "result.json").is_file() and (out / "result.json").unlink()
-                found = problem(out, root / "straight", resume, root / "log")
-                tally.count(None if found is None else f"{kind}, try {number} ({told}): {found}")
+            for found in shared_out(
+                one, [Job(kind, resume, i, seed, root) for i in range(max(1, round(TRIES * scale)))]
+            ):
+                tally.count(found)
             tallies.append(tally)
             tally.say()
         return tallies

@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.training import train
 from torture.small_run import difference, ended, finish, fork, recipe, straight_run, work_folder
 from torture.tally import Tally
+from torture.workers import shared_out
 
-TRIES = 10
+TRIES = 20
 
 
 @contextmanager
@@ -54,37 +56,57 @@ def limited_files(out: Path, size: int) -> None:
     train(recipe(), RunFolder(out), resume=True)
 
 
-def one(root: Path, straight: Path, chance: random.Random, mounted: bool, largest: int) -> str | None:
+class Job(NamedTuple):
+    """One try; duration and largest (size of a checkpoint) are those of the run without a fault."""
+
+    number: int
+    seed: int
+    root: Path
+    duration: float
+    largest: int
+
+
+class Outcome(NamedTuple):
+    mounted: bool
+    hit: bool
+    problem: str | None
+
+
+def one(job: Job) -> Outcome:
     """Fills the disk while a run writes on it, makes room, resumes; what went wrong."""
-    out, filler, log = root / "run", root / "filler", root.parent / "log"
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir()
-    if mounted:
-        pid = fork(lambda: train(recipe(), RunFolder(out), resume=True), log)
-        time.sleep(chance.uniform(0, 3))
-        with suppress(OSError):  # the run may take the last bytes first
-            fill(filler, chance.randrange(2 * largest))
-        code = ended(pid)
-        filler.unlink(missing_ok=True)
-    else:
-        code = ended(fork(lambda: limited_files(out, chance.randrange(500, largest)), log))
-    said = log.read_text(errors="replace").strip().splitlines()
-    known = ("CheckpointError: ", "OSError: ", "RunError: ")
-    if code != 0 and not (said and said[-1].startswith(known)):
-        return f"ended with {code}: {said[-1:] or 'nothing said'}"
-    return finish(out) or difference(out, straight)
+    chance, largest = random.Random(f"{job.seed}/full disk/{job.number}"), job.largest
+    root, log = job.root / f"disk{job.number}", job.root / f"log{job.number}"
+    with small_disk(root, 12 * largest + 2_000_000) as mounted:
+        out, filler = root / "run", root / "filler"
+        out.mkdir()
+        if mounted:
+            pid = fork(lambda: train(recipe(), RunFolder(out), resume=True), log)
+            time.sleep(chance.uniform(0, job.duration))
+            with suppress(OSError):  # the run may take the last bytes first
+                fill(filler, chance.randrange(2 * largest))
+            code = ended(pid)
+            filler.unlink(missing_ok=True)
+        else:
+            code = ended(fork(lambda: limited_files(out, chance.randrange(500, largest)), log))
+        said = log.read_text(errors="replace").strip().splitlines()
+        known = ("CheckpointError: ", "OSError: ", "RunError: ")
+        if code != 0 and not (said and said[-1].startswith(known)):
+            return Outcome(mounted, True, f"ended with {code}: {said[-1:] or 'nothing said'}")
+        return Outcome(mounted, code != 0, finish(out) or difference(out, job.root / "straight"))
 
 
 def torture(scale: float, seed: int) -> list[Tally]:
     """Full disks."""
     with work_folder() as name:
         root = Path(name)
-        straight_run(root / "straight")
+        duration = straight_run(root / "straight")
         largest = (root / "straight" / "checkpoints" / "last.ckpt").stat().st_size
-        with small_disk(root / "disk", 12 * largest + 2_000_000) as mounted:
-            tally = Tally("full disk", note="" if mounted else "no right to mount: limited files instead")
-            for number in range(max(1, round(TRIES * scale))):
-                chance = random.Random(f"{seed}/full disk/{number}")
-                problem = one(root / "disk", root / "straight", chance, mounted, largest)
-                tally.count(None if problem is None else f"full disk, try {number} of seed {seed}: {problem}")
+        jobs = [Job(number, seed, root, duration, largest) for number in range(max(1, round(TRIES * scale)))]
+        tally, outcomes = Tally("full disk"), list(shared_out(one, jobs))
+        for number, outcome in enumerate(outcomes):
+            text = f"full disk, try {number} of seed {seed}: {outcome.problem}"
+            tally.count(None if outcome.problem is None else text)
+        how = "" if outcomes[0].mounted else "; no right to mount: limited files instead"
+        tally.note = f"stopped {sum(outcome.hit for outcome in outcomes)} times{how}"
+    tally.say()
     return [tally]

@@ -55,7 +55,7 @@ def fuzz(reader: Reader, count: int, seed: int, keep: Path | None = None) -> Tal
     """Reads `count` damaged files. keep: a folder for those that made the reader fail."""
     tally = Tally(reader.name, count)
     shared = mmap.mmap(-1, _STATE.size)
-    folder = Path(tempfile.mkdtemp(prefix="torture-"))
+    folder = Path(tempfile.mkdtemp(prefix="torture-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))
     try:
         at = 0
         while at < count:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from steadyspike.disk.sealed import SealedWriter
 from steadyspike.train.files import atomic
@@ -21,24 +21,49 @@ from steadyspike.train.run import conclusion, evaluation
 from steadyspike.train.run.training import train
 from torture.small_run import difference, ended, finish, fork, recipe, straight_run, work_folder
 from torture.tally import Tally
+from torture.workers import shared_out
 
-# Where a process may kill itself, so that it is hit for certain: owner of the function, and its name.
-DISK = ((os, "fsync"), (os, "replace"), (os, "link"), (SealedWriter, "write"), (atomic, "sync_folder"))
-EVALUATION = ((evaluation, "add_scores"), (conclusion, "save_weights"), (conclusion, "load_weights"))
+Places = tuple[tuple[Any, str], ...]  # owner of a function, and its name
 
 
-def killing(places: tuple[tuple[Any, str], ...], number: int, after: bool) -> None:
-    """From now on the process kills itself at the ``number``-th call of one of ``places``, before or after it."""
-    left = [number]
+def disk() -> Places:
+    """What writes files and makes them last."""
+    return (os, "fsync"), (os, "replace"), (os, "link"), (SealedWriter, "write"), (atomic, "sync_folder")
+
+
+def final_evaluation() -> Places:
+    """From the final weights to the last batch of the test. Validation uses the same sums: these are a class of their
+    own."""
+    evaluation.ScoreSums = type("ScoreSums", (evaluation.ScoreSums,), {})  # type: ignore[misc]
+    return (
+        (conclusion, "save_weights"), (conclusion, "load_weights"), (conclusion, "evaluate_part"),
+        (evaluation.ScoreSums, "add"),
+    )  # fmt: skip
+
+
+PLACES: dict[str, Callable[[], Places]] = {"writing": disk, "the final evaluation": final_evaluation}
+SIGNALS = {"kill -9": signal.SIGKILL, "SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+# kind of fault: tries
+FAULTS = {
+    "kill -9 at any moment": 20,
+    "kill -9 inside writing": 30,
+    "kill -9 inside the final evaluation": 12,
+    "SIGTERM at any moment": 10,
+    "SIGINT at any moment": 10,
+}
+
+
+def counting(places: Places, at: Callable[[int, bool], None]) -> None:
+    """From now on ``at(number, after)`` is called before and after the ``number``-th call of one of ``places``."""
+    done = [0]
 
     def wrap(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0 and not after:
-                os.kill(os.getpid(), signal.SIGKILL)
+            done[0] += 1
+            number = done[0]
+            at(number, False)
             result = original(*args, **kwargs)
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+            at(number, True)
             return result
 
         return call
@@ -47,60 +72,100 @@ def killing(places: tuple[tuple[Any, str], ...], number: int, after: bool) -> No
         setattr(owner, name, wrap(getattr(owner, name)))
 
 
+def calls(out: Path, where: str) -> int:
+    """How often a run without a fault calls the places of ``where``."""
+    count = out / "calls"
+
+    def work() -> None:
+        counting(PLACES[where](), lambda number, after: count.write_text(str(number)) and None)
+        train(recipe(), RunFolder(out))
+
+    out.mkdir()
+    if (code := ended(fork(work, out / "log"), 300)) != 0:
+        raise RuntimeError(f"the run without a fault ended with {code}")
+    return int(count.read_text())
+
+
 def resumed(out: Path) -> None:
     train(recipe(), RunFolder(out), resume=True)
 
 
-def at_any_moment(out: Path, chance: random.Random, duration: float, number: int) -> str:
-    """Kills or signals the run up to three times; returns when."""
-    told = []
+def was_interrupted(out: Path) -> bool:
+    """Whether a run says that a signal stopped it."""
+    folder = RunFolder(out)
+    return folder.intact("result.json") and folder.read_json("result.json")["status"] == "interrupted"
+
+
+def at_any_moment(out: Path, chance: random.Random, duration: float, number: int) -> tuple[str, int]:
+    """Kills or signals the run up to three times; when, and how many hit it before its end."""
+    told, hits = [], 0
     for _ in range(chance.randint(1, 3)):
         moment = chance.uniform(0, duration)
         pid = fork(lambda: resumed(out), out / "log")
         time.sleep(moment)
         os.kill(pid, number)
-        ended(pid)
+        hits += ended(pid) != 0 or was_interrupted(out)
         told.append(f"{moment:.3f} s")
-    return ", ".join(told)
+    return ", ".join(told), hits
 
 
-def inside(out: Path, chance: random.Random, places: tuple[tuple[Any, str], ...], most: int) -> str:
-    """Lets the run kill itself inside one of ``places``, twice; returns at which calls."""
-    told = []
+def inside(out: Path, chance: random.Random, where: str, most: int) -> tuple[str, int]:
+    """Lets the run kill itself twice inside ``where``; at which of ``most`` calls, and how often it came that far."""
+    told, hits = [], 0
     for _ in range(2):
-        number, after = chance.randint(1, most), chance.random() < 0.5
+        chosen = chance.randint(1, most), chance.random() < 0.5
 
-        def work(number: int = number, after: bool = after) -> None:
-            killing(places, number, after)
+        def kill(number: int, after: bool, chosen: tuple[int, bool] = chosen) -> None:
+            if (number, after) == chosen:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def work(kill: Callable[[int, bool], None] = kill) -> None:
+            counting(PLACES[where](), kill)
             resumed(out)
 
-        ended(fork(work, out / "log"))
-        told.append(f"call {number} {'after' if after else 'before'}")
-    return ", ".join(told)
+        hits += ended(fork(work, out / "log")) == -signal.SIGKILL
+        told.append(f"call {chosen[0]} {'after' if chosen[1] else 'before'}")
+    return ", ".join(told), hits
+
+
+class Job(NamedTuple):
+    """One try; duration and calls are those of the run without a fault."""
+
+    kind: str
+    number: int
+    seed: int
+    root: Path
+    duration: float
+    calls: dict[str, int]
+
+
+def one(job: Job) -> tuple[int, str | None]:
+    """How many faults hit the run, and what went wrong."""
+    chance, out = random.Random(f"{job.seed}/{job.kind}/{job.number}"), job.root / f"{job.kind}-{job.number}"
+    out.mkdir()
+    how, _, where = job.kind.partition(" inside ")
+    if where:
+        told, hits = inside(out, chance, where, job.calls[where])
+    else:
+        told, hits = at_any_moment(out, chance, job.duration, SIGNALS[how.removesuffix(" at any moment")])
+    problem = finish(out) or difference(out, job.root / "straight")
+    return hits, None if problem is None else f"{job.kind}, try {job.number} ({told}): {problem}"
 
 
 def torture(scale: float, seed: int) -> list[Tally]:
     """Kills and signals."""
-    with work_folder() as name:
+    with work_folder(in_memory=True) as name:
         root = Path(name)
         duration = straight_run(root / "straight")
-        faults: dict[str, tuple[int, Callable[[Path, random.Random], str]]] = {
-            "kill -9 at any moment": (20, lambda out, chance: at_any_moment(out, chance, duration, signal.SIGKILL)),
-            "kill -9 inside writing": (30, lambda out, chance: inside(out, chance, DISK, 150)),
-            "kill -9 in the final evaluation": (8, lambda out, chance: inside(out, chance, EVALUATION, 4)),
-            "SIGTERM at any moment": (8, lambda out, chance: at_any_moment(out, chance, duration, signal.SIGTERM)),
-            "SIGINT at any moment": (8, lambda out, chance: at_any_moment(out, chance, duration, signal.SIGINT)),
-        }
+        found = {where: calls(root / where, where) for where in PLACES}
+        job = partial(Job, seed=seed, root=root, duration=duration, calls=found)
         tallies = []
-        for kind, (tries, fault) in faults.items():
-            tally = Tally(kind)
-            for number in range(max(1, round(tries * scale))):
-                chance, out = random.Random(f"{seed}/{kind}/{number}"), root / "run"
-                shutil.rmtree(out, ignore_errors=True)
-                out.mkdir()
-                told = fault(out, chance)
-                problem = finish(out) or difference(out, root / "straight")
-                tally.count(None if problem is None else f"{kind}, try {number} ({told}): {problem}")
+        for kind, tries in FAULTS.items():
+            tally, hits = Tally(kind), 0
+            for hit, problem in shared_out(one, [job(kind, number) for number in range(max(1, round(tries * scale)))]):
+                tally.count(problem)
+                hits += hit
+            tally.note = f"stopped {hits} times"
             tallies.append(tally)
             tally.say()
         return tallies

@@ -11,7 +11,6 @@ import gzip
 import io
 import json
 import lzma
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -34,6 +33,7 @@ from torture.fuzz import Reader, fuzz
 from torture.hostile import aedat4_packed, aedat4_packet, zstd_plain
 from torture.limits import MIB
 from torture.tally import Tally
+from torture.workers import shared_out
 
 IMAGES = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 
@@ -211,14 +211,13 @@ def run(count: int = 110_000, seed: int = 0, keep: Path | None = None, processes
     unit = count / sum(reader.share for reader in chosen)
     jobs = [(reader.name, 1 + int(unit * reader.share), seed, keep) for reader in chosen]
     tallies = []
-    with multiprocessing.get_context("fork").Pool(processes or os.cpu_count()) as pool:
-        for tally in pool.imap(_fuzzed, jobs, chunksize=1):
-            tallies.append(tally)
-            print(
-                f"  {tally.kind:<16} {tally.tries:>7} files {tally.refused:>7} refused {tally.accepted:>7} read "
-                f"{len(tally.failures):>3} failed",
-                flush=True,
-            )
+    for tally in shared_out(_fuzzed, jobs, processes):
+        tallies.append(tally)
+        print(
+            f"  {tally.kind:<16} {tally.tries:>7} files {tally.refused:>7} refused {tally.accepted:>7} read "
+            f"{len(tally.failures):>3} failed",
+            flush=True,
+        )
     return tallies
 
 

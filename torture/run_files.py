@@ -1,14 +1,19 @@
-"""Random corruptions of every file that a run writes and reads again: none may be accepted with other content."""
+"""Random corruptions of every file that is written and read again: none may be accepted with other content.
+
+These are the files of a run, and the array of a clip cache.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from steadyspike.data.clip_cache import cached_clips
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunError, RunFolder
@@ -17,11 +22,14 @@ from steadyspike.train.files.weights import read_weights
 from torture.mutate import mutated
 from torture.small_run import straight_run, work_folder
 from torture.tally import Tally
+from torture.workers import shared_out
 
-TRIES = 100_000
+# A little more than 100,000, since some damage gives the same file again or only adds to a table's end.
+TRIES = 101_000
+CLIPS = "a clip cache"
 FILES = (
     "checkpoints/last.ckpt", "weights.safetensors", "recipe.toml", "run.json", "result.json", "metrics.csv",
-    "layers.csv", "steps.csv",
+    "layers.csv", "steps.csv", "health.csv",
 )  # fmt: skip
 
 
@@ -45,10 +53,29 @@ def reader(folder: RunFolder, name: str) -> Callable[[], Any]:
 
 
 def corrupt(root: Path, name: str, tries: int, seed: int) -> Tally:
-    """Corrupts one file so many times."""
-    path, tally = root / name, Tally(f"corruption of {name}")
-    clean, read = path.read_bytes(), reader(RunFolder(root), name)
-    behind = name.endswith(".csv")  # what was appended to a table is cut off, so its beginning alone counts
+    """Corrupts one file of a run so many times."""
+    # What was appended to a table is cut off, so its beginning alone counts.
+    return _corrupted(root / name, reader(RunFolder(root), name), name, tries, seed, name.endswith(".csv"))
+
+
+def corrupt_clips(root: Path, tries: int, seed: int) -> Tally:
+    """Corrupts the array of a clip cache so many times: it must be made again, which is refused here."""
+    clips = np.arange(3 * 2 * 2 * 8 * 8, dtype=np.int64).reshape(3, 2, 2, 8, 8) % 7
+
+    def load(cache: Path, make: Callable[[], Any], *ready: Path) -> None:
+        cached_clips(cache, "clips", {}, len(clips), make, ready, clips.shape[1:])
+
+    def refuse() -> Any:
+        raise CheckpointError("the clips are not in the cache")
+
+    load(root, lambda: enumerate(clips))
+    (file,) = root.glob("*/clips.npy")
+    return _corrupted(file, lambda: load(root / "none", refuse, root), CLIPS, tries, seed)
+
+
+def _corrupted(path: Path, read: Callable[[], Any], name: str, tries: int, seed: int, behind: bool = False) -> Tally:
+    """behind: bytes that are only appended change nothing."""
+    tally, clean = Tally(f"corruption of {name}"), path.read_bytes()
     try:
         for number in range(tries):
             content = mutated(clean, random.Random(f"{seed}/{name}/{number}"))
@@ -73,15 +100,20 @@ def _outcome(read: Callable[[], Any], what: str) -> str | None:
 
 def _job(job: tuple[str, str, int, int]) -> Tally:
     source, name, tries, seed = job
-    with work_folder() as copy:
+    with work_folder(in_memory=True) as copy:
+        if name == CLIPS:
+            return corrupt_clips(Path(copy), tries, seed)
         shutil.copytree(source, copy, dirs_exist_ok=True)
         return corrupt(Path(copy), name, tries, seed)
 
 
 def torture(scale: float, seed: int) -> list[Tally]:
-    """Every file of a finished run."""
+    """Every file of a finished run, and a clip cache."""
+    tallies = []
     with work_folder() as folder:
         straight_run(Path(folder) / "run")
-        jobs = [(f"{folder}/run", name, max(10, round(TRIES * scale)), seed) for name in FILES]
-        with multiprocessing.get_context("fork").Pool(2) as pool:
-            return pool.map(_job, jobs, chunksize=1)
+        jobs = [(f"{folder}/run", name, max(10, round(TRIES * scale)), seed) for name in (*FILES, CLIPS)]
+        for tally in shared_out(_job, jobs):
+            tallies.append(tally)
+            tally.say()
+    return tallies

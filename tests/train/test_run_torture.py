@@ -16,6 +16,13 @@ def test_no_corruption_of_a_run_file_is_accepted(tmp_path, finished, name):
     assert tally.tries > 80 and tally.failures == []
 
 
+def test_no_corruption_of_a_clip_cache_is_accepted(tmp_path, monkeypatch):
+    assert run_files.corrupt_clips(tmp_path / "whole", 100, seed=0).failures == []
+    monkeypatch.setattr("steadyspike.data.clip_cache.file_sha256", lambda path: "equal")
+    believed = run_files.corrupt_clips(tmp_path / "believed", 100, seed=0).failures
+    assert any("accepted with other content" in failure for failure in believed)
+
+
 def test_a_file_that_is_believed_is_a_failure(tmp_path, finished, monkeypatch):
     """The fault test can fail: a reader that does not look at checksums is found out."""
     shutil.copytree(finished.root, tmp_path / "run")
