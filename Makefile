@@ -6,6 +6,8 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile
 
 # LOCKED=1 (CI): all packages but torch by their hash. The platform must be the one requirements-lock.txt names.
 LOCKED ?= 0
+# The build tools are then the ones of the lock, too; pip's isolated build would fetch its own, unchecked.
+ISOLATION := $(if $(filter 1,$(LOCKED)),--no-build-isolation)
 
 .PHONY: test test-all lint types demo bench torture lock clean
 
@@ -19,7 +21,7 @@ else
 	$(BIN)/python -m pip install -q --upgrade pip
 endif
 	$(BIN)/python -m pip install -q -c constraints.txt torch numpy
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[data,aedat4,train,analysis,export,triton,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt $(ISOLATION) -e ".[data,aedat4,train,analysis,export,triton,dev]"
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps -r requirements-peers.txt
 	touch $@
 

@@ -19,7 +19,9 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import lz4.frame
 import numpy as np
+import zstandard
 from tests.data.samples import aedat4_bytes, recording
 
 from steadyspike.data.archive import extract
@@ -57,8 +59,10 @@ def event_readers() -> Iterator[Reader]:
     yield Reader("aedat2", (aedat2.encode(large),), aedat2.read, check_events)
     yield Reader("aedat31", (aedat31.encode(large, packet=16),), aedat31.read, check_events)
     yield Reader("aedat4", (aedat4_bytes(recording(40)),), aedat4.read, check_events)
-    packet = aedat4_packed([zstd_plain(aedat4_packet(20))] * 2, 3)
-    yield Reader("aedat4-zstd", (packet,), aedat4.read, check_events, memory=128 * MIB)
+    plain = zstd_plain(aedat4_packet(20))
+    for name, number, pack in (("zstd", 3, zstandard.compress), ("lz4", 1, lz4.frame.compress)):
+        packets = [pack(aedat4_packet(20)), plain if name == "zstd" else pack(aedat4_packet(20))]
+        yield Reader(f"aedat4-{name}", (aedat4_packed(packets, number),), aedat4.read, check_events, memory=128 * MIB)
 
 
 def image_set_readers() -> Iterator[Reader]:

@@ -80,7 +80,7 @@ def check_structure(raw: bytes, path: str | Path) -> None:
             at += 8 + length
             if at > len(raw):
                 raise ValueError("it ends inside a packet")
-            if length < SHORTEST_PACKET and not compression:  # `aedat` would print a panic before it raises
+            if length < SHORTEST_PACKET and not compression:  # `aedat` would print its own traceback before it raises
                 raise ValueError(f"a packet has {length} bytes")
             if compression:
                 total += _unpacked(BLOCKS[compression], raw[at - length : at])
@@ -106,6 +106,8 @@ def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
         estimate += block.most if block.exact else min(block.most, 8 * block.packed + 4096)
         if most > budget(len(packet)):
             raise ValueError(f"a packet of {len(packet)} bytes unpacks to more than {budget(len(packet))}")
+    if most < SHORTEST_PACKET:  # a bound of all blocks, so that it holds less for certain
+        raise ValueError(f"a packet unpacks to {most} bytes")
     return estimate
 
 

@@ -42,6 +42,8 @@ def _frames(raw: bytes, magic: int, frame: Callable[[bytes, int], Iterator[tuple
             raise ValueError("a packet holds no compressed frame")
         for after, block in frame(raw, at):
             at = after
+            if at > len(raw):  # its checksum is missing
+                raise ValueError("a compressed packet ends too early")
             yield block
 
 
