@@ -32,15 +32,18 @@ MAX_LINES = 400
 
 PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
-    "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "health",
+    "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "convert", "health",
     "keep_freed_memory", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
-    "save_memory", "stream", "surrogate", "use_dense", "use_events",
+    "save_memory", "stabilize", "stream", "surrogate", "undo", "use_dense", "use_events", "window",
 }  # fmt: skip
 
 PARTS = {
     "data": {
         "DataBundle", "DataError", "DataSet", "Events", "FrameSettings", "Split", "SplitMismatchWarning",
         "from_dataset", "load", "names",
+    },
+    "interop": {
+        "Conversion", "convert", "stabilize", "undo", "window",
     },
     "models": {
         "Entry", "Parts", "Shape", "SpikingNet", "Task", "create", "names", "register",

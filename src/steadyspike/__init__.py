@@ -22,8 +22,8 @@ from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
-_PARTS = ("data", "deploy", "models", "nn", "train")
-_FROM_PARTS = {"stream": "deploy"}
+_PARTS = ("data", "deploy", "interop", "models", "nn", "train")
+_FROM_PARTS = {"stream": "deploy", **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop")}
 
 __all__ = [
     "DIET",
@@ -44,6 +44,7 @@ __all__ = [
     "Reset",
     "__version__",
     "check_model",
+    "convert",
     "health",
     "keep_freed_memory",
     "load_run",
@@ -53,10 +54,13 @@ __all__ = [
     "parameter_groups",
     "probe",
     "save_memory",
+    "stabilize",
     "stream",
     "surrogate",
+    "undo",
     "use_dense",
     "use_events",
+    "window",
 ]
 
 

@@ -1,0 +1,156 @@
+"""`convert`, `stabilize` and `undo`: another library's model with this library's neurons, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from importlib import import_module
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.spec import FAMILIES, one_of
+from steadyspike.interop.adopted import Adopted, converted_class
+from steadyspike.interop.conversion import Conversion, Row
+from steadyspike.interop.recognise import recognise
+from steadyspike.interop.single_step import checked
+from steadyspike.nn.initial_potential import InitialPotential, resolve_init
+from steadyspike.nn.parametrization import learned_names
+
+Model = TypeVar("Model", bound=nn.Module)
+Report = Callable[[Conversion], object] | None
+
+
+def adopted(model: nn.Module) -> dict[str, Adopted]:
+    """The converted neurons of a model, by name."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Adopted)}
+
+
+def convert(
+    model: Model,
+    example: Tensor | None = None,
+    *,
+    batch_dim: int = 1,
+    skip: Collection[str] = (),
+    report: Report = print,
+) -> Model:
+    """Gives another library's model this library's neurons, with the same dynamics; changes and returns ``model``.
+
+    V, tau, reset and surrogate stay, so outputs and gradients stay too (up to rounding). Weights, names, hooks, device,
+    dtype and training mode stay, and a ``state_dict`` has the same keys. Neurons that cannot be converted exactly are
+    left, and named with the reason. `undo` brings the original back.
+
+    example: an input on which `ss.check_model` is run, [T, B, ...]; [B, ...] with batch_dim=0 for a model that makes
+        its own time steps. A single-step model is checked in a loop over T.
+    skip: names of neurons to leave. report: gets the `Conversion`; None for silence.
+    """
+    rows = _convert(model, skip)
+    _tell(model, rows, example, batch_dim, report)
+    return model
+
+
+def stabilize(
+    model: Model,
+    example: Tensor | None = None,
+    *,
+    gradient: str = "trsg",
+    learn: Sequence[str] | str | bool = ("threshold", "tau"),
+    init: str | float | InitialPotential = "mp",
+    batch_dim: int = 1,
+    skip: Collection[str] = (),
+    report: Report = print,
+) -> Model:
+    """`convert`, then TrSG, learned V and tau, and MP-Init; changes and returns ``model``.
+
+    Build the optimizer afterwards: V and tau are new parameters (``ss.parameter_groups`` keeps weight decay off them).
+    The surrogate's shape and the reset stay as they are in the model. With TrSG a neuron's output is V*S instead of S.
+
+    gradient, learn, init: as in `ss.LIF`. The other options: see `convert`.
+    """
+    one_of(gradient, FAMILIES, "gradient family")
+    names = learned_names(learn, Adopted.LEARNABLE)
+    rows = {row.layer: row for row in _convert(model, skip)}
+    like = next((t for t in _tensors(model) if t.is_floating_point()), torch.zeros(()))
+    for name, layer in adopted(model).items():
+        if name in skip:
+            continue
+        notes = layer.stabilise(gradient, names, resolve_init(init, None), like)
+        was = rows[name].was if name in rows else _was(layer)
+        rows[name] = Row(name, was, _now(layer), (*_remarks(layer), *notes))
+    _tell(model, list(rows.values()), example, batch_dim, report)
+    return model
+
+
+def undo(model: Model) -> Model:
+    """Gives a converted or stabilised model its own neurons back; changes and returns ``model``.
+
+    Weights keep the values that training gave them. Constants that `stabilize` made learnable are those of before.
+    """
+    for layer in adopted(model).values():
+        layer.give_back()
+    model.__dict__.pop("conversion", None)
+    return model
+
+
+def _convert(model: nn.Module, skip: Collection[str]) -> list[Row]:
+    unknown = set(skip) - {name for name, _ in model.named_modules()}
+    if unknown:
+        raise ValueError(f"skip names {', '.join(sorted(unknown))}, which the model does not have")
+    rows = []
+    for name, module in model.named_modules():
+        if isinstance(module, Adopted):
+            rows.append(Row(name, _was(module), _now(module), _remarks(module)))
+        verdict = recognise(module)
+        if verdict is None:
+            continue
+        was = _was(module)
+        if name in skip or verdict.adopter is None:
+            rows.append(Row(name, was, "", ("skipped on request" if name in skip else verdict.reason,)))
+            continue
+        module.__class__ = converted_class(type(module), verdict.adopter)
+        assert isinstance(module, Adopted)
+        module.take_over()
+        rows.append(Row(name, was, _now(module), _remarks(module)))
+    return rows
+
+
+def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: int, report: Report) -> None:
+    conversion = Conversion(rows)
+    if not rows:
+        conversion.about.append("no neuron of SpikingJelly, snnTorch or Norse was found in this model")
+    if example is not None:
+        conversion.check = checked(model, example, batch_dim)
+    model.__dict__["conversion"] = conversion
+    if report is not None:
+        report(conversion)
+
+
+def _was(module: nn.Module) -> str:
+    """The neuron in its own library's words; a plain repr for an unknown one."""
+    cls = type(module).original if isinstance(module, Adopted) else type(module)
+    for base in type(module).__mro__:
+        library = base.__module__.split(".")[0]
+        if library in ("spikingjelly", "snntorch", "norse"):
+            break
+    else:
+        return cls.__name__
+    describe: Callable[[Any], str] = import_module(f"{__package__}.{library}").describe
+    try:
+        return f"{library} {cls.__name__}({describe(module)})"
+    except Exception:  # an unknown neuron need not have the attributes of a known one
+        return f"{library} {cls.__name__}"
+
+
+def _now(layer: Adopted) -> str:
+    with torch.no_grad():
+        return f"{type(layer).ours().__name__}({layer.extra_repr()})"
+
+
+def _remarks(layer: Adopted) -> tuple[str, ...]:
+    reason = layer.why_no_kernel()
+    return () if reason is None else (f"runs on the PyTorch reference: {reason}",)
+
+
+def _tensors(model: nn.Module) -> Iterable[Tensor]:
+    yield from model.parameters()
+    yield from model.buffers()

@@ -1,0 +1,104 @@
+"""Which modules are neurons of another library, which of them can be converted exactly, and why the others cannot.
+
+A class is recognised by the module path and name of the classes it inherits from, so no other library is imported. A
+subclass is converted only if it leaves every method of the known class as it is: one that changes the charge, the
+firing or the reset may compute anything.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from numbers import Real
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from steadyspike.interop.adopted import Adopted
+
+
+class Verdict(NamedTuple):
+    """adopter: the class that runs the neuron exactly; None if there is none, with the reason."""
+
+    adopter: type[Adopted] | None
+    reason: str = ""
+
+
+# Known class -> (our file, our class).
+_EXACT = {
+    "spikingjelly.activation_based.neuron.lif.LIFNode": ("spikingjelly", "SpikingJellyNeuron"),
+    "spikingjelly.activation_based.neuron.plif.ParametricLIFNode": ("spikingjelly", "SpikingJellyNeuron"),
+    "spikingjelly.activation_based.neuron.integrate_and_fire.IFNode": ("spikingjelly", "SpikingJellyNeuron"),
+}
+# Classes from which the other libraries' neurons inherit.
+_NEURONS = (
+    "spikingjelly.activation_based.neuron.",
+    "snntorch._neurons.",
+    "norse.torch.module.snn.",
+    "norse.torch.module.lsnn.",
+    "norse.torch.module.izhikevich.",
+    "norse.torch.module.leaky_integrator",
+)
+_STATEFUL = "spikingjelly.activation_based.base.MemoryModule"
+# What a subclass may change without changing the dynamics.
+_FREE = {
+    "__init__", "__new__", "__doc__", "__module__", "__qualname__", "__dict__", "__weakref__", "__annotations__",
+    "__annotate__", "__annotate_func__", "__annotations_cache__", "__init_subclass__", "__subclasshook__", "__repr__",
+    "__str__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "__abstractmethods__",
+    "_abc_impl", "extra_repr", "_get_name",
+}  # fmt: skip
+# SpikingJelly's older way to write a neuron. Version 2.0 does not call these, but who writes one means another neuron.
+_OLDER = ("neuronal_charge", "neuronal_fire", "neuronal_reset", "neuronal_adaptation")
+
+
+def path_of(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def recognise(module: nn.Module) -> Verdict | None:
+    """The verdict on a neuron of another library; None for any other module, also for a converted neuron."""
+    if isinstance(module, Adopted):
+        return None
+    paths = [path_of(cls) for cls in type(module).__mro__]
+    known = next((i for i, path in enumerate(paths) if path in _EXACT), None)
+    if known is None:
+        if any(path.startswith(_NEURONS) for path in paths):
+            return Verdict(None, f"{type(module).__name__} is not one of the neurons with known dynamics")
+        if _STATEFUL in paths:
+            return Verdict(None, f"{type(module).__name__} keeps a state of its own; neurons inside it are converted")
+        return None
+    changed = changed_methods(module, type(module).__mro__[known])
+    if changed:
+        return Verdict(None, f"{type(module).__name__} has its own {', '.join(changed)}")
+    file, name = _EXACT[paths[known]]
+    library = import_module(f"{__package__}.{file}")
+    reason = library.why_not(module)
+    return Verdict(getattr(library, name)) if reason is None else Verdict(None, reason)
+
+
+def changed_methods(module: nn.Module, known: type) -> list[str]:
+    """Methods of ``known`` that the module's class, or the module itself, replaces."""
+    cls = type(module)
+    changed = [
+        name
+        for name in dir(known)
+        if name not in _FREE and inspect.getattr_static(cls, name, None) is not inspect.getattr_static(known, name)
+    ]
+    changed += [name for name in _OLDER if hasattr(cls, name) and not hasattr(known, name)]
+    changed += [name for name in vars(module) if callable(getattr(known, name, None))]
+    return sorted(set(changed))
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def number_or_reason(module: nn.Module, names: tuple[str, ...]) -> str | None:
+    """Why an attribute that must be a number is none; None if all are."""
+    for name in names:
+        value = getattr(module, name, None)
+        if isinstance(value, Tensor):
+            return f"{name} is a tensor; set a number, and let ss.stabilize learn it"
+        if not is_number(value):
+            return f"{name} is {value!r}, not a number"
+    return None
