@@ -128,6 +128,21 @@ int64_t first_not_zero(const void* from, int64_t n) {
     return n;
 }
 
+// 1 if one of `samples` words, spread over all of them in no order, is not that of its elements.
+template <class E>
+int64_t sample_differs(const void* from, int64_t words, const Levels& levels, const uint64_t* bits, int64_t samples) {
+    const E* x = static_cast<const E*>(from);
+    for (int64_t k = 0; k < samples; ++k) {
+        const int64_t word = int64_t(uint64_t(uint32_t(k) * 2654435761u) * uint64_t(words) >> 32);
+        E level[WORD];
+        levels.expand(word * WORD, WORD, level);
+        uint64_t wrong = 0;
+        for (int64_t i = 0; i < WORD; ++i) wrong |= x[word * WORD + i] ^ (bits[word] >> i & 1 ? level[i] : E(0));
+        if (wrong) return 1;
+    }
+    return 0;
+}
+
 STEADYSPIKE_CLONES int64_t count_bits(const uint64_t* words, int64_t n) {
     int64_t sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += __builtin_popcountll(words[i]);
@@ -150,6 +165,18 @@ STEADYSPIKE_EXPORT int64_t steadyspike_bits_first(const void* x, int64_t n, int6
 STEADYSPIKE_EXPORT int64_t steadyspike_bits_count(const uint64_t* from, int64_t rows, int64_t words, int64_t* counts) {
     for (int64_t r = 0; r < rows; ++r) counts[r] = count_bits(from + r * words, words);
     return 0;
+}
+
+// Whether n elements (a multiple of 64) may still be those of `bits`: looks at a sample of words. Returns 1 if they are not.
+STEADYSPIKE_EXPORT int64_t steadyspike_bits_differ(const void* x, int64_t n, int64_t size, const void* values,
+                                                   int64_t channels, int64_t inner, const uint64_t* bits, int64_t samples) {
+    if (n < 0 || n % WORD != 0 || channels < 1 || inner < 1) return -1;
+    const Levels levels{channels, inner, values};
+    const int64_t words = n / WORD, looks = words == 0 ? 0 : samples;
+    if (size == 2) return sample_differs<uint16_t>(x, words, levels, bits, looks);
+    if (size == 4) return sample_differs<uint32_t>(x, words, levels, bits, looks);
+    if (size == 8) return sample_differs<uint64_t>(x, words, levels, bits, looks);
+    return -1;
 }
 
 // size: bytes per element, 2, 4 or 8; words: (n + 63) / 64. Returns 1 if an element is neither 0 nor its level, -1 for

@@ -197,3 +197,47 @@ def test_torch_functions_can_be_hidden_from_modes() -> None:
         assert counts.calls == seen > 0
         x + x
         assert counts.calls > seen
+
+
+def test_the_base_of_a_view() -> None:
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    assert private.base_of(x) is x and private.base_of(x.flatten()) is x and private.base_of(x.flatten()[2:]) is x
+
+
+def test_hooks_on_gradients_are_listed_and_run() -> None:
+    x = torch.ones(2, 3, requires_grad=True) * 1
+    hooks, seen = private.gradient_hooks(x), []
+    assert not hooks and private.gradient_hooks(x) is hooks
+    x.register_hook(seen.append)
+    assert len(hooks) == 1
+    (x * 3).sum().backward()
+    assert torch.equal(seen[0], torch.full((2, 3), 3.0))
+    y = torch.ones(2, requires_grad=True) * 1
+    handle = y.register_hook(seen.append)
+    assert len(private.gradient_hooks(y)) == 1
+    handle.remove()
+    assert not private.gradient_hooks(y)
+
+
+def test_a_backward_of_chosen_tensors_is_told() -> None:
+    answers = []
+
+    class Ask(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            return x * w
+
+        @staticmethod
+        def backward(ctx, g):
+            answers.append(private.runs_to_the_leaves(ctx.next_functions[1][0]))
+            return g, g
+
+    x, w = torch.ones(2, requires_grad=True) * 1, torch.ones(2, requires_grad=True)
+    out = Ask.apply(x, w.view(2, 1).flatten()).sum()
+    out.backward(retain_graph=True)
+    torch.autograd.grad(out, x, retain_graph=True)
+    torch.autograd.grad(out, [x, w], retain_graph=True)
+    out.backward(inputs=[w], retain_graph=True)
+    assert answers == [True, False, False, True]
+    Ask.apply(x, w.detach()).sum().backward()
+    assert answers[-1] is False

@@ -24,6 +24,7 @@ class Surrogate:
     """Base class of all surrogates. ``x`` has any shape: M - V for the family "as", M/V - 1 for "rs" and "trsg"."""
 
     name: ClassVar[str]
+    bounded: ClassVar[bool] = False  # True if the derivative is 0 from some distance on
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -56,6 +57,7 @@ class Rect(Surrogate):
     """Rectangle: 1/w on the open window abs(x) < w/2. The paper uses w = 1."""
 
     name: ClassVar[str] = "rect"
+    bounded: ClassVar[bool] = True
     width: float = 1.0
     scale: float = 1.0
 
@@ -71,6 +73,7 @@ class Triangle(Surrogate):
     """Triangle: max(0, w - abs(x)) / w**2."""
 
     name: ClassVar[str] = "triangle"
+    bounded: ClassVar[bool] = True
     width: float = 1.0
     scale: float = 1.0
 
@@ -124,6 +127,7 @@ class DSpike(Surrogate):
     """
 
     name: ClassVar[str] = "dspike"
+    bounded: ClassVar[bool] = True
     width: float = 1.0
     scale: float = 1.0
     temperature: float = 3.0

@@ -6,6 +6,7 @@ one broke; the repair belongs in this file. core/, kernels/ and nn/ use private 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,6 +80,36 @@ def version(tensor: Tensor) -> int:
 def storage_key(tensor: Tensor) -> int:
     """A number that identifies the tensor's storage, the same for all its views, for as long as the storage exists."""
     return tensor.untyped_storage()._cdata
+
+
+def base_of(tensor: Tensor) -> Tensor:
+    """The tensor that ``tensor`` is a view of, as autograd knows it; the tensor itself if it is none."""
+    return tensor if tensor._base is None else tensor._base
+
+
+def gradient_hooks(tensor: Tensor) -> dict[int, Any]:
+    """The hooks on the gradient of a tensor with a node: a dict that also gets those that are registered later."""
+    if tensor._backward_hooks is None:
+        tensor._backward_hooks = OrderedDict()
+        tensor.grad_fn._register_hook_dict(tensor)  # type: ignore[union-attr]
+    return tensor._backward_hooks
+
+
+def runs_to_the_leaves(node: Any) -> bool:
+    """True if the running backward is one of all parameters, as far as the leaf that ``node`` leads to can tell.
+
+    False where ``torch.autograd.grad`` asked for the gradients of chosen tensors.
+    """
+    for _ in range(8):
+        if isinstance(node, _C._functions.AccumulateGrad):
+            try:
+                return bool(_C._will_engine_execute_node(node))
+            except RuntimeError:  # this leaf is one of the chosen
+                return False
+        if node is None or not node.next_functions:
+            return False
+        node = node.next_functions[0][0]
+    return False
 
 
 def added_with_factor_one(node: Any) -> bool:

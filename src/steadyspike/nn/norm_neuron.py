@@ -22,6 +22,7 @@ from steadyspike.kernels.scan.choose import choose_backend, get_backend
 from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
+from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.notes import plain_only
@@ -58,8 +59,8 @@ class _NormScan(torch.autograd.Function):
         scale = weight * invstd
         shift = bias - mean * scale
         spec, channelwise = settings.neuron.spec, settings.neuron.channels is not None
-        affine = Affine(scale, shift, extra)
-        results = _backend().forward(Scan(y, u0, v, a, Call.of(spec, channelwise=channelwise), affine))  # type: ignore[arg-type]
+        scan = Scan(y, u0, v, a, Call.of(spec, channelwise=channelwise), Affine(scale, shift, extra))  # type: ignore[arg-type]
+        results = forward_with_notes(scan, wanted_words(scan, any(ctx.needs_input_grad)), ctx)
         ctx.settings = settings
         ctx.save_for_backward(mean, invstd, scale, shift, *tensors)
         ctx.set_materialize_grads(False)

@@ -1,7 +1,8 @@
 """`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None where torch's own is to run.
 
-Only the bits of the input are kept for the backward. What the input is, is found from its values (`pack_spikes`); the
-output and all gradients are those of the dense function up to the rounding of sums.
+Only bits are kept for the backward: those of the input, and of the places where its gradient is needed if a scan wrote
+it (`needed_places`). What the input is, the scan has noted or its values tell (`find_spikes`). The output and all
+gradients are those of the dense function up to the rounding of sums, the input's at the needed places.
 """
 
 from __future__ import annotations
@@ -13,16 +14,26 @@ from torch import Tensor
 
 from steadyspike.kernels.conv.call import (
     conv_forward,
+    conv_input_gradient,
     conv_weight_gradient,
     instruction_set,
     pack_weight,
     supports,
 )
 from steadyspike.kernels.conv.geometry import ConvGeometry, Pair, conv_geometry, linear_geometry
-from steadyspike.kernels.conv.rule import COSTS, Costs, forward_by_events, weight_gradient_by_events
+from steadyspike.kernels.conv.rule import (
+    COSTS,
+    Costs,
+    forward_by_events,
+    input_gradient_by_places,
+    weight_gradient_by_events,
+)
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.once import once
-from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
+from steadyspike.kernels.spikes.known import find_spikes
+from steadyspike.kernels.spikes.needed import Watch, needed_places
+from steadyspike.kernels.spikes.packed import PackedSpikes
+from steadyspike.kernels.spikes.words import count_words
 
 NOT_TWICE = (
     "the spike convolution cannot be differentiated twice; for gradients of gradients use the dense layers "
@@ -45,10 +56,13 @@ class _Plan(NamedTuple):
     spikes: PackedSpikes
     forward: bool  # by events; else dense
     weight_gradient: bool
+    watch: Watch | None  # the input gradient at these places, if nobody else looks at it; None: everywhere
 
 
-def _planned(x: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Costs | None) -> _Plan | None:
-    """x: [1, B, C, ...]. None: all of it should be dense."""
+def _planned(
+    x: Tensor, source: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Costs | None
+) -> _Plan | None:
+    """x: the layer's input ``source`` as [1, B, C, ...]. None: all of it should be dense."""
     costs = costs or COSTS.get(instruction_set())
     if geometry is None or costs is None:
         return None
@@ -58,13 +72,18 @@ def _planned(x: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Cos
         return None
     if not supports(geometry):
         return None
-    spikes = pack_spikes(x)
+    spikes = find_spikes(x)
     if spikes is None:
         return None
     count = int(spikes.counts.sum())
     forward = forward_by_events(geometry, count, costs)
     weight_gradient = trained and weight_gradient_by_events(geometry, count, costs)
-    return _Plan(geometry, spikes, forward, weight_gradient) if forward or weight_gradient else None
+    watch = needed_places(source) if trained else None
+    if watch is not None and not input_gradient_by_places(geometry, int(count_words(watch.words)), costs):
+        watch = None
+    if not (forward or weight_gradient or watch):
+        return None
+    return _Plan(geometry, spikes, forward, weight_gradient, watch)
 
 
 def spike_conv2d(
@@ -84,7 +103,7 @@ def spike_conv2d(
     """
     if steps_aside(x, weight, bias):
         return None
-    plan = _planned(x.unsqueeze(0), conv_geometry(x, weight, stride, padding, dilation), _trained(weight), costs)
+    plan = _planned(x.unsqueeze(0), x, conv_geometry(x, weight, stride, padding, dilation), _trained(weight), costs)
     return None if plan is None else _run(x, weight, bias, plan)
 
 
@@ -93,8 +112,10 @@ def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs
     if steps_aside(x, weight, bias):
         return None
     geometry = linear_geometry(x, weight)
-    plan = None if geometry is None else _planned(x.reshape(1, -1, x.shape[-1]), geometry, _trained(weight), costs)
-    if plan is None or geometry is None:
+    if geometry is None:
+        return None
+    plan = _planned(x.reshape(1, -1, x.shape[-1]), x, geometry, _trained(weight), costs)
+    if plan is None:
         return None
     # Rows are the pixels of one image, features its channels: the same memory seen in another way.
     image = x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
@@ -132,7 +153,7 @@ class _SpikeConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
-        ctx.geometry, ctx.by_events = plan.geometry, plan.weight_gradient
+        ctx.geometry, ctx.by_events, ctx.watch = plan.geometry, plan.weight_gradient, plan.watch
         ctx.shape, ctx.stride = plan.spikes.shape, plan.spikes.stride
         ctx.save_for_backward(weight, plan.spikes.words, plan.spikes.level)
         return _forward(x, weight, bias, plan, packed)
@@ -159,13 +180,15 @@ def _gradients(
         g = geometry.laid_out(g)
         if wants_weight and ctx.by_events:
             dw = conv_weight_gradient(geometry, spikes.words, g, spikes.level, weight)
-    mask = (wants_x, wants_weight and dw is None, False)
+        if wants_x and ctx.watch is not None and ctx.watch.alone(ctx.next_functions[1][0]):
+            dx = conv_input_gradient(geometry, ctx.watch.words, g, weight)
+    mask = (wants_x and dx is None, wants_weight and dw is None, False)
     if any(mask):
         x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
-        dx, dense, _ = torch.ops.aten.convolution_backward(
+        dense_x, dense, _ = torch.ops.aten.convolution_backward(
             g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
         )
-        dw = dense if mask[1] else dw
+        dx, dw = dense_x if mask[0] else dx, dense if mask[1] else dw
     db = g.sum((0, 2, 3)) if wants_bias else None
     return dx, dw, db
 

@@ -18,6 +18,7 @@ from steadyspike.kernels.once import once
 from steadyspike.kernels.scan.arguments import check_contract
 from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Results, Scan
+from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 
 NOT_TWICE = "the compiled scan cannot be differentiated twice; for gradients of gradients use backend='reference'"
 _TENSORS = "Tensor x, Tensor u0, Tensor v, Tensor a"
@@ -104,7 +105,12 @@ class DirectScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call) -> Results:
-        results = get_backend(call.backend).forward(Scan(dense_steps(x), u0, v, a, call))
+        scan = Scan(dense_steps(x), u0, v, a, call)
+        words = wanted_words(scan, any(ctx.needs_input_grad))
+        if words is None:
+            results = get_backend(call.backend).forward(scan)
+        else:
+            results = forward_with_notes(scan, words, ctx)
         _save(ctx, (x, u0, v, a), call, results)
         return results
 

@@ -58,7 +58,7 @@ class PackedSpikes:
     def block(self) -> Tensor:
         """The values in the order of memory, [T, n]."""
         if can_pack(self.level) and not isinstance(self.words, FakeTensor):
-            return unpack_words(self.words, self.size, self.level, _inner(self.shape, self.stride))
+            return unpack_words(self.words, self.size, self.level, elements_per_channel(self.shape, self.stride))
         table = _bytes_to_bits(self.words.device).to(self.level.dtype)
         if self.level.numel() == 1:
             table = table * self.level
@@ -75,7 +75,7 @@ def _bytes_to_bits(device: torch.device) -> Tensor:
     return (torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device)) & 1
 
 
-def _inner(shape: torch.Size, stride: tuple[int, ...]) -> int:
+def elements_per_channel(shape: torch.Size, stride: tuple[int, ...]) -> int:
     """Elements between a channel and the next."""
     return stride[2] if len(shape) > 2 and shape[2] > 1 else max(1, shape[1:].numel())
 
@@ -123,7 +123,7 @@ def _pack(x: Tensor, level: Tensor) -> PackedSpikes | None:
         return None
     rows = _rows(x)
     if can_pack(x):
-        words = pack_words(rows, level, _inner(x.shape, x.stride()))
+        words = pack_words(rows, level, elements_per_channel(x.shape, x.stride()))
         return None if words is None else PackedSpikes(words, level, x.shape, x.stride())
     fired = x == per_channel(level, x.ndim - 1)
     if not torch.equal(fired, x != 0):

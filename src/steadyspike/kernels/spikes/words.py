@@ -10,7 +10,8 @@ from torch import Tensor
 
 from steadyspike.kernels.library import load_library
 
-_FUNCTIONS = ("steadyspike_bits_pack", "steadyspike_bits_unpack", "steadyspike_bits_first", "steadyspike_bits_count")
+_FUNCTIONS = tuple(f"steadyspike_bits_{name}" for name in ("pack", "unpack", "first", "count", "differ"))
+SAMPLES = 32  # words that are compared with their elements, 64 each
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -44,6 +45,26 @@ def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
     for a, b in rows:
         _call(_FUNCTIONS[1], b.data_ptr(), a, level, inner, a.data_ptr())
     return x
+
+
+def may_be(x: Tensor, words: Tensor, level: Tensor, inner: int) -> bool:
+    """False if a sample of the elements of ``x``, one block of memory, shows that they are not those of ``words``.
+
+    Arguments as for `pack_words`, with a whole number of words. A change of all of x, or of a large part, is found.
+    """
+    library = _library()
+    assert library is not None and level.is_contiguous() and level.dtype == x.dtype and words.is_contiguous()
+    if 64 * words.numel() != x.numel():
+        return False
+    sizes = (x.numel(), x.element_size()), (level.numel(), inner)
+    return not library.steadyspike_bits_differ(
+        _pointer(x.data_ptr()),
+        *(_int(size) for size in sizes[0]),
+        _pointer(level.data_ptr()),
+        *(_int(size) for size in sizes[1]),
+        _pointer(words.data_ptr()),
+        _int(SAMPLES),
+    )
 
 
 def first_level(x: Tensor) -> Tensor:

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.layout import compute_dtype, like_step
+from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.layout import compute_dtype, dense_steps, like_step
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.scan.contract import Call, Results
+from steadyspike.kernels.scan.contract import Call, Results, Scan
+from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 from steadyspike.kernels.scan.operator import lif_scan_backward_op
 from steadyspike.nn.memory.affine_op import affine_of, current_scan_backward_op
 from steadyspike.nn.memory.current import Term, current
@@ -36,8 +38,12 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, spec: ScanSpec, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
     ) -> tuple[Tensor, ...]:
-        options = {"membrane": call.membrane, "channelwise": call.channelwise, "backend": call.backend}
-        out, u, m, active = lif_scan(x, u0, v, a, spec, **options)  # type: ignore[arg-type]
+        if call.backend == "cpu" and is_ordinary(x, u0, v, a):
+            scan = Scan(dense_steps(x), _start(u0, x), v, a, call)
+            out, u, m, active = forward_with_notes(scan, wanted_words(scan, any(ctx.needs_input_grad)), ctx)
+        else:
+            options = {"membrane": call.membrane, "channelwise": call.channelwise, "backend": call.backend}
+            out, u, m, active = lif_scan(x, u0, v, a, spec, **options)  # type: ignore[arg-type, assignment]
         ctx.spec, ctx.call, ctx.steps = spec, call, x.shape[0]
         ctx.stride = (x[0].numel(), *torch.empty_like(x[0], device="meta").stride())
         ctx.save_for_backward(u0, v, a, *(t for term in terms for t in term.tensors()))

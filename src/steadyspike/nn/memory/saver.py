@@ -1,7 +1,7 @@
 """`SpikeSaver`: hooks on a model that make autograd keep spikes as bits.
 
 While the model runs, the hooks remember the storage of every neuron's output. If an operator (such as a convolution)
-saves a tensor with this storage for its backward, it is packed into `PackedSpikes`, after a check of all values;
+saves a tensor with this storage for its backward, it is kept as `PackedSpikes`, those of the scan (`find_spikes`);
 operators that save the same spikes share the bits. All other tensors are kept as they are, with autograd's check for
 changes in place.
 """
@@ -19,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from steadyspike.core.torch_private import FakeTensor, may_hook_saved_tensors, saved_tensor_hooks, storage_key, version
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
+from steadyspike.kernels.spikes.known import find_spikes
+from steadyspike.kernels.spikes.packed import PackedSpikes
 from steadyspike.nn.neuron import Neuron
 
 SMALLEST = 4096  # elements; packing smaller tensors is not worth the time
@@ -72,7 +73,7 @@ class _Spikes:
         if isinstance(saved, FakeTensor):
             self.bits = self.bits or _fake_bits(out, self.level)
             return self.bits
-        bits = pack_spikes(out, self.level)
+        bits = find_spikes(out, self.level)
         if bits is None or self.bits is None or not torch.equal(bits.words, self.bits.words):
             self.bits = bits
         return self.bits

@@ -1,0 +1,65 @@
+"""A scan's forward that also notes what later layers use: its spikes as bits, and where gradients are needed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.spec import DETACHES, FAMILIES, RESETS
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.scan.choose import get_backend
+from steadyspike.kernels.scan.contract import Results, Scan
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from steadyspike.kernels.spikes.known import note_spikes
+from steadyspike.kernels.spikes.needed import NeededPlaces
+from steadyspike.kernels.spikes.packed import PackedSpikes
+
+SMALLEST = 4096  # elements; below, a layer takes microseconds either way
+_BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrogate.bounded}
+
+
+def _writes_bits(scan: Scan) -> bool:
+    """True where the C++ scan writes bits at no cost worth mentioning: its fast path, in whole words."""
+    x, (_, _, reset, detach, _, decay_input) = scan.x, scan.call.codes
+    common = reset == RESETS["soft"] and detach == DETACHES["none"] and decay_input and not scan.call.membrane
+    return bool(common) and x.dtype != torch.float64 and x.numel() >= SMALLEST and x[0].numel() % 64 == 0
+
+
+def wanted_words(scan: Scan, trained: bool) -> SpikeWords | None:
+    """Room for the bits that `CpuBackend.forward` should write; with the needed places if ``trained``."""
+    if scan.call.backend != "cpu" or not _writes_bits(scan):
+        return None
+    return SpikeWords.like(scan.x, needed=trained and scan.call.codes[1] in _BOUNDED)
+
+
+def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
+    """Notes ``words``, which the forward has written: spikes on its output, needed places on its autograd node."""
+    level = _level(scan)
+    if level is not None and not words.has_nan:
+        spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
+        spikes.__dict__["counts"] = words.counts[:-1]
+        note_spikes(out, spikes)
+    if words.needed is not None:
+        NeededPlaces(words.needed).put_on(node)
+
+
+def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any) -> Results:
+    """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``."""
+    backend = get_backend("cpu")
+    assert isinstance(backend, CpuBackend)
+    results = backend.forward(scan, words)
+    if words is not None:
+        _note(scan, words, results[0], node)
+    return results
+
+
+def _level(scan: Scan) -> Tensor | None:
+    """What a spike's output is, [1] or [C]; None if that is no finite number above 0."""
+    if scan.call.codes[0] != FAMILIES["trsg"]:
+        return scan.x.new_ones(1)
+    level = scan.v.detach().to(scan.x.dtype, copy=True)
+    ordinary = 0 < float(level) < float("inf") if level.numel() == 1 else bool(((level > 0) & level.isfinite()).all())
+    return level if ordinary else None

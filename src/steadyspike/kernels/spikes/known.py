@@ -1,0 +1,58 @@
+"""Spikes that the scan has written as bits together with its output: nobody has to find them again from the values.
+
+The bits are noted on the output's storage, so that every view of the output has them and they are freed with it. They
+count as long as autograd has seen no change in place, and a sample of the values says so too: the sample finds changes
+of the whole tensor that autograd does not see (``x.data``, numpy), but not that of a single element.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from steadyspike.core.torch_private import version
+from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.spikes.packed import PackedSpikes, elements_per_channel, pack_spikes
+from steadyspike.kernels.spikes.words import can_pack, may_be
+
+_NOTE = "steadyspike_spikes"
+
+
+class _Noted(NamedTuple):
+    spikes: PackedSpikes
+    version: int
+    address: int
+
+
+def note_spikes(out: Tensor, spikes: PackedSpikes) -> None:
+    """Notes that ``out`` [T, B, ...], time outermost, is ``spikes``; steps of a whole number of words only."""
+    if not out.is_inference() and spikes.size % 64 == 0:
+        setattr(out.untyped_storage(), _NOTE, _Noted(spikes, version(out), out.data_ptr()))
+
+
+def known_spikes(x: Tensor) -> PackedSpikes | None:
+    """The noted bits of ``x`` [T, B, C, ...], which may be the output seen in another shape; None if there are none."""
+    if x.is_inference() or not can_pack(x):
+        return None
+    noted: _Noted | None = getattr(x.untyped_storage(), _NOTE, None)
+    if noted is None or noted.version != version(x) or noted.address != x.data_ptr():
+        return None
+    spikes, size = noted.spikes, x[0].numel()
+    if spikes.shape.numel() != x.numel() or size % 64 or not is_dense(x[0]):
+        return None
+    if x.shape[0] > 1 and x.stride(0) != size:
+        return None
+    inner = elements_per_channel(x.shape, x.stride())
+    if spikes.level.numel() > 1:
+        same = x.ndim > 2 and x.shape[2] == spikes.level.numel()
+        if not same or inner != elements_per_channel(spikes.shape, spikes.stride):
+            return None
+    if spikes.level.dtype != x.dtype or not may_be(x, spikes.words, spikes.level, inner):
+        return None
+    return PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
+
+
+def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
+    """`pack_spikes`, without looking at every value where the scan has noted them."""
+    return known_spikes(x) or pack_spikes(x, level)
