@@ -25,7 +25,7 @@ from steadyspike import deploy, models
 from steadyspike.deploy.graph import Graph
 from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
 from steadyspike.deploy.runtime import Runtime
-from steadyspike.deploy.runtime.layers import numbers_of
+from steadyspike.deploy.runtime.layer_call import numbers_of
 from steadyspike.deploy.runtime.plan import Layer
 from steadyspike.deploy.runtime.values import Bits
 from steadyspike.deploy.to_onnx import export_onnx

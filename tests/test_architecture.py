@@ -40,7 +40,7 @@ PUBLIC = {
 PARTS = {
     "data": {
         "DataBundle", "DataError", "DataSet", "Events", "FrameSettings", "Split", "SplitMismatchWarning",
-        "from_dataset", "load", "names",
+        "from_dataset", "from_recordings", "load", "names",
     },
     "interop": {
         "Conversion", "convert", "stabilize", "undo", "window",

@@ -65,6 +65,53 @@ def test_predict_images(run, tmp_path):
     assert call("predict", run / "folded.safetensors", tmp_path / "b.png", "--resize")[0] == 0
 
 
+@pytest.fixture(scope="module")
+def event_run(tmp_path_factory):
+    """A run on simulated event recordings, and one of its recordings."""
+    folder = tmp_path_factory.mktemp("events")
+    settings = ("data.name=digits-events", "data.timesteps=3", "schedule.epochs=1", "data.batch_size=32")
+    words = [word for setting in settings for word in ("--set", setting)]
+    code, text = call("train", "tiny", *words, "--data-dir", folder, "--out", folder / "run")
+    assert code == 0, text
+    return folder / "run", sorted(folder.rglob("*.bin"))[:2]
+
+
+def test_predict_event_recordings(event_run, tmp_path):
+    run, recordings = event_run
+    code, text = call("predict", run, *recordings)
+    assert code == 0 and text.count("of 3") == 2
+    code, text = call("energy", run / "folded.safetensors", *recordings)
+    assert code == 0 and "2 files, 3 time steps" in text
+    (tmp_path / "odd.bin").write_bytes(recordings[0].read_bytes()[:-2])
+    code, text = call("predict", run, tmp_path / "odd.bin")
+    assert code == 1 and "odd.bin" in text and "Traceback" not in text
+    (tmp_path / "a.png").write_bytes(b"no image")
+    code, text = call("predict", run, tmp_path / "a.png")
+    assert code == 1 and "no event file" in text
+
+
+def test_energy_of_a_folded_file(run, tmp_path):
+    import shutil
+
+    folded_of(run)
+    code, text = call("energy", run / "folded.safetensors", "--samples", 8)
+    assert code == 0 and "8 test samples" in text
+    alone = shutil.copy(run / "folded.safetensors", tmp_path / "alone.safetensors")
+    code, text = call("energy", alone)
+    assert code == 1 and "name input files" in text
+
+
+@pytest.mark.parametrize("package", ["nir", "onnx", "safetensors"])
+def test_a_missing_package_is_one_line(run, monkeypatch, package):
+    import importlib.util
+
+    folded_of(run)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == package else find(name, *a))
+    code, text = call("export", run, "--to", "onnx" if package == "onnx" else "nir")
+    assert code == 1 and text == f"error: this needs the package {package}: pip install 'steadyspike[export]'"
+
+
 def test_what_is_wrong_is_one_line(run, tmp_path):
     code, text = call("predict", run, tmp_path / "none.png")
     assert code == 1 and "is not a file" in text

@@ -133,7 +133,7 @@ def export(
     to: Annotated[str, typer.Option(help="nir, onnx or int8.")],
     out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default: beside the network.")] = None,
     data_dir: DataDir = None,
-    mode: Annotated[str, typer.Option(help="NIR: faithful (exact) or lif (plain LIF nodes).")] = "faithful",
+    mode: Annotated[str, typer.Option(help="NIR: faithful (exact), shift (exact, hard reset) or lif.")] = "faithful",
     streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
     samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
 ) -> None:
@@ -145,16 +145,19 @@ def export(
 
 @app.command()
 def energy(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Images or event recordings to count on; default: the run's test data.")
+    ] = None,
     data_dir: DataDir = None,
     samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
 ) -> None:
-    """Count the operations of a run's folded network and their energy."""
+    """Count the operations of a folded network and their energy."""
     from steadyspike.commands.energy_run import run
 
-    raise typer.Exit(run(folder, data_dir, samples, strict, every_step))
+    raise typer.Exit(run(place, files or [], data_dir, samples, strict, every_step))
 
 
 @app.command()

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from steadyspike.data.augment import Augment
-from steadyspike.data.augmentation import colour, geometry
+from steadyspike.data.augmentation import affine_maps, colour
 from steadyspike.data.augmentation.erase import random_erase
-from steadyspike.data.augmentation.events import OPERATIONS as EVENT_OPERATIONS
-from steadyspike.data.augmentation.events import one_of_six
+from steadyspike.data.augmentation.event_clips import OPERATIONS as EVENT_OPERATIONS
+from steadyspike.data.augmentation.event_clips import one_of_six
 from steadyspike.data.augmentation.mix import Mixing, beta, box
 from steadyspike.data.augmentation.rand_augment import OPERATIONS, RandAugment
 from steadyspike.data.augmentation.regularise import Regularise
@@ -86,7 +86,7 @@ def test_geometry_is_pillows(name: str) -> None:
         values = values * 100
     elif name.startswith("translate"):
         values = (values * 30).round()
-    moved = getattr(geometry, name)(x, values, 128.0)
+    moved = getattr(affine_maps, name)(x, values, 128.0)
 
     def pillow(image, i: int):
         v, fill = float(values[i]), (128, 128, 128)

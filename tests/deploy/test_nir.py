@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -54,10 +56,10 @@ def simulate(graph, frames, dt=1e-4):
             if kind in ("LI", "LIF"):
                 tau, r = (torch.as_tensor(np.asarray(p)) for p in (node.tau, node.r))
                 old = v.get(name, torch.zeros((), dtype=torch.float64))
-                m = old + dt / tau * (r * x - old)
+                m = old + dt / tau * (torch.as_tensor(node.v_leak) + r * x - old)
                 if kind == "LIF":
                     s = (m > torch.as_tensor(node.v_threshold)).double()
-                    v[name], x = m * (1 - s), s
+                    v[name], x = m * (1 - s) + torch.as_tensor(node.v_reset) * s, s
                 else:
                     v[name] = x = m
             elif kind == "Threshold":
@@ -96,8 +98,63 @@ def test_the_faithful_graph_is_exact_under_nirs_equations(options):
     assert torch.allclose(got, out, atol=1e-6)
 
 
-@pytest.mark.parametrize("mode", ["faithful", "lif"])
-@pytest.mark.parametrize("options", [{}, {"reset": "hard"}, {"decay_input": False, "threshold": 2.0}])
+def test_a_hard_reset_becomes_plain_lif_nodes_by_a_shift():
+    network, x = small(reset="hard")
+    graph = to_nir(network, "shift")
+    kinds = {type(node).__name__ for node in graph.nodes.values()}
+    assert kinds == {"Input", "Conv2d", "LIF", "AvgPool2d", "Flatten", "Affine", "Output"}
+    neurons = network.graph.neurons()
+    for node in neurons:
+        start, made = node.tensors["start"].double(), graph.nodes[node.name]
+        assert float(start.abs().min()) > 0.01, "without MP-Init's potential there is nothing to shift"
+        assert (made.v_reset == made.v_leak).all() and (made.v_reset == -start.expand(1, *node.shape)[0].numpy()).all()
+    spikes, out = spikes_of_layers(network.double(), x.double())
+    got, seen = simulate(graph, x.double())
+    assert all(torch.equal(seen[name], s) and 0.01 < float(s.double().mean()) < 0.99 for name, s in spikes.items())
+    assert torch.allclose(got, out, atol=1e-6)
+
+
+def test_a_soft_reset_has_no_shift_form():
+    with pytest.raises(CannotFold, match="soft reset has no shift form"):
+        to_nir(small()[0], "shift")
+
+
+def test_a_leak_and_a_reset_that_differ_are_refused():
+    graph = to_nir(small(reset="hard")[0], "shift")
+    node = next(node for node in graph.nodes.values() if isinstance(node, nir.LIF))
+    node.v_reset = node.v_reset + 0.1
+    with pytest.raises(CannotFold, match="v_reset and v_leak differ"):
+        from_nir(graph)
+
+
+@pytest.mark.parametrize("mode", ["faithful", "shift", "lif"])
+def test_float64_networks_stay_float64(tmp_path, mode):
+    network, x = small(reset="hard")
+    network = network.double()
+    with torch.no_grad():  # a V and weights that float32 does not have
+        for name, buffer in network.named_buffers():
+            buffer.mul_(1 + 1e-10) if name.endswith(("threshold", "weight")) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # mode lif: what it cannot hold
+        again = from_nir(export_nir(network, tmp_path / "net.nir", mode))
+    x = x.double()
+    assert {b.dtype for b in again.buffers()} == {torch.float64}
+    assert torch.equal(next(again.buffers()), next(network.buffers()))
+    wanted, out = spikes_of_layers(network, x)
+    got, other = spikes_of_layers(again, x)
+    assert all(torch.equal(got[name.replace(".", "_")], s) for name, s in wanted.items())
+    assert torch.allclose(other, out, atol=1e-12, rtol=1e-12)
+    for node in network.graph.neurons():
+        twin = again.node(node.name.replace(".", "_"))
+        for what, tensor in network.node(node.name).tensors.items():
+            assert torch.allclose(twin.tensors[what], tensor, rtol=1e-12, atol=1e-14), what
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [("shift", {"reset": "hard"}), ("shift", {"reset": "hard", "decay_input": False, "threshold": 2.0})]
+    + [(m, o) for m in ("faithful", "lif") for o in ({}, {"reset": "hard"}, {"decay_input": False, "threshold": 2.0})],
+)
 def test_the_round_trip_through_a_file_is_bit_equal(tmp_path, mode, options):
     network, x = small(**options)
     if mode == "lif":
@@ -128,7 +185,7 @@ def test_what_nir_cannot_hold_is_named():
     model, x = trained("cnn7_tiny", norm="tebn")
     with pytest.raises(CannotFold, match="step to step"):
         to_nir(fold(model, x))
-    with pytest.raises(ValueError, match="faithful, lif"):
+    with pytest.raises(ValueError, match="faithful, shift, lif"):
         to_nir(small()[0], "exact")
 
 

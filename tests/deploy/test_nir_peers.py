@@ -29,16 +29,30 @@ def dense(reset: str, start: str = "zero"):
 
 
 class LI(nn.Module):
-    """NIR's leaky integrator, one Euler step per call."""
+    """NIR's leaky integrator from v = 0, one Euler step per call."""
 
     def __init__(self, node) -> None:
         super().__init__()
         self.gain, self.r = DT / torch.as_tensor(node.tau).float(), torch.as_tensor(node.r).float()
+        self.v_leak = torch.as_tensor(node.v_leak).float()
 
     def forward(self, x, state=None):
         v = torch.zeros_like(x) if state is None else state
-        v = v + self.gain * (self.r * x - v)
+        v = v + self.gain * (self.v_leak + self.r * x - v)
         return v, v
+
+
+class LIF(LI):
+    """NIR's LIF node."""
+
+    def __init__(self, node) -> None:
+        super().__init__(node)
+        self.v_threshold, self.v_reset = (torch.as_tensor(n).float() for n in (node.v_threshold, node.v_reset))
+
+    def forward(self, x, state=None):
+        v, _ = super().forward(x, state)
+        s = v > self.v_threshold
+        return s.float(), torch.where(s, self.v_reset, v)
 
 
 class Pointwise(nn.Module):
@@ -78,14 +92,14 @@ def test_nirtorch_runs_the_soft_reset_exactly():
     assert 0.02 < float(wanted.mean()) < 0.9 and torch.equal(got, wanted)
 
 
-def norse_output(network, x):
+def norse_output(network, x, mode="lif"):
     norse = pytest.importorskip("norse.torch")
-    return frames_through(norse.from_nir(to_nir(network, "lif"), dt=DT), x)
+    return frames_through(norse.from_nir(to_nir(network, mode), dt=DT), x)
 
 
-def snntorch_output(network, x):
+def snntorch_output(network, x, mode="lif"):
     module = pytest.importorskip("snntorch.import_nir")
-    return frames_through(module.import_from_nir(to_nir(network, "lif")), x)
+    return frames_through(module.import_from_nir(to_nir(network, mode)), x)
 
 
 @pytest.mark.parametrize("peer", [norse_output, snntorch_output], ids=["norse", "snntorch"])
@@ -98,3 +112,29 @@ def test_hard_reset_is_what_they_apply(peer):
         warnings.simplefilter("ignore")
         got = peer(soft, x)
     assert torch.equal(got, hard(x)) and not torch.equal(got, soft(x))
+
+
+def settled_dense():
+    """A hard-reset network whose neurons start at different potentials."""
+    network, x = dense("hard")
+    for name, buffer in network.named_buffers():
+        if name.endswith("start"):
+            buffer.fill_(0.29)
+    return network, x
+
+
+def test_nirtorch_runs_the_shift_form_exactly():
+    nirtorch = pytest.importorskip("nirtorch")
+    network, x = settled_dense()
+    got = frames_through(nirtorch.nir_to_torch(to_nir(network, "shift"), {nir.LIF: LIF, nir.Affine: linear}), x)
+    wanted = network(x)
+    assert not torch.equal(wanted, dense("hard")[0](x)), "the initial potential changes nothing here"
+    assert 0.02 < float(wanted.mean()) < 0.9 and torch.equal(got, wanted)
+
+
+def test_norse_and_snntorch_do_not_run_the_shift_form():
+    """Norse starts at v_leak instead of 0 and resets to 0; snnTorch refuses v_leak other than 0."""
+    network, x = settled_dense()
+    assert not torch.equal(norse_output(network, x, "shift"), network(x))
+    with pytest.raises(Exception, match=r"v_leak|leak"):
+        snntorch_output(network, x, "shift")

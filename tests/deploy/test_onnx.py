@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import steadyspike as ss
-from steadyspike.deploy import fold
+from steadyspike.deploy import CannotFold, fold
 from steadyspike.deploy.to_onnx import OneStep, export_onnx
 from steadyspike.nn.time import Folded
 from tests.deploy.trained import settle, trained
@@ -50,6 +50,60 @@ def test_one_step_with_explicit_state(small, tmp_path):
         out, *state = run(path, frame=frame, **{f"u_{i}": torch.as_tensor(u) for i, u in enumerate(state)})
         outs.append(torch.as_tensor(out))
     assert torch.allclose(torch.stack(outs), network(x), atol=1e-5)
+
+
+def rich(lead):
+    """Inputs of a shape, strong enough that neurons fire."""
+    torch.manual_seed(1)
+    return 3 * torch.rand(lead)
+
+
+class Image(nn.Module):
+    """Repeats an odd-sized image itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.fire, self.head = nn.Conv2d(1, 3, 3), ss.LIF(), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(self.fire(ss.nn.repeat_in_time(self.stem(x), 3)).mean((-1, -2)))
+
+
+def odd_shapes():
+    pooled = (Folded(nn.AvgPool2d(2)), nn.Flatten(2), nn.Linear(27, 2))
+    return {
+        "one neuron": (nn.Sequential(nn.Linear(1, 1), ss.LIF(), nn.Linear(1, 1)), (2, 2, 1)),
+        "one pixel": (nn.Sequential(Folded(nn.Conv2d(2, 3, 1)), ss.LIF(), nn.Flatten(2)), (2, 2, 2, 1, 1)),
+        "odd sides": (nn.Sequential(Folded(nn.Conv2d(2, 3, 3, 2)), ss.LIF(), *pooled), (2, 2, 2, 15, 13)),
+        "signals": (nn.Sequential(Folded(nn.Conv1d(2, 3, 3)), ss.LIF(), nn.Flatten(2), nn.Linear(15, 2)), (2, 2, 2, 7)),
+        "one step": (nn.Sequential(nn.Linear(3, 7), ss.LIF(reset="hard"), nn.Linear(7, 2)), (1, 2, 3)),
+        "ends in spikes": (nn.Sequential(nn.Linear(3, 7), ss.LIF()), (3, 2, 3)),
+        "an image": (Image(), (2, 1, 7, 5)),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "odd sides" else pytest.mark.slow) for n in odd_shapes()]
+)
+def test_one_step_of_odd_shapes(name, tmp_path):
+    model, shape = odd_shapes()[name]
+    x, image = rich(shape), name == "an image"
+    settle(model, x)
+    network = fold(model, x, batch_dim=0 if image else 1)
+    path = export_onnx(network, tmp_path / "step.onnx", streaming=True)
+    for batch in (1, 5):
+        some = x[:1].expand(batch, *shape[1:]) if image else x[:, :1].expand(-1, batch, *shape[2:])
+        state, outs = OneStep(network).start(batch), []
+        for frame in [some] * 3 if image else some:
+            out, *state = run(path, frame=frame, **{f"u_{i}": torch.as_tensor(u) for i, u in enumerate(state)})
+            outs.append(torch.as_tensor(out))
+        assert torch.allclose(torch.stack(outs), network(some), atol=1e-5)
+
+
+def test_a_network_without_neurons_has_no_state_to_stream(tmp_path):
+    network = fold(nn.Sequential(nn.Linear(3, 2)), torch.rand(2, 2, 3))
+    with pytest.raises(CannotFold, match="without neurons"):
+        export_onnx(network, tmp_path / "no.onnx", streaming=True)
 
 
 def test_torch_export_and_compile(small):

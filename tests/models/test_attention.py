@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import steadyspike as ss
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.dual import DualAttention
-from steadyspike.models.blocks.attention.plan import AttentionPlan
 from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.attention.spike_driven import SpikeDrivenAttention
 from steadyspike.models.blocks.attention.token_qk import TokenQK

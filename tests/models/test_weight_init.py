@@ -158,6 +158,17 @@ def test_wake_and_tied_thresholds() -> None:
     assert min(firing_rates(binary.train(), images(name)).values()) > 0
 
 
+def test_wake_lowers_fixed_thresholds_that_are_tied_together() -> None:
+    name = "sew_dvs_tiny"
+    fixed = partial(ss.LIF, gradient="rs", learn=())
+    model = member(name, norm="none", tie_stream_threshold=True, neuron=fixed)
+    changed = wake(model, images(name))
+    assert any(len(set(stream) & set(changed)) not in (0, len(stream)) for stream in model.streams), "too easy a case"
+    for stream in model.streams:
+        assert len({model.get_submodule(layer).threshold.item() for layer in stream}) == 1
+    assert min(firing_rates(model.train(), images(name)).values()) > 0
+
+
 def test_the_dead_layer_trap_on_the_digits() -> None:
     pytest.importorskip("sklearn")
     spec = importlib.util.spec_from_file_location("dead_layer", ROOT / "examples" / "dead_layer.py")

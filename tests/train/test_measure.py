@@ -11,8 +11,8 @@ from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.dry_run import dry_run
 from steadyspike.train.building.optimizer import lr_factor
 from steadyspike.train.building.training_objective import build_objective
+from steadyspike.train.measure.firing_rates import LayerWatch, layer_rows
 from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.layers import LayerWatch, layer_rows
 from steadyspike.train.measure.scores import ScoreSums
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.session.weight_average import WeightAverage

@@ -66,6 +66,24 @@ def test_one_data_set_is_split_and_a_bundle_is_taken_as_it_is(here):
         load_data(table.model_copy(update={"name": "more:fixed", "options": {}, "validation": "none"}))
 
 
+def test_event_recordings_of_ones_own_train(here):
+    (here / "events.py").write_text(
+        "import numpy as np\n"
+        "KIND = [('x', 'i2'), ('y', 'i2'), ('t', 'i8'), ('p', 'i1')]\n"
+        "class Recordings(list):\n"
+        "    sensor_size = (12, 12, 2)\n"
+        "def make():\n"
+        "    side = lambda label, i: [(6 * label + (7 * k + i) % 6, k % 12, k, k % 2) for k in range(60)]\n"
+        "    return Recordings((np.array(side(i % 2, i), KIND), i % 2) for i in range(60))\n"
+    )
+    (here / "events.toml").write_text('base = "tiny"\nabout = "own events"\n[data]\nname = "events:make"\n')
+    settings = ["--set", "data.timesteps=3", "--set", "data.train_samples=40", "--set", "data.batch_size=20"]
+    result = CliRunner().invoke(app, ["train", "events.toml", "--out", "run", *settings])
+    assert result.exit_code == 0 and "make: 2 classes, T=3, 2 x 12 x 12" in result.output, result.output
+    x, _ = next(iter(ss.load_run("run").data.eval_loader("test", 4)))
+    assert x.shape[:3] == (3, 4, 2)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

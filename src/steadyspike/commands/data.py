@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from steadyspike.data.dataset_catalogue import DATA_SETS, load
+from steadyspike.data.dataset_catalogue import DATA_SETS, OWN_FOLDERS, load
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
 from steadyspike.data.show import show as write_sheet
@@ -27,7 +27,7 @@ def list_command(data_dir: DataDir = None) -> None:
     typer.echo(f"looked in {place.data_dir}")
     for name, entry in DATA_SETS.items():
         found = entry.find(place)
-        where = "an image folder given as --data-dir" if name == "folder" else found or "not found"
+        where = "the folder given as --data-dir" if name in OWN_FOLDERS else found or "not found"
         typer.echo(f"{name:<{width}}  {entry.about}")
         typer.echo(f"{'':<{width}}  where: {where}; splits: {', '.join(entry.splits)}")
 

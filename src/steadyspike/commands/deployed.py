@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.deploy import FoldedNetwork, fold, load, load_extra, save
+from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
@@ -71,6 +71,15 @@ def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str,
     if not known or ("weights" in known and known["weights"] != _digest(place)):
         fold_run(load_run(place, data_dir), known.get("mode", "exact"))
     return load(place / FILE), load_extra(place / FILE)
+
+
+def check_facts(place: Path, facts: dict[str, Any]) -> None:
+    """Refuses a file that does not say how an input is prepared: one that `deploy.save` wrote without these facts."""
+    if "classes" not in facts:
+        raise CannotFold(
+            f"{place} does not say what its classes and inputs are: take a run, or the file that `steadyspike fold` "
+            "wrote into it"
+        )
 
 
 @torch.no_grad()

@@ -102,7 +102,7 @@ def _spike_convolution() -> tuple[str, bool | None]:
 
 
 def _data(data_dir: Path | None) -> None:
-    from steadyspike.data.dataset_catalogue import DATA_SETS
+    from steadyspike.data.dataset_catalogue import DATA_SETS, OWN_FOLDERS
     from steadyspike.data.errors import DataError
     from steadyspike.data.place import Place
 
@@ -114,7 +114,7 @@ def _data(data_dir: Path | None) -> None:
         return
     console.print(f"  looked in {place.data_dir}", style="dim", markup=False)
     for name, entry in DATA_SETS.items():
-        if name != "folder":
+        if name not in OWN_FOLDERS:
             found = entry.find(place)
             _row(name, str(found) if found else "not found", True if found else None)
 

@@ -1,27 +1,51 @@
-"""`steadyspike energy`."""
+"""`steadyspike energy`: counts the operations of a folded network and estimates their energy."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
 
 
 @one_line_errors
-def run(folder: Path, data_dir: Path | None, samples: int, strict: bool, every_step: bool) -> int:
-    from steadyspike.commands.deployed import batches, folded
+def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, strict: bool, every_step: bool) -> int:
+    """``files``: count on these inputs; without them on test samples of the run that ``place`` is or lies in."""
+    from steadyspike.commands.deployed import folded
     from steadyspike.deploy.energy import count_operations, show_energy
-    from steadyspike.train.run.loading import load_run
 
-    network, _ = folded(folder, data_dir)
-    loaded = load_run(folder, data_dir)
+    network, facts = folded(place, data_dir)
+    data = _of_files(place, files, facts) if files else _of_run(place, data_dir, samples)
     with console.status("counting operations"):
-        data = (x for x, _ in batches(loaded, "test", samples))
         report = count_operations(network, data, pool_as_synapse=not strict, stem_every_step=every_step)
     console.print(str(report), markup=False, soft_wrap=True)
     estimate = show_energy(report.energy(estimate=True))
     console.print(f"with ACs as papers count them (rate x dense): {estimate} at 45 nm fp32")
-    console.print(f"{report.samples} test samples, {report.timesteps} time steps; the first layer counts "
-                  f"{'at every step' if every_step else 'once per static image'}; averages of spikes are "
+    console.print(f"{report.samples} {'files' if files else 'test samples'}, {report.timesteps} time steps; the first "
+                  f"layer counts {'at every step' if every_step else 'once per static image'}; averages of spikes are "
                   f"{'MACs' if strict else 'ACs'}", soft_wrap=True)  # fmt: skip
     return ENDED
+
+
+def _of_files(place: Path, files: list[Path], facts: dict[str, Any]) -> Iterator[Tensor]:
+    from steadyspike.commands.deployed import check_facts
+    from steadyspike.commands.input_files import read_input
+
+    check_facts(place, facts)
+    return (read_input(file, facts, resize=False) for file in files)
+
+
+def _of_run(place: Path, data_dir: Path | None, samples: int) -> Iterator[Tensor]:
+    from steadyspike.commands.deployed import batches
+    from steadyspike.deploy import CannotFold
+    from steadyspike.train.run.loading import load_run
+
+    if place.is_file() and not (place.parent / "recipe.toml").exists():
+        raise CannotFold(
+            f"{place} is not in a run folder, so there is no test data to count on: name input files behind it"
+        )
+    loaded = load_run(place if place.is_dir() else place.parent, data_dir)
+    return (x for x, _ in batches(loaded, "test", samples))

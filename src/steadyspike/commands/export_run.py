@@ -14,12 +14,13 @@ def run(
     place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None
 ) -> int:
     from steadyspike.commands.deployed import folded
+    from steadyspike.deploy.to_nir import MODES
 
     if to not in TARGETS:
         errors.print(f"error: cannot export to {to!r}; known: {', '.join(TARGETS)}", style="red", markup=False)
         return 2
-    if mode not in ("faithful", "lif"):
-        errors.print(f"error: unknown mode {mode!r}; known: faithful, lif", style="red", markup=False)
+    if mode not in MODES:
+        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red", markup=False)
         return 2
     if out is not None and not out.parent.is_dir():
         errors.print(f"error: {out.parent} is not a folder", style="red", markup=False)

@@ -12,33 +12,25 @@ def run(place: Path, files: list[Path], data_dir: Path | None, top: int, confide
     import torch
     from rich.table import Table
 
-    from steadyspike.commands.deployed import folded
+    from steadyspike.commands.deployed import check_facts, folded
     from steadyspike.commands.input_files import read_input
-    from steadyspike.deploy import CannotFold, Confidence, stream
+    from steadyspike.deploy import Confidence, stream
 
     network, facts = folded(place, data_dir)
-    if "classes" not in facts:
-        raise CannotFold(
-            f"{place} does not say what its classes and inputs are: predict takes a run, or the file that "
-            "`steadyspike fold` wrote into it"
-        )
+    check_facts(place, facts)
     names = facts["classes"]
     one = stream(network, None if confidence is None else Confidence(confidence))
     table = Table("file", "class", "confidence", "decided at step", *(["then"] if top > 1 else []))
     for file in files:
         x = read_input(file, facts, resize)
-        steps = None if facts["timesteps"] is not None else network.graph.timesteps
+        static = facts["timesteps"] is None
+        steps = network.graph.timesteps if static else x.shape[0]
         with torch.no_grad():
-            logits, decided = one.run(x, steps)
+            logits, decided = one.run(x, steps if static else None)
         share, best = logits[0].softmax(-1).topk(min(top, len(names)))
-        row = [str(file), names[best[0]], f"{share[0]:.1%}", f"{int(decided[0])} of {one_length(x, facts, network)}"]
+        row = [str(file), names[best[0]], f"{share[0]:.1%}", f"{int(decided[0])} of {steps}"]
         if top > 1:
             row.append(", ".join(f"{names[i]} {p:.1%}" for i, p in zip(best[1:].tolist(), share[1:].tolist())))
         table.add_row(*row)
     console.print(table)
     return ENDED
-
-
-def one_length(x, facts, network) -> int:  # type: ignore[no-untyped-def]
-    """Time steps that a file has at most."""
-    return x.shape[0] if facts["timesteps"] is not None else network.graph.timesteps

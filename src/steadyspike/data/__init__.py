@@ -10,6 +10,7 @@ from steadyspike.data.frames import FrameSettings as FrameSettings
 from steadyspike.data.splits import Split as Split
 from steadyspike.data.splits import SplitMismatchWarning as SplitMismatchWarning
 from steadyspike.data.wrap import from_dataset as from_dataset
+from steadyspike.data.wrap_events import from_recordings as from_recordings
 
 __all__ = [
     "DataBundle",
@@ -20,6 +21,7 @@ __all__ = [
     "Split",
     "SplitMismatchWarning",
     "from_dataset",
+    "from_recordings",
     "load",
     "names",
 ]

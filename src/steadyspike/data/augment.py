@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyspike.data.augmentation.events import one_of_six
+from steadyspike.data.augmentation.event_clips import one_of_six
 from steadyspike.data.augmentation.rand_augment import RandAugment
 from steadyspike.data.errors import DataError, switch, whole_number
 
@@ -58,7 +58,7 @@ class Augment:
     """What happens to a training batch: padding of the random crop (0: none), horizontal flip, and more.
 
     rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``. clip: for event clips ``"one-of-six"``, see
-    `augmentation.events.one_of_six`. Both come after crop and flip; "" is none.
+    `augmentation.event_clips.one_of_six`. Both come after crop and flip; "" is none.
     """
 
     padding: int = 0

@@ -13,7 +13,17 @@ from steadyspike.data.dataset import DataSet, adjusted
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
-from steadyspike.data.sets import cifar, digits, digits_events, dvs_cifar10, dvs_gesture, image_folder, mnist, nmnist
+from steadyspike.data.sets import (
+    cifar,
+    digits,
+    digits_events,
+    dvs_cifar10,
+    dvs_gesture,
+    event_folder,
+    image_folder,
+    mnist,
+    nmnist,
+)
 from steadyspike.data.splits import make_split
 
 
@@ -89,6 +99,10 @@ DATA_SETS: dict[str, Entry] = {
         Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten stand for them until it is read
         ("official", "random:SEED"),
     ),
+    "event-folder": Entry(
+        event_folder.load, lambda p: None, "any folder of .aedat4, .aedat or .bin recordings in class folders",
+        Shape(10, 2, (128, 128)), ("official", "random:SEED"), FrameSettings(timesteps=10),
+    ),
     "nmnist": Entry(
         nmnist.load, nmnist.find, "N-MNIST, 34 x 34 events", Shape(10, 2, (34, 34)), frames=FrameSettings(timesteps=10)
     ),
@@ -107,6 +121,7 @@ ALIASES = {
     "n-mnist": "nmnist",
     "dvs128-gesture": "dvs-gesture",
 }
+OWN_FOLDERS = ("folder", "event-folder")  # data_dir is the data set itself, not a folder that holds data sets
 FRAME_OPTIONS = ("by", "size", "antialias")
 COMMON_OPTIONS = ("augment", "mean", "std")
 
@@ -155,13 +170,14 @@ def load(
     split: "official", "tebn", "tet" or "random:SEED"; default: the data set's own.
     validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
     timesteps: frames of event data.
-    options: of the data set; for event data by ("number" or "time"), size ((height, width) or None) and antialias, for
-    image folders size, policy and resize. For all: augment ({"padding": 4, "flip": True}, or "none"), mean and std.
+    options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias; a folder
+    of recordings also sensor ((height, width)). Image folders: size, policy, resize. All: augment
+    ({"padding": 4, "flip": True}, or "none"), mean and std.
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)
-    if name == "folder" and data_dir is None:
-        raise DataError("'folder' needs data_dir=..., the image folder.")
+    if name in OWN_FOLDERS and data_dir is None:
+        raise DataError(f"'{name}' needs data_dir=..., the folder itself.")
     common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
     dataset = adjusted(_load(found, name, place, timesteps, options), **common)
     split_name = dataset.default_split if split is None else split

@@ -20,7 +20,10 @@ from steadyspike.data.splits import Population, make_split
 
 
 class Pairs(Protocol):
-    """A map-style data set of (image, label) pairs. Images: PIL, uint8 arrays [H, W(, C)] or tensors [C, H, W]."""
+    """A map-style data set of (image, label) pairs.
+
+    Images: PIL, uint8 arrays [H, W(, C)] or tensors [C, H, W]. Clips of frames: arrays or tensors [T, C, H, W].
+    """
 
     def __len__(self) -> int: ...
 
@@ -37,6 +40,7 @@ def from_dataset(
     augment: Augment | dict[str, Any] | str | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
+    settings: dict[str, Any] | None = None,
 ) -> DataBundle:
     """A bundle of one data set (split "random:SEED") or of a training and a test one (split "official").
 
@@ -45,17 +49,24 @@ def from_dataset(
     loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms
     know nothing of parts: a validation part held out of `train` passes the training transforms, random ones included.
 
+    Clips of frames (event data) are known by their four axes: whole numbers are read into memory and may be augmented,
+    float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw events.
+    settings: plain values to note in a run's record.
+
     Labels are what `__getitem__` gives (after a target_transform); a list `targets` or `labels` only spares reading.
     """
     pools = [train] if test is None else [train, test]
     if any(len(pool) == 0 for pool in pools):
         raise DataError(f"data set '{name}' holds no samples.")
     first = as_tensor(train[0][0], name)
-    in_bytes = first.dtype == torch.uint8
-    if not in_bytes and (augment, mean, std) != (None, None, None):
+    is_clip = first.ndim == 4
+    in_memory = not first.is_floating_point()
+    if is_clip and (mean, std) != (None, None):
+        raise DataError(f"data set '{name}' gives clips, which are not normalised: leave out mean and std.")
+    if not in_memory and (augment, mean, std) != (None, None, None):
         raise DataError(f"data set '{name}' gives float images: augment and normalise in its own transforms.")
-    if in_bytes:
-        images, labels = _read_all(pools, first.shape, name)
+    if in_memory:
+        images, labels = _read_all(pools, first, name)
         source: ArraySource | ItemSource = ArraySource(images)
     else:
         labels = np.concatenate([labels_of(pool, name) for pool in pools])
@@ -68,11 +79,13 @@ def from_dataset(
         source=source,
         population=Population(ids, labels, official),
         classes=_classes(train, labels),
-        channels=first.shape[0],
-        size=(first.shape[1], first.shape[2]),
+        channels=first.shape[-3],
+        size=(first.shape[-2], first.shape[-1]),
+        timesteps=first.shape[0] if is_clip else None,
         default_split="official" if test is not None else "random:0",
-        mean=(0.0,) * first.shape[0] if in_bytes else None,
-        std=(1.0,) * first.shape[0] if in_bytes else None,
+        mean=(0.0,) * first.shape[0] if in_memory and not is_clip else None,
+        std=(1.0,) * first.shape[0] if in_memory and not is_clip else None,
+        settings=settings or {},
     )
     dataset = adjusted(dataset, augment, mean, std)
     split_name = dataset.default_split if split is None else split
@@ -80,7 +93,9 @@ def from_dataset(
 
 
 def as_tensor(image: Any, name: str) -> Tensor:
-    """A PIL image, array or tensor as [C, H, W]."""
+    """A PIL image, array or tensor as [C, H, W]; a clip as [T, C, H, W]."""
+    if getattr(image, "ndim", 0) == 4:
+        return _clip(image, name)
     if isinstance(image, Tensor):
         tensor = image if image.ndim != 2 else image[None]
     else:
@@ -95,15 +110,26 @@ def as_tensor(image: Any, name: str) -> Tensor:
     return tensor
 
 
-def _read_all(pools: list[Pairs], shape: torch.Size, name: str) -> tuple[Tensor, NDArray[np.int64]]:
-    images = torch.empty((sum(len(pool) for pool in pools), *shape), dtype=torch.uint8)
+def _clip(clip: Any, name: str) -> Tensor:
+    """A clip [T, C, H, W] with counts in a type that torch can index."""
+    tensor = clip if isinstance(clip, Tensor) else torch.from_numpy(np.ascontiguousarray(clip))
+    if tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.int16, torch.int32):
+        return tensor
+    if tensor.is_complex():
+        raise DataError(f"data set '{name}' gives clips of {tensor.dtype}; whole numbers or float are expected.")
+    return tensor.to(torch.int32)
+
+
+def _read_all(pools: list[Pairs], first: Tensor, name: str) -> tuple[Tensor, NDArray[np.int64]]:
+    shape = first.shape
+    images = torch.empty((sum(len(pool) for pool in pools), *shape), dtype=first.dtype)
     labels = np.empty(len(images), np.int64)
     at = 0
     for pool in pools:
         for i in range(len(pool)):
             image, label = pool[i]
             tensor = as_tensor(image, name)
-            if tensor.shape != shape or tensor.dtype != torch.uint8:
+            if tensor.shape != shape or tensor.dtype != first.dtype:
                 raise DataError(
                     f"data set '{name}': sample {i} is {tuple(tensor.shape)} {tensor.dtype}, sample 0 {tuple(shape)}."
                 )

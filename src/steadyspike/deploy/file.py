@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.deploy.errors import DamagedFile
+from steadyspike.deploy.errors import DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import OPS
@@ -56,6 +56,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
 
     extra: JSON values to keep with it (class names, how images are scaled, ...); `load_extra` reads them.
     """
+    missing_package("safetensors", "export")
     from safetensors.torch import save_file
 
     target = Path(path)
@@ -77,6 +78,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    missing_package("safetensors", "export")
     from safetensors import SafetensorError, safe_open
 
     name = Path(path).name

@@ -1,7 +1,8 @@
 """NIR import: a graph of NIR nodes as a folded network.
 
-Reads what `to_nir` writes, in both modes, bit for bit, and graphs of other tools made of the same nodes. A plain LIF
-node of another tool resets to 0 and starts at 0, as NIR says; other reset values and leaks are refused by name.
+Reads what `to_nir` writes, in all modes, and graphs of other tools made of the same nodes. The network is float64 if
+the file's weights are, else float32. A plain LIF node starts at 0, as NIR says. One that leaks and resets to the same
+value v_leak = v_reset = c is our neuron with V = v_threshold - c and U[0] = -c; different values are refused by name.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from torch import Tensor
 from steadyspike.deploy.errors import CannotFold, DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
-from steadyspike.deploy.to_nir import DT
+from steadyspike.deploy.to_nir import DT, next_number
 
 
-def _constant(values: np.ndarray, shape: tuple[int, ...]) -> Tensor:
+def _constant(values: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A neuron constant: [1] if it is the same everywhere, [C] if it is per channel, else [1, ...] per neuron."""
-    full = torch.as_tensor(np.broadcast_to(np.asarray(values, dtype=np.float64), shape).copy()).float()
+    full = torch.as_tensor(np.broadcast_to(np.asarray(values, dtype=np.float64), shape).copy()).to(dtype)
     if bool((full == full.flatten()[0]).all()):
         return full.flatten()[:1].clone()
     per_channel = full.flatten(1)[:, 0] if full.ndim > 1 else full
@@ -39,6 +40,7 @@ class _Reader:
         self.after: dict[str, list[str]] = {name: [] for name in source.nodes}
         for a, b in source.edges:
             self.after[a].append(b)
+        self.dtype = _dtype(source)
         self.graph = Graph(int(source.metadata.get("timesteps", 1)))
         self.done: dict[str, str] = {}
 
@@ -86,9 +88,12 @@ class _Reader:
         return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), self.graph[inputs[0]].shape, True, {}, edges))
 
     def _edge(self, name: str) -> Tensor:
-        scale = torch.as_tensor(np.asarray(self.source.nodes[name].scale)).float()
+        scale = self._tensor(self.source.nodes[name].scale)
         same = bool((scale == scale.flatten()[0]).all())
         return scale.flatten()[:1].view([1] * scale.ndim).clone() if same else scale
+
+    def _tensor(self, array: Any) -> Tensor:
+        return torch.as_tensor(np.array(array)).to(self.dtype)
 
     def value(self, name: str) -> str:
         if name not in self.done:
@@ -109,9 +114,9 @@ class _Reader:
             edges = {"edge0": self._edge(name)}
             return self.graph.add(Node(name, "sum", (source,), shape, True, {}, edges))
         if kind in ("Affine", "Linear"):
-            tensors = {"weight": _tensor(node.weight)}
+            tensors = {"weight": self._tensor(node.weight)}
             if kind == "Affine":
-                tensors["bias"] = _tensor(node.bias)
+                tensors["bias"] = self._tensor(node.bias)
             return self.graph.add(
                 Node(name, "linear", (source,), (*shape[:-1], node.weight.shape[0]), True, {}, tensors)
             )
@@ -131,7 +136,7 @@ class _Reader:
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, k, s, p, d in zip(shape[1:], kernel, options["stride"], options["padding"], options["dilation"])
         ]
-        tensors = {"weight": _tensor(node.weight), "bias": _tensor(node.bias)}
+        tensors = {"weight": self._tensor(node.weight), "bias": self._tensor(node.bias)}
         made = Node(
             name,
             "conv",
@@ -174,9 +179,10 @@ class _Reader:
         return self.total(names, name), start
 
     def _neuron(self, name: str, node: Any, fire: np.ndarray, source: str, start: np.ndarray | None, soft: bool) -> str:
-        if np.any(np.asarray(node.v_leak) != 0):
-            raise CannotFold(f"{name}: v_leak other than 0 is not read")
         shape = self.graph[source].shape
+        origin = np.broadcast_to(np.asarray(node.v_leak, dtype=np.float64), shape)
+        if soft and origin.any():
+            raise CannotFold(f"{name}: v_leak other than 0 of a membrane with soft reset is not read")
         tau = np.asarray(node.tau, dtype=np.float64) / self.dt
         leak = 1 / np.broadcast_to(tau, shape)
         r = np.broadcast_to(np.asarray(node.r, dtype=np.float64), shape)
@@ -184,13 +190,14 @@ class _Reader:
         if not (decays or charges):
             raise CannotFold(f"{name}: r is neither 1 nor tau / dt; its input gain has no place in our neuron")
         strict = bool(node.metadata.get("strict", 1))
-        v = np.broadcast_to(np.asarray(fire, dtype=np.float64), shape)
+        v = np.broadcast_to(np.asarray(fire, dtype=np.float64), shape) - origin
         if not strict:
-            v = np.nextafter(v.astype(np.float32), np.float32(np.inf)).astype(np.float64)
-        u0 = np.zeros(shape) if start is None else start / ((1 / leak - 1) / r)
+            v = next_number(v, np.inf, self.dtype)
+        u0 = -origin if start is None else start / ((1 / leak - 1) / r) - origin
         if "v_init" in node.metadata:
             u0 = np.asarray(node.metadata["v_init"])
-        tensors = {"threshold": _constant(v, shape), "leak": _constant(leak, shape), "start": _constant(u0, shape)}
+        constants = {"threshold": v, "leak": leak, "start": u0}
+        tensors = {what: _constant(values, shape, self.dtype) for what, values in constants.items()}
         options = {
             "reset": "soft" if soft else "hard", "strict": strict, "decay_input": bool(decays), "emit": "spikes",
             "neuron": "LIF",
@@ -211,14 +218,17 @@ class _Reader:
         return self._neuron(name, self.source.nodes[membranes[0]], threshold.threshold, source, start, soft=True)
 
     def _plain(self, name: str, node: Any) -> str:
-        if node.v_reset is not None and np.any(np.asarray(node.v_reset) != 0):
-            raise CannotFold(f"{name}: v_reset other than 0 is not read")
+        reset = np.asarray(0.0 if node.v_reset is None else node.v_reset)
+        if np.any(reset != np.asarray(node.v_leak)):
+            raise CannotFold(f"{name}: v_reset and v_leak differ; our neuron resets to where its potential leaks to")
         source, start = self._currents(name)
         return self._neuron(name, node, node.v_threshold, source, start, soft=bool(node.metadata.get("soft", 0)))
 
 
-def _tensor(array: np.ndarray) -> Tensor:
-    return torch.as_tensor(np.array(array)).float()
+def _dtype(source: Any) -> torch.dtype:
+    """float64 if a synapse of the graph has float64 weights, else float32."""
+    weights = [np.asarray(node.weight) for node in source.nodes.values() if hasattr(node, "weight")]
+    return torch.float64 if any(w.dtype == np.float64 for w in weights) else torch.float32
 
 
 def _numbers(value: Any) -> list[int]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import per_channel
-from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.kinds import REAL, value_kinds
 from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
@@ -161,6 +161,7 @@ class IntegerNetwork:
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> Path:
         """Writes all integer constants to a safetensors file: ``<layer>|<what>`` in int32, scales in the metadata."""
+        missing_package("safetensors", "export")
         from safetensors.torch import save_file
 
         tensors = {

@@ -1,10 +1,13 @@
 """NIR export of a folded network: graphs that other simulators and hardware tools read.
 
-NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Two modes:
+NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Three modes:
 
 ``"faithful"``: exact. A soft reset is LI -> Threshold with a feedback edge Threshold -> Scale(-(tau - 1) V) -> LI. A
     hard reset is a plain LIF node. An initial potential is a one-off current: an extra input per neuron layer (named
     ``<layer>_start``), to be fed with 1 at the first step and 0 afterwards, through Scale((tau - 1) U[0]).
+``"shift"``: exact, for layers with a hard reset only; one plain LIF node per layer and no extra inputs. The node counts
+    its potential from U[0]: v = U - U[0], so v_leak = v_reset = -U[0], v_threshold = V - U[0], and it starts at 0. This
+    needs a simulator that starts at 0 and has v_leak and v_reset. A soft reset is refused.
 ``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; what is lost is warned about.
 
 M >= V becomes v > the next number below V, so no tie is decided differently.
@@ -29,10 +32,9 @@ from steadyspike.deploy.network import FoldedNetwork, per_step
 if TYPE_CHECKING:
     import nir
 
-Mode = Literal["faithful", "lif"]
+Mode = Literal["faithful", "shift", "lif"]
+MODES: tuple[Mode, ...] = ("faithful", "shift", "lif")
 DT = 1e-4  # seconds per time step, the default of SpikingJelly's and snnTorch's importers
-
-
 SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
 
 
@@ -61,6 +63,12 @@ def _full(node: Node, what: str) -> np.ndarray:
 def _array(tensor: Tensor) -> np.ndarray:
     """A tensor for NumPy, which has no bfloat16."""
     return (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy()
+
+
+def next_number(values: np.ndarray, towards: float, dtype: torch.dtype) -> np.ndarray:
+    """The neighbours of ``values`` in the direction ``towards``, among the numbers that ``dtype`` has, as float64."""
+    kept = np.float64 if dtype == torch.float64 else np.float32
+    return np.nextafter(values.astype(kept), kept(towards)).astype(np.float64)
 
 
 class _Writer:
@@ -155,7 +163,7 @@ class _Writer:
             raise CannotFold(f"{node.name}: a neuron without leak is no LIF node")
         tau = 1 / leak
         r = np.ones_like(tau) if o["decay_input"] else tau
-        fire = v if o["strict"] else np.nextafter(v.astype(np.float32), np.float32(-np.inf)).astype(np.float64)
+        fire = v if o["strict"] else next_number(v, -np.inf, node.tensors["threshold"].dtype)
         zero = np.zeros_like(tau)
         back = (tau - 1) / r  # an amount subtracted from U at t is this much current at t + 1
         kind = {"kind": "lif", "soft": int(o["reset"] == "soft"), "strict": int(o["strict"])}
@@ -166,6 +174,10 @@ class _Writer:
                 self.lost.append(f"{node.name}: initial potential")
             metadata = {**kind, "v_init": start, "reset": "subtract" if o["reset"] == "soft" else "zero"}
             return self.put(name, nir.LIF(tau * self.dt, r, zero, fire, zero, metadata=metadata), *sources)
+        if self.mode == "shift":
+            if o["reset"] == "soft":
+                raise CannotFold(f"{node.name}: a soft reset has no shift form; export it with mode 'faithful'")
+            return self.put(name, nir.LIF(tau * self.dt, r, -start, fire - start, -start, metadata=kind), *sources)
         first = list(sources)
         if start.any():
             extra = self.put(f"{name}_start", nir.Input({"input": np.array(node.shape)}))
@@ -180,9 +192,9 @@ class _Writer:
 
 
 def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> nir.NIRGraph:
-    """The NIR graph of a folded network; see the module for the two modes. dt: seconds per time step."""
-    if mode not in ("faithful", "lif"):
-        raise ValueError(f"unknown mode {mode!r}; known: faithful, lif")
+    """The NIR graph of a folded network; see the module for the modes. dt: seconds per time step."""
+    if mode not in MODES:
+        raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     missing_package("nir", "export")
     writer = _Writer(network, mode, dt)
     graph = writer.write()

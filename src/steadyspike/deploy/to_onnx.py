@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.deploy.errors import missing_package
+from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import initial_potential, lif_steps
 
@@ -28,9 +28,11 @@ class OneStep(nn.Module):
     def __init__(self, network: FoldedNetwork) -> None:
         super().__init__()
         if network.steps_limit is not None:
-            raise ValueError("a network with constants per time step (TEBN, TAB, BNTT) has no single step to export")
+            raise CannotFold("a network with constants per time step (TEBN, TAB, BNTT) has no single step to export")
         self.network = network
         self.names = [node.name for node in network.graph.neurons()]
+        if not self.names:
+            raise CannotFold("a network without neurons has no state to stream: export it without streaming")
 
     def start(self, batch: int) -> list[Tensor]:
         """U[0] of every layer for a batch of this size."""

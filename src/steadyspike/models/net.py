@@ -15,7 +15,8 @@ class SpikingNet(nn.Module):
     (`blocks.conv.ConvNorm` recognises the repetition). Frames [T, B, C, H, W] have their own T.
 
     ``streams``: for each residual stream that is a sum of spikes, the names of the neuron layers that write to it;
-    empty if the network adds no spikes (see `steadyspike.models.streams`).
+    empty if the network adds no spikes (see `steadyspike.models.streams`). ``streams_tied``: whether all layers of a
+    stream have one threshold.
     """
 
     def __init__(self, stem: nn.Module, body: nn.Module, head: nn.Module, *, in_channels: int, timesteps: int) -> None:
@@ -23,6 +24,7 @@ class SpikingNet(nn.Module):
         self.stem, self.body, self.head = stem, body, head
         self.in_channels, self.timesteps = in_channels, timesteps
         self.streams: list[list[str]] = []
+        self.streams_tied = False
 
     def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
         return self.head(self.body(self.stem(self.frames(x, timesteps))))

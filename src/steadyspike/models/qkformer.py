@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from steadyspike.models.assemble import Init, assemble
-from steadyspike.models.blocks.attention.plan import AttentionPlan
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.attention.token_qk import TokenQK
 from steadyspike.models.blocks.conv import ConvNormLIF

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from steadyspike.models.assemble import Init, assemble
-from steadyspike.models.blocks.attention.plan import AttentionPlan
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.spike_driven import SpikeDrivenAttention
 from steadyspike.models.blocks.conv import ConvNormLIF, pool_spikes
 from steadyspike.models.blocks.mlp import CurrentMLP

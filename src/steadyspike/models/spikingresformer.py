@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from steadyspike.models.assemble import Init, assemble
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.dual import DualAttention
-from steadyspike.models.blocks.attention.plan import AttentionPlan
 from steadyspike.models.blocks.mlp import GroupMLP
 from steadyspike.models.blocks.stages import block_counts
 from steadyspike.models.blocks.stem import Stem

@@ -89,7 +89,7 @@ def _threshold_value(layer: nn.Module) -> Tensor:
 
 def set_streams(net: SpikingNet, *, tie: bool) -> None:
     """Sets ``net.streams``. tie: also tie the thresholds of each stream; they stay tied when a state dict is loaded."""
-    net.streams = find_streams(net)
+    net.streams, net.streams_tied = find_streams(net), tie
     if tie:
         _tie_streams(net)
         net.register_load_state_dict_pre_hook(_refuse_untied)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
+from steadyspike.models.net import SpikingNet
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -54,16 +54,26 @@ def _layer(model: nn.Module, name: str) -> Neuron:
     return layer
 
 
-def _sharers(layers: Mapping[str, Neuron], layer: Neuron) -> int:
-    """The number of layers whose threshold is the parameter of ``layer``; 0 if it is fixed."""
-    k = layer.constant_parameter("threshold")
-    return 0 if k is None else sum(getattr(other, "k", None) is k for other in layers.values())
+def _tied_to(model: nn.Module, name: str) -> list[str]:
+    """The layers whose threshold must equal that of layer ``name``, itself included.
+
+    Learned thresholds that are tied are one parameter. Fixed ones are numbers of their own that must stay equal.
+    """
+    k = _layer(model, name).constant_parameter("threshold")
+    if k is not None:
+        return [other for other, layer in neurons(model).items() if getattr(layer, "k", None) is k]
+    for prefix, net in model.named_modules():
+        if isinstance(net, SpikingNet) and net.streams_tied:
+            streams = ([f"{prefix}.{writer}" if prefix else writer for writer in stream] for stream in net.streams)
+            found = next((stream for stream in streams if name in stream), None)
+            if found is not None:
+                return found
+    return [name]
 
 
 def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
     """The error that says why layer ``name`` cannot be made to fire."""
-    layers = neurons(model)
-    tied = [n for n in changed if _sharers(layers, _layer(model, n)) > 1]
+    tied = [n for n in changed if len(_tied_to(model, n)) > 1]
     reason = f"its potentials reach only {m.max():.3g}"
     if name in changed and tied:
         reason = (
@@ -79,8 +89,9 @@ def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
     """Gives every layer that never fires on the batch ``x`` a threshold that about ``rate`` of its potentials exceed.
 
     It changes one layer after the other, because a layer that never fires also silences the layers after it. Layers
-    that fire are not changed. If fewer than ``rate`` of the potentials are positive, half of the positive ones exceed
-    the threshold. Returns the new thresholds by layer name.
+    that fire are not changed, except where their threshold is tied to one that is lowered. If fewer than ``rate`` of
+    the potentials are positive, half of the positive ones exceed the threshold. Returns the new thresholds by the names
+    of the layers that were silent.
     The forwards run on a copy in training mode: statistics do not change, and the model does not change if a layer
     cannot be made to fire.
     """
@@ -93,8 +104,10 @@ def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
         threshold = _exceeded_by(m, rate)
         if name in changed or not threshold > 0:
             raise _cannot(probe, name, m, changed)
-        _layer(probe, name).set_constant("threshold", [threshold])
+        for tied in _tied_to(probe, name):
+            _layer(probe, tied).set_constant("threshold", [threshold])
         changed.append(name)
-    for name in changed:
+    everything = dict.fromkeys(tied for name in changed for tied in _tied_to(model, name))
+    for name in everything:
         _layer(model, name).set_constant("threshold", _layer(probe, name).threshold)
     return {name: float(_layer(model, name).threshold.mean()) for name in changed}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from steadyspike.data.augmentation import colour, geometry
+from steadyspike.data.augmentation import affine_maps, colour
 from steadyspike.data.errors import DataError
 
 LEVELS = 10.0
@@ -34,7 +34,7 @@ OPERATIONS: dict[str, Operation] = {
     "auto_contrast": lambda x, share, sign: colour.auto_contrast(x),
     "equalize": lambda x, share, sign: colour.equalize(x),
     "invert": lambda x, share, sign: colour.invert(x),
-    "rotate": lambda x, share, sign: geometry.rotate(x, 30 * share * sign, FILL),
+    "rotate": lambda x, share, sign: affine_maps.rotate(x, 30 * share * sign, FILL),
     "posterize": lambda x, share, sign: colour.posterize(x, 4 - _whole(4 * share)),
     "solarize": lambda x, share, sign: colour.solarize(x, 256 - _whole(256 * share)),
     "solarize_add": lambda x, share, sign: colour.solarize_add(x, _whole(110 * share).clamp_max(128)),
@@ -42,10 +42,10 @@ OPERATIONS: dict[str, Operation] = {
     "contrast": lambda x, share, sign: colour.contrast(x, _factor(share, sign)),
     "brightness": lambda x, share, sign: colour.brightness(x, _factor(share, sign)),
     "sharpness": lambda x, share, sign: colour.sharpness(x, _factor(share, sign)),
-    "shear_x": lambda x, share, sign: geometry.shear_x(x, 0.3 * share * sign, FILL),
-    "shear_y": lambda x, share, sign: geometry.shear_y(x, 0.3 * share * sign, FILL),
-    "translate_x": lambda x, share, sign: geometry.translate_x(x, 0.45 * share * sign * x.shape[-1], FILL),
-    "translate_y": lambda x, share, sign: geometry.translate_y(x, 0.45 * share * sign * x.shape[-2], FILL),
+    "shear_x": lambda x, share, sign: affine_maps.shear_x(x, 0.3 * share * sign, FILL),
+    "shear_y": lambda x, share, sign: affine_maps.shear_y(x, 0.3 * share * sign, FILL),
+    "translate_x": lambda x, share, sign: affine_maps.translate_x(x, 0.45 * share * sign * x.shape[-1], FILL),
+    "translate_y": lambda x, share, sign: affine_maps.translate_y(x, 0.45 * share * sign * x.shape[-2], FILL),
 }
 
 

@@ -8,6 +8,8 @@ from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
 from steadyspike.data.formats import aedat2, aedat4, aedat31, atis
 
+SUFFIXES = (".bin", ".aedat", ".aedat4")
+
 
 def read_recording(path: Path, sensor: tuple[int, int]) -> Events:
     """The events of a .bin (N-MNIST), .aedat or .aedat4 file; ``sensor`` (height, width) for files that name none."""

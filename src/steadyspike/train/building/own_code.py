@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.data import DataBundle, from_dataset
+from steadyspike.data import DataBundle, from_dataset, from_recordings
+from steadyspike.data.wrap_events import is_recording
 from steadyspike.nn.factory import Site
 from steadyspike.nn.neurons import NeuronSpec
 from steadyspike.train.recipe import Recipe, RecipeError, schema
@@ -163,4 +164,8 @@ def own_data(table: schema.Data, data_dir: str | Path | None, split: str | None)
         return made
     train, test = made if isinstance(made, tuple) else (made, None)
     name = table.name.partition(":")[2]
+    if len(train) and is_recording(train[0][0]):
+        return from_recordings(
+            train, test, timesteps=table.timesteps, name=name, split=given["split"], validation=table.validation
+        )
     return from_dataset(train, test, name=name, split=given["split"], validation=table.validation)

@@ -11,7 +11,7 @@ from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.internals import rate_of_step
-from steadyspike.train.measure.layers import layer_rows
+from steadyspike.train.measure.firing_rates import layer_rows
 from steadyspike.train.session.session import Session
 
 TABLES = ("metrics", "layers", "steps", "health")

@@ -23,8 +23,8 @@ from steadyspike.train.callbacks.step_summary import StepSummary
 from steadyspike.train.callbacks.stop_on_signal import StopOnSignal
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.measure.firing_rates import LayerWatch
 from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.layers import LayerWatch
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.conclusion import conclude, interrupted, write_about
 from steadyspike.train.run.resuming import continue_from

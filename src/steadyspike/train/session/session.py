@@ -12,8 +12,8 @@ from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.same_recipe import fingerprint
 from steadyspike.train.files.tables import Extent
+from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch
 from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.layers import LayerRow, LayerWatch
 from steadyspike.train.measure.scores import Scores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.session.signals import Signals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from steadyspike.models.blocks.attention.plan import AttentionPlan
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.conv import ConvNorm
 from steadyspike.models.blocks.sew import spikes_of
 from steadyspike.models.parts import Parts, Shape

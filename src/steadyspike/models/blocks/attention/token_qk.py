@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from steadyspike.models.blocks.attention.plan import AttentionPlan
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.attention.product import laid_out_as

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from steadyspike.data.augmentation import geometry
+from steadyspike.data.augmentation import affine_maps
 
 OPERATIONS = ("identity", "shear_x", "translate_x", "translate_y", "rotate", "cutout")
 
@@ -28,7 +28,7 @@ def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
             value = strength[mine] * limit
             value = value.round() if name.startswith("translate") else value
             to = mine.to(x.device)
-            x[to] = getattr(geometry, name)(x[to], value.to(x.device))
+            x[to] = getattr(affine_maps, name)(x[to], value.to(x.device))
     for i in torch.nonzero(chosen == OPERATIONS.index("cutout")).flatten().tolist():
         side = min(height, width, round(math.sqrt(float(area[i]) * height * width)))
         top, left = int(corner[i, 0] * (height - side + 1)), int(corner[i, 1] * (width - side + 1))

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from steadyspike.deploy.runtime.constants import LayerConstants, PackedSynapse
+from steadyspike.deploy.runtime.packed_constants import LayerConstants, PackedSynapse
 from steadyspike.deploy.runtime.values import Bits, Value, as_image, from_memory, to_memory
 from steadyspike.kernels.conv.call import instruction_set
 from steadyspike.kernels.conv.rule import COSTS, Costs, forward_by_events

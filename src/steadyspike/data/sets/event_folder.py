@@ -1,0 +1,52 @@
+"""A folder of your own event recordings: .aedat4, .aedat or .bin files in class folders, as clips of T frames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from steadyspike.data.augment import Augment
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.errors import DataError, whole_number
+from steadyspike.data.events import Events
+from steadyspike.data.formats.recording_file import SUFFIXES, read_recording
+from steadyspike.data.frames import FrameSettings
+from steadyspike.data.place import Place
+from steadyspike.data.sets.class_folders import read_tree
+from steadyspike.data.sets.recordings import Recordings, event_dataset
+
+
+def load(place: Place, frames: FrameSettings, sensor: Sequence[int] | None = None) -> DataSet:
+    """The recordings below data_dir. All must come from one sensor.
+
+    sensor: its (height, width). .aedat and .aedat4 files say it themselves. It must be given for .bin files (the 40-bit
+    format of N-MNIST), which do not.
+    """
+    root = place.data_dir
+    tree = read_tree(root, SUFFIXES, "recording")
+    files = [root / path for path in tree.paths]
+    size = _sensor(files, sensor)
+
+    def read(path: Path) -> Events:
+        return read_recording(path, size)
+
+    recordings = Recordings("event-folder", files, read, f"recording-file-1 {size[0]} x {size[1]}", size)
+    return event_dataset(
+        place, recordings, tree.population(), frames,
+        classes=tree.classes, default_split=tree.default_split, augment=Augment(padding=4, flip=True),
+        settings={"sensor": list(size)},
+    )  # fmt: skip
+
+
+def _sensor(files: list[Path], given: Sequence[int] | None) -> tuple[int, int]:
+    """(height, width) as given, or as the first file says."""
+    if given is not None:
+        if not isinstance(given, (list, tuple)) or len(given) != 2:
+            raise DataError(f"sensor must be (height, width), not {given!r}.")
+        for side in given:
+            whole_number("sensor", side)
+        return given[0], given[1]
+    silent = next((file for file in files if file.suffix == ".bin"), None)
+    if silent is not None:
+        raise DataError("does not say how large its sensor is; give sensor=(height, width).", silent)
+    return read_recording(files[0], (0, 0)).size
