@@ -32,7 +32,7 @@ def run(
     if to == "nir":
         from steadyspike.deploy.to_nir import export_nir
 
-        path = export_nir(network, out or root / "network.nir", mode)  # type: ignore[arg-type]
+        path = export_nir(network, out or root / "network.nir", mode)
     else:
         from steadyspike.deploy.to_onnx import export_onnx
 

@@ -1,4 +1,4 @@
-"""One figure of one or two runs, from their tables: curves, firing rates, thresholds and time constants."""
+"""One figure of one or more runs, from their tables: curves, firing rates, thresholds and time constants."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 
-_COLOURS = ("#8a8a8a", "#0b6fb8", "#c8553d", "#3a8a5f")
+# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; the line styles differ too.
+_LOOKS = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 
 
 def _column(rows: list[dict[str, str]], name: str) -> list[float]:
@@ -16,16 +17,30 @@ def _column(rows: list[dict[str, str]], name: str) -> list[float]:
 
 
 def draw_runs(runs: dict[str, RunFolder], path: Path) -> Path:
-    """Draws the runs (label -> folder) into a PNG; layers' thresholds and time constants are those of the last run."""
+    """Draws up to four runs (label -> folder) into a PNG or SVG file, see `figure_of`."""
+    figure = figure_of(runs)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def figure_of(runs: dict[str, RunFolder]) -> Any:
+    """A matplotlib figure of up to four runs (label -> folder).
+
+    Layers' thresholds and time constants are those of the last run, which has the first colour.
+    """
+    if not 1 <= len(runs) <= len(_LOOKS):
+        raise ValueError(f"a figure shows 1 to {len(_LOOKS)} runs, got {len(runs)}")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(15, 7.4), layout="constrained")
+    columns = 2 + len(runs)
+    figure = Figure(figsize=(3.75 * columns, 7.4), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(2, max(4, 2 + len(runs)))
-    for colour, (label, folder) in zip(_COLOURS, runs.items()):
-        _curves(axes[0], label, folder, colour)
+    axes = figure.subplots(2, columns)
+    for look, (label, folder) in zip(_LOOKS[len(runs) - 1 :: -1], runs.items()):
+        _curves(axes[0], label, folder, *look)
     for axis, title, y in (
         (axes[0, 0], "training loss", "loss"),
         (axes[0, 1], "accuracy at every epoch", "%"),
@@ -39,29 +54,28 @@ def draw_runs(runs: dict[str, RunFolder], path: Path) -> Path:
         axis.axis("off")
     for axis in (*axes[0, :2], *axes[1, len(runs) :]):
         axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-    axes[0, 3].legend(*axes[0, 0].get_legend_handles_labels(), loc="upper left", frameon=False, fontsize=11)
+    if len(runs) > 1:
+        lines = axes[0, 0].get_legend_handles_labels()
+        axes[0, 3].legend(*lines, loc="upper left", frameon=False, fontsize=12, handlelength=3)
     highest = max((max(_rates(f)[2], default=0.0) for f in runs.values()), default=1.0)
     for axis, (label, folder) in zip(axes[1], runs.items()):
         _heat(figure, axis, label, folder, highest)
     last_label, last = list(runs.items())[-1]
     _over_epochs(axes[1, len(runs)], last, "threshold", f"threshold V\n{last_label}")
     _over_epochs(axes[1, len(runs) + 1], last, "tau", f"time constant tau\n{last_label}")
-    for axis in axes[1, len(runs) + 2 :]:
-        axis.axis("off")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
+    return figure
 
 
-def _curves(axes: Any, label: str, folder: RunFolder, colour: str) -> None:
+def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -> None:
     rows = read_table(folder.root / "metrics.csv")
     epochs = _column(rows, "epoch")
     last = [name for name in rows[0] if "_accuracy_" in name][-1:]
-    axes[0].plot(epochs, _column(rows, "train_loss"), color=colour, label=label, linewidth=2)
+    look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
+    axes[0].plot(epochs, _column(rows, "train_loss"), **look)
     for name in last:
-        axes[1].plot(epochs, _column(rows, name), color=colour, label=label, linewidth=2)
+        axes[1].plot(epochs, _column(rows, name), **look)
     accuracy = folder.read_json("result.json")["test"]["accuracy"]
-    axes[2].plot(range(1, len(accuracy) + 1), accuracy, "o-", color=colour, label=label, linewidth=2)
+    axes[2].plot(range(1, len(accuracy) + 1), accuracy, marker="o", **look)
     axes[2].set_xticks(range(1, len(accuracy) + 1))
 
 
@@ -93,11 +107,13 @@ def _heat(figure: Any, axis: Any, label: str, folder: RunFolder, highest: float)
 
 
 def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
+    from matplotlib import colormaps
+
     rows = [row for row in read_table(folder.root / "layers.csv") if row.get(column)]
     layers = list(dict.fromkeys(row["layer"] for row in rows))
     for i, layer in enumerate(layers):
         own = [row for row in rows if row["layer"] == layer]
-        shade = (0.05, 0.25 + 0.6 * i / max(1, len(layers) - 1), 0.75 - 0.5 * i / max(1, len(layers) - 1))
+        shade = colormaps["viridis"](0.85 * i / max(1, len(layers) - 1))
         axis.plot(_column(own, "epoch"), _column(own, column), color=shade, label=layer)
     axis.set_title(title)
     axis.set_xlabel("epoch")
