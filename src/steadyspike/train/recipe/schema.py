@@ -1,4 +1,4 @@
-"""The recipe, typed: one class per TOML table, every key with its meaning and default.
+"""The typed form of a recipe: one class per TOML table, every key with its meaning and default.
 
 An unknown key is an error. A key whose default is None is left to the thing it configures (a neuron's published
 constants, a model's own width, a data set's own split).
@@ -9,15 +9,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from steadyspike.train.recipe.numbers_of_recipe import Measured, Paper, Table
 
 _VALIDATION = re.compile(r"none|test|holdout(:(?P<fraction>[0-9.eE+-]+)(:[0-9]+)?)?")
-
-
-class Table(BaseModel):
-    """A TOML table: unknown keys and wrong types are refused, nothing is converted silently."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Model(Table):
@@ -26,43 +22,57 @@ class Model(Table):
     name: str = Field(
         default="resnet19", description="A network of steadyspike.models.names(), or your own as 'package.module:Net'."
     )
-    width: float | None = Field(default=None, gt=0, le=100, description="Factor on every channel count.")
+    width: float | None = Field(
+        default=None, gt=0, le=100, description="Multiplies the number of channels of every layer."
+    )
     options: dict[str, Any] = Field(
-        default={}, description="Options of the network, such as head, dropout, connect, init."
+        default={}, description="Further options of the network, such as head, dropout, connect, init."
     )
 
 
 class Neuron(Table):
-    """[neuron]: a name of the catalogue; keys left out keep that neuron's published value."""
+    """[neuron]: the neuron of every layer. Keys that are left out keep the published value of the named neuron."""
 
     name: str = Field(default="lif", description="A neuron of steadyspike.nn.neurons.NEURONS.")
-    threshold: float | None = Field(default=None, gt=0, description="The threshold V at the start.")
-    tau: float | None = Field(default=None, description="Time constant at the start.")
-    gradient: Literal["trsg", "rs", "as"] | None = Field(default=None, description="Family of the surrogate gradient.")
+    threshold: float | None = Field(default=None, gt=0, description="The firing threshold V at the start of training.")
+    tau: float | None = Field(
+        default=None, description="The membrane time constant tau, in time steps, at the start of training."
+    )
+    gradient: Literal["trsg", "rs", "as"] | None = Field(
+        default=None,
+        description="How the surrogate gradient depends on V: trsg (the paper's), rs (relative), as (absolute).",
+    )
     surrogate: Literal["rect", "triangle", "arctan", "sigmoid", "dspike"] | None = Field(
-        default=None, description="Shape of the surrogate gradient."
+        default=None, description="The shape of the surrogate gradient."
     )
     surrogate_width: float | None = Field(
-        default=None, gt=0, description="Width of the surrogate (arctan: its steepness)."
+        default=None, gt=0, description="The width of the surrogate gradient (for arctan its steepness)."
     )
-    surrogate_scale: float | None = Field(default=None, gt=0, description="Factor on the surrogate gradient.")
-    surrogate_temperature: float | None = Field(default=None, gt=0, description="Temperature of dspike.")
+    surrogate_scale: float | None = Field(default=None, gt=0, description="Multiplies the surrogate gradient.")
+    surrogate_temperature: float | None = Field(
+        default=None, gt=0, description="The temperature of the surrogate dspike."
+    )
     reset: Literal["soft", "hard", "none"] | None = Field(
-        default=None, description="After a spike: subtract V (soft), set to 0 (hard), or neither."
+        default=None,
+        description="What a spike does to the potential: subtract V (soft), set it to 0 (hard), or nothing (none).",
     )
     detach: Literal["none", "spike", "product"] | None = Field(
-        default=None, description="Which part of the reset passes no gradient."
+        default=None, description="Which part of the reset passes no gradient: the spike, the whole product, or none."
     )
     init: Literal["mp", "zero", "imp"] | float | None = Field(
-        default=None, description="U[0]: MP-Init, zero, a learned one (imp), or a number."
+        default=None, description="The initial potential U[0]: MP-Init (mp), zero, learned (imp), or a number."
     )
-    init_momentum: float | None = Field(default=None, gt=0, le=1, description="Momentum of MP-Init's running mean.")
-    learn: list[Literal["threshold", "tau"]] | None = Field(default=None, description="Which constants are trained.")
-    channelwise: bool = Field(default=False, description="One V, tau and mean per channel instead of per layer.")
-    strict: bool | None = Field(default=None, description="Fire at M > V instead of M >= V.")
-    decay_input: bool | None = Field(default=None, description="Charge with I/tau (true) or I.")
+    init_momentum: float | None = Field(default=None, gt=0, le=1, description="The momentum of MP-Init's running mean.")
+    learn: list[Literal["threshold", "tau"]] | None = Field(default=None, description="Which of V and tau are trained.")
+    channelwise: bool = Field(
+        default=False, description="Use one V, tau and running mean per channel instead of one per layer."
+    )
+    strict: bool | None = Field(
+        default=None, description="Fire if the potential is above V, not already if it is equal to V."
+    )
+    decay_input: bool | None = Field(default=None, description="Divide the input current by tau (true) or not (false).")
     backend: Literal["auto", "reference", "cpu", "triton"] | None = Field(
-        default=None, description="The kernel that runs the neuron; auto takes the fastest that can."
+        default=None, description="The kernel that computes the neuron; auto takes the fastest one available."
     )
     options: dict[str, Any] = Field(
         default={}, description="Further options of this neuron, such as retention, alpha, imp_scope."
@@ -81,11 +91,13 @@ class Neuron(Table):
 
 
 class Norm(Table):
-    """[norm]: the normalisation behind every convolution."""
+    """[norm]: the normalisation after every convolution."""
 
     name: str = Field(default="tdbn", description="A norm of steadyspike.nn.norm.NORMS.")
-    threshold: float | None = Field(default=None, gt=0, description="tdBN's V_th; default: the neuron's first V.")
-    alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor where two branches are added.")
+    threshold: float | None = Field(
+        default=None, gt=0, description="V_th of tdBN; the default is the neuron's threshold at the start."
+    )
+    alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor alpha, used where two branches are added.")
 
 
 class Loss(Table):
@@ -93,10 +105,11 @@ class Loss(Table):
 
     name: str = Field(default="ce", description="A loss of steadyspike.nn.loss.LOSSES: ce, tet, tet-smooth, lts, twin.")
     options: dict[str, Any] = Field(
-        default={}, description="Options of the loss, such as label_smoothing, or lamb and means of TET."
+        default={}, description="Further options of the loss, such as label_smoothing, or lamb and means of TET."
     )
     terms: dict[str, dict[str, Any]] = Field(
-        default={}, description="[loss.terms.NAME] for names of steadyspike.nn.loss.TERMS: sparsity, rmp, guidance."
+        default={},
+        description="Terms added to the loss, one table [loss.terms.NAME] each: sparsity, rmp, guidance.",
     )
 
 
@@ -112,28 +125,37 @@ class Data(Table):
         description="A data set of steadyspike.data.names(), or your own as 'package.module:make_data'.",
     )
     split: str | None = Field(
-        default=None, description="official, tebn, tet or random:SEED; left out: the data set's own."
+        default=None,
+        description="The split: official, tebn, tet or random:SEED; the default depends on the data set.",
     )
     validation: str = Field(
         default="holdout",
-        description="What chooses the best epoch: holdout[:FRACTION[:SEED]], none, or test (the paper's practice).",
+        description="Data that chooses the best epoch: holdout[:FRACTION[:SEED]], test (as the paper), none.",
     )
-    timesteps: int = Field(default=4, ge=1, description="T: frames of a clip, or how long a still image is shown.")
+    timesteps: int = Field(
+        default=4,
+        ge=1,
+        description="The number of time steps T: frames of a clip, or how often a still image is repeated.",
+    )
     batch_size: int = Field(
-        default=64, ge=1, description="Samples per optimizer step, over all processes and accumulation."
+        default=64,
+        ge=1,
+        description="Samples per optimizer step, summed over all processes and accumulated forward passes.",
     )
     eval_batch_size: int = Field(
-        default=256, ge=1, description="Samples per forward in evaluation, over all processes."
+        default=256, ge=1, description="Samples per forward pass in evaluation, summed over all processes."
     )
     size: int | list[int] | None = Field(
-        default=None, description="Side, or [height, width], where the data set resizes."
+        default=None, description="The size that images or frames are resized to: one side, or [height, width]."
     )
     train_samples: int | None = Field(
-        default=None, ge=1, description="Train on this many samples only, the same share of every class."
+        default=None, ge=1, description="Train on this many samples only, equally many of every class."
     )
-    augment: bool = Field(default=True, description="The data set's own augmentation of training samples.")
-    workers: int = Field(default=0, ge=0, description="Processes that decode image files, per process.")
-    drop_last: bool = Field(default=False, description="Leave out an epoch's incomplete last batch.")
+    augment: bool = Field(default=True, description="Augment training samples as is usual for this data set.")
+    workers: int = Field(
+        default=0, ge=0, description="How many processes decode image files for each training process."
+    )
+    drop_last: bool = Field(default=False, description="Leave out the last batch of an epoch if it is incomplete.")
     options: dict[str, Any] = Field(
         default={}, description="Further options of the data set, such as by, antialias, policy."
     )
@@ -166,33 +188,48 @@ class Data(Table):
 
 
 class Augment(Table):
-    """[augment]: what happens to whole training batches; crops, flips and RandAugment are data.options.augment."""
+    """[augment]: augmentation of whole batches. Crops, flips and RandAugment are set in data.options.augment."""
 
-    mixup: float = Field(default=0.0, ge=0, description="Mixup's alpha: images and labels of two samples; 0: none.")
-    cutmix: float = Field(default=0.0, ge=0, description="CutMix's alpha: a box of another image; 0: none.")
-    mix_prob: float = Field(default=1.0, ge=0, le=1, description="Share of batches that are mixed.")
-    mix_switch: float = Field(default=0.5, ge=0, le=1, description="Share of CutMix where both are used.")
-    mix_until: int = Field(default=0, ge=0, description="Epoch from which on nothing is mixed; 0: never.")
-    erase: float = Field(default=0.0, ge=0, le=1, description="Share of images that lose a random rectangle.")
-    erase_mode: Literal["const", "pixel"] = Field(default="const", description="Filled with 0 or with noise.")
-    repeats: int = Field(default=1, ge=1, description="Repeated augmentation: copies of a sample per epoch.")
+    mixup: float = Field(
+        default=0.0, ge=0, description="alpha of mixup, which blends images and labels of two samples; 0 turns it off."
+    )
+    cutmix: float = Field(
+        default=0.0, ge=0, description="alpha of CutMix, which pastes a box of another image; 0 turns it off."
+    )
+    mix_prob: float = Field(default=1.0, ge=0, le=1, description="The share of batches that are mixed.")
+    mix_switch: float = Field(
+        default=0.5, ge=0, le=1, description="The share of CutMix among mixed batches, if mixup and CutMix are both on."
+    )
+    mix_until: int = Field(default=0, ge=0, description="Stop mixing after this epoch; 0 means never.")
+    erase: float = Field(
+        default=0.0, ge=0, le=1, description="The share of images in which a random rectangle is erased."
+    )
+    erase_mode: Literal["const", "pixel"] = Field(
+        default="const", description="What an erased rectangle is filled with: zeros (const) or noise (pixel)."
+    )
+    repeats: int = Field(
+        default=1, ge=1, description="Repeated augmentation: how many augmented copies of a sample an epoch holds."
+    )
 
 
 class Optimizer(Table):
     """[optimizer]: how weights are updated."""
 
-    name: Literal["sgd", "adam", "adamw", "lamb"] = Field(default="sgd", description="Which optimizer.")
-    lr: float = Field(default=0.02, gt=0, description="Learning rate after warm-up.")
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="Momentum; sgd only.")
-    nesterov: bool = Field(default=False, description="Nesterov momentum; sgd only.")
+    name: Literal["sgd", "adam", "adamw", "lamb"] = Field(default="sgd", description="The optimizer.")
+    lr: float = Field(default=0.02, gt=0, description="The learning rate after warm-up.")
+    momentum: float = Field(default=0.9, ge=0, lt=1, description="The momentum of sgd.")
+    nesterov: bool = Field(default=False, description="Use Nesterov momentum (sgd only).")
     betas: list[Share] = Field(
-        default=[0.9, 0.999], min_length=2, max_length=2, description="Decays of the two moments; all but sgd."
+        default=[0.9, 0.999],
+        min_length=2,
+        max_length=2,
+        description="The decays of the two moments of adam, adamw and lamb.",
     )
-    weight_decay: float = Field(default=5e-4, ge=0, description="Weight decay.")
+    weight_decay: float = Field(default=5e-4, ge=0, description="The weight decay.")
     decay_neurons: bool = Field(
-        default=False, description="Weight decay on V and tau too, as the paper's released code."
+        default=False, description="Apply weight decay to V and tau too, as the paper's released code does."
     )
-    decay_norms: bool = Field(default=True, description="Weight decay on norms and biases.")
+    decay_norms: bool = Field(default=True, description="Apply weight decay to norms and biases.")
 
     @model_validator(mode="after")
     def _possible(self) -> Optimizer:
@@ -208,17 +245,21 @@ class Optimizer(Table):
 
 
 class Schedule(Table):
-    """[schedule]: the learning rate; changes after every epoch (or step), warm-up after every step."""
+    """[schedule]: the learning rate. Warm-up changes it after every step, the rest after every epoch (or step)."""
 
     name: Literal["cosine", "step", "constant"] = Field(default="cosine", description="How the learning rate falls.")
-    epochs: int = Field(default=200, ge=1, description="Passes over the training part.")
-    warmup: int = Field(default=0, ge=0, description="Epochs of linear warm-up.")
-    warmup_lr: float | None = Field(default=None, ge=0, description="Where warm-up starts; left out: lr/100.")
+    epochs: int = Field(default=200, ge=1, description="The number of passes over the training data.")
+    warmup: int = Field(default=0, ge=0, description="The number of epochs of linear warm-up.")
+    warmup_lr: float | None = Field(
+        default=None, ge=0, description="The learning rate at which warm-up starts; the default is lr/100."
+    )
     every: Literal["epoch", "step"] = Field(default="epoch", description="cosine: how often the learning rate changes.")
-    cooldown: int = Field(default=0, ge=0, description="cosine: how many of the last epochs stay at min_lr.")
-    min_lr: float = Field(default=0.0, ge=0, description="cosine: the learning rate of the end.")
+    cooldown: int = Field(
+        default=0, ge=0, description="cosine: how many of the last epochs keep the learning rate at min_lr."
+    )
+    min_lr: float = Field(default=0.0, ge=0, description="cosine: the learning rate at the end.")
     milestones: list[Count] = Field(default=[], description="step: epochs after which the learning rate falls.")
-    gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor by which it falls.")
+    gamma: float = Field(default=0.1, gt=0, lt=1, description="step: the factor by which the learning rate falls.")
 
     @model_validator(mode="after")
     def _possible(self) -> Schedule:
@@ -236,95 +277,83 @@ class Schedule(Table):
 
 
 class Train(Table):
-    """[train]: seed, devices, precision, memory, and how often to look and to save."""
+    """[train]: seed, devices, precision, memory, and how often to evaluate and to save."""
 
     seed: int = Field(
-        default=0, ge=0, lt=2**63, description="Decides weights, order of samples, augmentation and dropout."
+        default=0, ge=0, lt=2**63, description="The random seed of weights, sample order, augmentation and dropout."
     )
     devices: int = Field(
-        default=1, ge=1, description="Processes of this node: GPUs, or CPU processes where there is no GPU."
+        default=1, ge=1, description="How many GPUs to use, or how many CPU processes if there is no GPU."
     )
     accelerator: Literal["auto", "cpu", "gpu"] = Field(
-        default="auto", description="Where it runs; auto: a GPU if there is one."
+        default="auto", description="The device to train on; auto takes a GPU if there is one."
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="Mixed precision; neurons stay in fp32."
+        default="fp32", description="fp32, or mixed precision (bf16, fp16); neurons are computed in fp32 always."
     )
-    clip: float = Field(default=0.0, ge=0, description="Largest gradient norm; 0: no clipping.")
-    accumulate: int = Field(default=1, ge=1, description="Forward passes per optimizer step.")
+    clip: float = Field(default=0.0, ge=0, description="Clip the gradient norm to this value; 0 turns clipping off.")
+    accumulate: int = Field(
+        default=1, ge=1, description="How many forward passes are accumulated into one optimizer step."
+    )
     channels_last: bool = Field(
-        default=True, description="Convolutions with channels last in memory: faster, another rounding."
+        default=True, description="Keep channels last in memory. Convolutions are faster; results differ by rounding."
     )
     checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
     events: bool = Field(
         default=True,
-        description="On a CPU, convolutions of spikes use the spikes where that is faster.",
+        description="On a CPU, let convolutions add only the weights of neurons that fired, where that is faster.",
     )
-    save_memory: bool = Field(default=False, description="Keep spikes as bits and recompute currents; same gradients.")
+    save_memory: bool = Field(
+        default=False,
+        description="Keep spikes as bits and recompute currents to save memory; the gradients are the same.",
+    )
     ema: float = Field(
-        default=0.0, ge=0, lt=1, description="Decay of an average of the weights that is evaluated; 0: none."
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="The decay of a moving average of the weights, which is then evaluated; 0 turns it off.",
     )
-    log_every: int = Field(default=50, ge=1, description="Optimizer steps per row of steps.csv.")
+    log_every: int = Field(default=50, ge=1, description="How many optimizer steps one row of steps.csv stands for.")
     save_every: int = Field(
-        default=0, ge=0, description="Also write a checkpoint every N optimizer steps; 0: per epoch."
+        default=0,
+        ge=0,
+        description="Write a checkpoint every so many optimizer steps too; 0 means after every epoch only.",
     )
-    eval_every: int = Field(default=1, ge=1, description="Epochs between evaluations.")
+    eval_every: int = Field(default=1, ge=1, description="Evaluate every so many epochs.")
 
 
 Policy = Literal["warn", "stop", "stop_keep_last_good"]
 
 
 class Health(Table):
-    """[health]: what is watched, and what happens then. A run that is stopped ends as a result, not as an error."""
+    """[health]: what is watched during training, and what happens then. A run that is stopped still has a result."""
 
-    non_finite: Policy = Field(default="stop_keep_last_good", description="A loss or a membrane that is not finite.")
-    silent_layer: Policy = Field(default="warn", description="A layer without a spike in a whole epoch.")
-    collapsed_threshold: Policy = Field(default="warn", description="A threshold below min_threshold.")
-    exploding_gradient: Policy = Field(default="warn", description="A gradient norm above max_gradient.")
-    worse_than_chance: Policy = Field(
-        default="warn", description="Epochs in a row whose training loss is above ln(classes), a constant guess's."
+    non_finite: Policy = Field(
+        default="stop_keep_last_good", description="What to do if a loss or a membrane potential is not finite."
     )
-    patience: int = Field(default=3, ge=1, description="How many such epochs are too many.")
-    min_threshold: float = Field(default=1e-3, ge=0, description="A threshold below it has collapsed.")
-    max_gradient: float = Field(default=1e6, gt=0, description="A gradient norm above it explodes.")
-
-
-class Paper(Table):
-    """[paper]: the published number of this configuration; never inherited."""
-
-    value: float | None = Field(default=None, description="The published number.")
-    verdict: str = Field(default="", description="What the paper says where it prints no number, such as 'diverges'.")
-    spread: float | None = Field(default=None, ge=0, description="The published +- of it.")
-    unit: str = Field(default="% accuracy", description="Of the number.")
-    where: str = Field(description="Table, figure or section.")
-    note: str = Field(default="", description="What to know when comparing with it.")
-
-    @model_validator(mode="after")
-    def _says_something(self) -> Paper:
-        if self.value is None and not self.verdict:
-            raise ValueError("[paper] needs paper.value or paper.verdict; a place without either is 'shown'")
-        return self
-
-
-class Measured(Table):
-    """[[measured]]: a number that this library reached; written by `--record`, never inherited."""
-
-    value: float = Field(description="The number.")
-    seed: int = Field(description="train.seed of the run.")
-    commit: str = Field(description="Commit of the library; '+changes' where files differed from it.")
-    hardware: str = Field(description="Processor or GPUs, and how many.")
-    date: str = Field(description="Day on which the run ended.")
-    unit: str = Field(default="% accuracy", description="Of the number.")
-    note: str = Field(default="", description="How the run ended where that was not after its last epoch.")
+    silent_layer: Policy = Field(default="warn", description="What to do if a layer does not fire in a whole epoch.")
+    collapsed_threshold: Policy = Field(
+        default="warn", description="What to do if a threshold falls below min_threshold."
+    )
+    exploding_gradient: Policy = Field(
+        default="warn", description="What to do if a gradient norm exceeds max_gradient."
+    )
+    worse_than_chance: Policy = Field(
+        default="warn",
+        description="What to do if the training loss stays above ln(classes), that of a constant guess.",
+    )
+    patience: int = Field(default=3, ge=1, description="After how many epochs in a row worse_than_chance acts.")
+    min_threshold: float = Field(default=1e-3, ge=0, description="The smallest threshold that counts as healthy.")
+    max_gradient: float = Field(default=1e6, gt=0, description="The largest gradient norm that counts as healthy.")
 
 
 class Recipe(Table):
     """One training run."""
 
-    about: str = Field(default="", description="One line for lists; never inherited.")
+    about: str = Field(default="", description="One line that describes the recipe in lists; not inherited.")
     shown: str = Field(
         default="",
-        description="Where the paper shows this configuration without printing a number (a bar, a curve, a dash).",
+        description="Where the paper shows this configuration without a number (a bar, a curve, a dash).",
     )
     note: str = Field(default="", description="What was assumed because the paper does not say it.")
     model: Model = Model()
@@ -338,7 +367,7 @@ class Recipe(Table):
     train: Train = Train()
     health: Health = Health()
     paper: Paper | None = None
-    measured: list[Measured] = []
+    measured: list[Measured] = Field(default=[])
 
     @model_validator(mode="after")
     def _possible(self) -> Recipe:

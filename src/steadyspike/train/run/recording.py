@@ -10,8 +10,8 @@ from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import PRIVATE, Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
 from steadyspike.train.recipe.load import INCIDENTAL
+from steadyspike.train.recipe.numbers_of_recipe import Measured
 from steadyspike.train.recipe.recipe_catalogue import Source
-from steadyspike.train.recipe.schema import Measured
 
 
 def record(folder: RunFolder, name: str | None = None) -> tuple[str, Measured]:
