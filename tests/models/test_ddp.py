@@ -1,0 +1,103 @@
+"""Whole networks under DDP: two gloo processes with half a batch each equal one process with the whole batch.
+
+Three optimizer steps in float64, and one in float32 whose convolutions run by events. The transformers have most that
+could go wrong; of the convolutional networks, which tests/train/test_group.py covers, there are two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from steadyspike.kernels.conv import function
+from steadyspike.kernels.conv.call import conv_library
+from steadyspike.kernels.conv.rule import Costs
+from tests.models.members import TINY, clip, member
+
+NETWORKS = [name for name in TINY if "former" in name or name.split("_")[0] in ("sdt", "cnn7", "ms")]
+ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+EVENTS = not isinstance(conv_library(), str)
+
+
+def batch(name: str, rank: int | None, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Frames [T, 4, ...] and classes, or the half of them that belongs to a rank."""
+    x, y = clip(name, 2, 4).to(dtype), torch.arange(4)
+    share = slice(None) if rank is None else slice(2 * rank, 2 * rank + 2)
+    return x[:, share].contiguous(), y[share]
+
+
+def trained(name: str, rank: int | None, steps: int, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Parameters, buffers and the last gradients after ``steps`` steps."""
+    model = member(name, timesteps=2).to(dtype)
+    # As the trainer does: norms and MP-Init synchronise themselves.
+    net: nn.Module = model if rank is None else DistributedDataParallel(model, broadcast_buffers=False)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        x, y = batch(name, rank, dtype)
+        nn.functional.cross_entropy(net(x).mean(0), y).backward()
+        optimizer.step()
+    found = {f"state {k}": v for k, v in model.state_dict().items()}
+    return found | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
+
+
+def by_events(name: str, rank: int | None) -> tuple[dict[str, Tensor], int]:
+    """One float32 step in which every layer that can runs by events, and how many ran so."""
+    ran: list[int] = []
+    run, costs = function._run, function.COSTS
+    function._run = lambda *args: ran.append(1) or run(*args)  # type: ignore[assignment,func-returns-value]
+    function.COSTS = dict.fromkeys(costs, ALWAYS)  # type: ignore[assignment]
+    try:
+        return trained(name, rank, 1, torch.float32), len(ran)
+    finally:
+        function._run, function.COSTS = run, costs
+
+
+def results(name: str, rank: int | None) -> dict[str, Any]:
+    found: dict[str, Any] = {"float64": trained(name, rank, 3, torch.float64)}
+    if EVENTS:
+        found["events"], found["ran"] = by_events(name, rank)
+    return found
+
+
+def worker(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save({name: results(name, rank) for name in NETWORKS}, Path(folder) / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = str(tmp_path_factory.mktemp("gloo"))
+    mp.spawn(worker, args=(folder,), nprocs=2)
+    return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_three_steps_of_two_processes_equal_those_of_one(two_processes: list[dict[str, Any]], name: str) -> None:
+    want = trained(name, None, 3, torch.float64)
+    for got in two_processes:
+        assert got[name]["float64"].keys() == want.keys()
+        for key, value in want.items():
+            torch.testing.assert_close(got[name]["float64"][key], value, rtol=1e-7, atol=1e-9, msg=key)
+
+
+@pytest.mark.skipif(not EVENTS, reason="the C++ extension is not built")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_step_by_events_of_two_processes_equals_that_of_one(two_processes: list[dict[str, Any]], name: str) -> None:
+    want, ran = by_events(name, None)
+    assert ran > 0
+    for got in two_processes:
+        assert got[name]["ran"] > 0
+        for key, value in want.items():
+            if key.startswith("gradient"):
+                atol = 1e-3 * value.abs().max().item() + 1e-6
+                torch.testing.assert_close(got[name]["events"][key], value, rtol=1e-3, atol=atol, msg=key)
