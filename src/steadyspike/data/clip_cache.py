@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -122,7 +123,8 @@ def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
 def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Shape and type that an .npy file states, and the bytes that follow its header; ValueError where it is none."""
     size = regular_size(file)
-    with open(file, "rb") as handle:
+    with open(file, "rb") as handle, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's advice about a header that we did not write
         try:
             version = np.lib.format.read_magic(handle)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)
