@@ -38,12 +38,16 @@ lint: $(VENV)/.installed
 types: $(VENV)/.installed
 	$(BIN)/mypy
 
-# The demo needs less than the tests: torch, the trainer and scikit-learn's digits. Everything is found and fetched in one
-# call, and Python compiles modules when it first imports them: both save most of a minute.
+# The demo needs less than the tests: torch and the trainer. The kernels compile while packages are fetched, and Python
+# compiles modules when it first imports them: both save most of a minute.
 $(VENV)/.demo: pyproject.toml constraints.txt $(wildcard setup.py csrc/*/*)
 	@echo "== installing what the demo needs into $(VENV) (torch is the largest; about a minute)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt torch -e ".[train]" scikit-learn
+	$(BIN)/python tools/extra_requirements.py train > $(VENV)/demo-requirements.txt
+	@set -e; \
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e . & kernels=$$!; \
+	$(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt -r $(VENV)/demo-requirements.txt; \
+	wait $$kernels
 	touch $@
 
 demo:

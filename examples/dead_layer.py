@@ -1,4 +1,4 @@
-"""The dead-layer trap, measured on the scikit-learn digits.
+"""The dead-layer trap, measured on the embedded digits.
 
 A fully connected layer at PyTorch's default initialisation gives its neurons currents far below V = 1. They never fire,
 the surrogate gradient is 0 outside its window, nothing learns, and nothing complains. Four runs of the same network:
@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
-from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import steadyspike as ss
+from steadyspike.data.sets.digits import originals
 from steadyspike.models.wake import wake
 from steadyspike.models.weight_init import fire
 from steadyspike.nn.model_check import check_model, firing_rates
@@ -44,8 +44,8 @@ class MLP(nn.Module):
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Train and test images in [0, 1] and labels, every fifth digit for test."""
-    images, labels = load_digits(return_X_y=True)
-    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(labels)
+    images, labels = originals()
+    x, y = torch.tensor(images, dtype=torch.float32).flatten(1) / 16, torch.tensor(labels)
     test = torch.arange(len(x)) % 5 == 0
     return x[~test], y[~test], x[test], y[test]
 

@@ -229,7 +229,6 @@ def test_regularise_is_checked() -> None:
 
 
 def test_a_loader_mixes_and_goes_on_where_it_was() -> None:
-    pytest.importorskip("sklearn")
     from steadyspike.data import load
 
     bundle = load("digits")

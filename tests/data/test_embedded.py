@@ -30,6 +30,12 @@ def test_digits_are_placed_whole_and_deterministically() -> None:
     assert outside.max() == 0
 
 
+def test_digits_are_those_of_scikit_learn() -> None:
+    raw = pytest.importorskip("sklearn.datasets").load_digits()
+    images, labels = digits.originals()
+    assert np.array_equal(images, raw.images) and np.array_equal(labels, raw.target)
+
+
 def test_digits_bundle(shared_cache: Path) -> None:
     bundle = data.load("digits", cache_dir=shared_cache)
     assert (bundle.num_classes, bundle.in_channels, bundle.shape, bundle.timesteps) == (10, 1, (16, 16), None)

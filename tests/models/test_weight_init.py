@@ -170,7 +170,6 @@ def test_wake_lowers_fixed_thresholds_that_are_tied_together() -> None:
 
 
 def test_the_dead_layer_trap_on_the_digits() -> None:
-    pytest.importorskip("sklearn")
     spec = importlib.util.spec_from_file_location("dead_layer", ROOT / "examples" / "dead_layer.py")
     assert spec is not None and spec.loader is not None
     example = importlib.util.module_from_spec(spec)

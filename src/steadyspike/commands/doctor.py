@@ -11,7 +11,7 @@ from rich.markup import escape
 from steadyspike.commands.common import ENDED, FAILED, console
 
 _OPTIONAL = {
-    "lightning": "train", "pydantic": "train", "tensorboard": "train", "safetensors": "train", "sklearn": "data",
+    "lightning": "train", "pydantic": "train", "tensorboard": "train", "safetensors": "train",
     "PIL": "data", "aedat": "aedat4", "matplotlib": "analysis", "triton": "triton",
 }  # fmt: skip
 
@@ -54,7 +54,7 @@ def _versions() -> None:
     _row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
     for module, extra in _OPTIONAL.items():
         there = importlib.util.find_spec(module) is not None
-        package = {"sklearn": "scikit-learn", "PIL": "Pillow"}.get(module, module)
+        package = {"PIL": "Pillow"}.get(module, module)
         _row(package, version(package) if there else f"install steadyspike[{extra}]", True if there else None)
 
 

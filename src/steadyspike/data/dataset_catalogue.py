@@ -68,7 +68,7 @@ def _load_folder(place: Place, size: int = 224, policy: str = "resized-crop", re
 
 
 def _embedded(place: Place) -> str:
-    return "embedded (scikit-learn)"
+    return "embedded"
 
 
 def _spec_entry(module: Any, spec: Any, about: str, shape: Shape) -> Entry:

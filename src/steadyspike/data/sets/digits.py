@@ -1,12 +1,15 @@
-"""scikit-learn's 1,797 real handwritten digits (8 x 8), drawn at random places and sizes on a larger canvas.
+"""1,797 real handwritten digits (8 x 8), drawn at random places and sizes on a larger canvas.
 
-No download. Placement makes the task one for a network: pixels no longer stand for fixed parts of a digit.
+The digits come with the package (digits.npz, no download): they are the test part of the UCI data set "Optical
+Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998, licence CC BY 4.0), in the order of scikit-learn's
+`load_digits`. Random placement makes the task one for a network: a pixel no longer stands for a fixed part of a digit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -16,7 +19,7 @@ from torch.nn.functional import grid_sample
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.dataset import DataSet
-from steadyspike.data.errors import needs, whole_number
+from steadyspike.data.errors import whole_number
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
@@ -40,21 +43,22 @@ class Placed:
         return len(self.digits)
 
 
+def originals() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The digits as they were scanned: ink [1797, 8, 8] from 0 to 16, and labels [1797]."""
+    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as file:
+        return file["images"], file["labels"].astype(np.int64)
+
+
 def placed(canvas: int, seed: int) -> Placed:
     """The digits with a random place and size that keep each whole digit on a canvas x canvas image."""
     whole_number("canvas", canvas, least=SMALLEST)
     whole_number("placement_seed", seed, least=0)
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise needs("scikit-learn", "data", "the data set 'digits'") from error
-    raw = load_digits()
+    images, labels = originals()
     random = np.random.default_rng(seed)
-    scale = random.uniform(*SCALE, size=len(raw.images))
+    scale = random.uniform(*SCALE, size=len(images))
     half = 4 * scale[:, None]
     centre = half + random.uniform(size=(len(scale), 2)) * (canvas - 2 * half)
-    images = torch.from_numpy(raw.images / 16.0).to(torch.float32)
-    return Placed(images, raw.target.astype(np.int64), _float(centre), _float(scale))
+    return Placed(_float(images / 16.0), labels, _float(centre), _float(scale))
 
 
 def _float(array: NDArray[np.floating]) -> Tensor:
