@@ -12,12 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.models.blocks.conv import ConvNorm, is_repeated
 from steadyspike.nn import norm_neuron as module
 from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.norm.tdbn import TDBN
 from steadyspike.nn.norm_neuron import norm_neuron
-from steadyspike.nn.time import fold_time
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -122,19 +120,48 @@ def test_whoever_looks_between_sees_both_layers(fused: list[int]) -> None:
         assert len(seen) == 1 and not fused
 
 
-def test_evaluation_no_grad_half_precision_and_checkpointing_take_both_layers(fused: list[int]) -> None:
+def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> None:
+    y, _ = inputs(torch.float32, "contiguous", "none")
+    pair, seen = layers(None, torch.float32), []
+    plain = copy.deepcopy(pair)
+    pair[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result), current=False)  # type: ignore[union-attr, operator]
+    out = norm_neuron(pair[0], pair[1], y)
+    assert fused == [1] and seen[0].out is out and seen[0].u.shape == y.shape[1:] and not seen[0].u.requires_grad
+    plain[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result))  # type: ignore[union-attr, operator]
+    norm_neuron(plain[0], plain[1], y)
+    torch.testing.assert_close(seen[0].active, seen[1].active, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(seen[0].u, seen[1].u, rtol=1e-4, atol=1e-5)
+
+
+def test_evaluation_and_half_precision_take_both_layers(fused: list[int]) -> None:
     y, _ = inputs(torch.float32, "contiguous", "none")
     pair = layers(None, torch.float32)
-    with torch.no_grad():
-        norm_neuron(pair[0], pair[1], y)
-    y.requires_grad_()
-    for reentrant in (False, True):
-        checkpoint(lambda t: norm_neuron(pair[0], pair[1], t), y, use_reentrant=reentrant).sum().backward()
     norm_neuron(pair[0].eval(), pair[1], y)
     norm_neuron(pair[0].train(), pair[1], y.bfloat16())
     assert not fused
     norm_neuron(pair[0], pair[1], y)
     assert fused == [1]
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointing_and_no_grad_give_the_same_bits(fused: list[int], reentrant: bool) -> None:
+    """Outputs, gradients, running statistics and MP-Init's mean of several steps."""
+    pair = layers(None, torch.float32)
+    again, silent = copy.deepcopy(pair), copy.deepcopy(pair)
+    y, extra = inputs(torch.float32, "channels_last", "spikes")
+
+    def recomputed(*args: object) -> Tensor:
+        return checkpoint(norm_neuron, *args, use_reentrant=reentrant)
+
+    for _ in range(3):
+        want, got = step(norm_neuron, pair, y, extra), step(recomputed, again, y, extra)
+        with torch.no_grad():
+            assert torch.equal(norm_neuron(silent[0], silent[1], y, extra), want["out"])
+        for name, value in want.items():
+            assert torch.equal(got[name], value), name
+        for name, buffer in silent.named_buffers():
+            assert torch.equal(buffer, want[name]), name
+    assert len(fused) == 3 * 4
 
 
 def test_batched_gradients(fused: list[int]) -> None:
@@ -161,13 +188,6 @@ def test_gradients_of_gradients_are_refused() -> None:
 @pytest.mark.parametrize("name", ["resnet19_tiny", "sew_resnet34_tiny", "ms_resnet_tiny", "vgg9_tiny"])
 @pytest.mark.parametrize("saving", [False, True])
 def test_networks_step_as_before(fused: list[int], monkeypatch: pytest.MonkeyPatch, name: str, saving: bool) -> None:
-    def by_one_operator(self, x, neuron, extra=None):
-        if is_repeated(x):
-            return plain_spikes(self, x, neuron, extra)
-        return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
-
-    plain_spikes = ConvNorm.spikes
-    monkeypatch.setattr(ConvNorm, "spikes", by_one_operator)
     options = {"dropout": 0.0} if name in ("resnet19_tiny", "vgg9_tiny") else {}
     net = ss.models.create(name, image_size=32, **options)
     net = net.double().train()

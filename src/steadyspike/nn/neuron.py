@@ -29,10 +29,15 @@ CONSTANT_OF = {"tau": "leak"}
 
 
 class Tap(NamedTuple):
-    """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``; result.m if ``membrane``."""
+    """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``; result.m if ``membrane``.
+
+    current: False if ``see`` does not look at x, nor at the gradient of U[T]. A layer whose current is never in memory
+    (`norm_neuron`) then passes the norm's input as x.
+    """
 
     see: Callable[[Neuron, Tensor, Tensor, ScanResult], None]
     membrane: bool = False
+    current: bool = True
 
 
 class Neuron(Constants):

@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks
+from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.layout import is_dense, laid_out_like, like_step, same_strides
 from steadyspike.kernels.once import once
@@ -23,9 +25,7 @@ from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGrad
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
-from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.memory.norm import NotedTDBN
-from steadyspike.nn.memory.notes import plain_only
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.tdbn import TDBN
 
@@ -50,7 +50,7 @@ class _Settings(NamedTuple):
 
 
 class _NormScan(torch.autograd.Function):
-    """(output, MP-Init's statistics) from y, the norm's weight, bias and batch statistics, extra, and u0, v, a."""
+    """(output, U[T], MP-Init's statistics) of y, the norm's parameters and statistics, extra, u0, v, a."""
 
     @staticmethod
     def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:
@@ -64,11 +64,12 @@ class _NormScan(torch.autograd.Function):
         ctx.settings = settings
         ctx.save_for_backward(mean, invstd, scale, shift, *tensors)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(results[3])
-        return results[0], results[3]
+        out, u, _, active = results
+        ctx.mark_non_differentiable(u, active)
+        return out, u, active
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor | None, _: Any) -> tuple[Any, ...]:
+    def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
         if g is None:
             return (None,) * 10
         saved = ctx.saved_tensors  # read once: hooks may give them out once
@@ -116,8 +117,9 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     """``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: one operator where nobody looks between, else as written.
 
     One operator: in training, for `TDBN` before a layer with the LIF scan of `Neuron`, on the CPU in float32 or
-    float64, in one process. Hooks and taps on the layers, activation checkpointing, torch.compile, torch.func and
-    autocast to half precision choose the two layers one after the other.
+    float64, in one process; also without gradients and while activation checkpointing recomputes, so that both runs
+    of a checkpoint round alike. Hooks and taps that look at what is between, torch.compile, torch.func and autocast to
+    half precision choose the two layers one after the other.
     """
     if isinstance(norm, TDBN) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra):
         return _fused(norm, neuron, y, extra)
@@ -132,10 +134,9 @@ def _fits(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
         and type(norm).forward in (TDBN.forward, NotedTDBN.forward)
         and type(neuron).forward is Neuron.forward
         and type(neuron).run is Neuron.run
-        and not neuron.taps
+        and not any(tap.membrane or tap.current for tap in neuron.taps.values())
         and not norm.synchronises
-        and not plain_only()
-        and not recomputing()
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed())
         and not looked_at(norm)
         and not looked_at(neuron)
         and _fits_memory(norm, neuron, y, extra)
@@ -174,7 +175,9 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tenso
     u0 = like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
     v, a = (p.to(y.dtype).contiguous() for p in (neuron.threshold, neuron.leak))
     settings = _Settings(neuron, norm.eps)
-    out, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, u0, v, a)
+    out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, u0, v, a)
+    for tap in neuron.taps.values():
+        tap.see(neuron, y, u0, ScanResult(out, u, None, active))
     if neuron.training:
         neuron.init.update(active)
     for hook in forward_hooks(neuron):  # those that keep spikes as bits

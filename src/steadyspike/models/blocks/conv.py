@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.norm import TimeNorm
+from steadyspike.nn.norm_neuron import looked_at, norm_neuron
 from steadyspike.nn.time import Folded, fold_time
 
 
@@ -70,11 +71,9 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | None = None) -> Tensor:
-        """``neuron(self(x) + extra)``.
-
-        Not yet by `steadyspike.nn.norm_neuron`: its currents are rounded differently from torch's batch norm, and a
-        network must train to the same bits with and without activation checkpointing, which takes the two layers.
-        """
+        """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
+        if not is_repeated(x) and not looked_at(self):
+            return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
         current = self(x)
         return neuron(current if extra is None else current + extra)
 

@@ -49,7 +49,7 @@ class LayerWatch:
         self._aside: list[tuple[int, Tensor]] = []
         self.rates = torch.zeros(len(self.layers), steps + 1, dtype=torch.float64)
         for place, layer in enumerate(self.layers.values()):
-            layer.taps["watch"] = Tap(self._see(place))
+            layer.taps["watch"] = Tap(self._see(place), current=False)
 
     def _see(self, place: int) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
