@@ -1,7 +1,7 @@
 """`Adopted`: a neuron of another library that computes with this library's scan.
 
 `ss.convert` does not replace a module of the user's model: it changes the module's class to one that inherits from
-`Adopted` and from the class it had (`converted_class`). So the object, its parameters, buffers, name, hooks and
+`Adopted` and from the class it had (`classes.converted_class`). So the object, its parameters, buffers, name, hooks and
 training mode stay as they are, a ``state_dict`` has the same keys, and ``isinstance`` checks of the other library
 (recorders, ``reset_net``, ``set_step_mode``) still find it. `Adopted.give_back` changes the class back.
 
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, Step, active_statistics, charge, per_channel, reset, scan_steps
 from steadyspike.core.spec import ScanSpec
+from steadyspike.interop.classes import Converted
 from steadyspike.interop.surrogates import SpikeFunction
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, resolve_init
@@ -30,7 +31,7 @@ OWN = ("_constants", "spec", "backend", "channels", "taps", "family", "spike_fun
        "_carries", "_aside", "_device", "lif_scan")  # fmt: skip
 
 
-class Adopted(Neuron):
+class Adopted(Converted, Neuron):
     """Base class of converted neurons. Subclasses know one library's attributes and the way its neurons are called.
 
     family: the gradient family, "as" after `convert`. spike_function: the other library's spike function, for the
@@ -39,8 +40,6 @@ class Adopted(Neuron):
 
     LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold", "tau")
     runs_kernel: ClassVar[bool] = True
-    original: ClassVar[type[nn.Module]]  # set by `converted_class`
-
     family: str
     spike_function: SpikeFunction | None
 
@@ -103,7 +102,7 @@ class Adopted(Neuron):
         del self._modules["init"]
         for name in OWN:
             self.__dict__.pop(name, None)
-        self.__class__ = self.original  # type: ignore[assignment]
+        super().give_back()
 
     def stabilise(self, family: str, learn: Sequence[str], init: InitialPotential, like: Tensor) -> list[str]:
         """Turns on a gradient family, learned constants and an initial potential; returns what could not be done."""
@@ -249,15 +248,6 @@ class Adopted(Neuron):
         """Copies and pickles have no taps and no open window."""
         return {**self.__dict__, "taps": {}, "_fired": None, "_last": None, "_carries": False}
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        """The class is made at run time, so that copies and pickles name the two classes it is made of."""
-        return new_converted, (self.original, self.ours()), self.__getstate__()
-
-    @classmethod
-    def ours(cls) -> type[Adopted]:
-        """The class of this library among the bases."""
-        return next(base for base in cls.__mro__ if issubclass(base, Adopted) and "original" not in vars(base))
-
     @torch.no_grad()
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
         """A state of the original model loads too: constants and statistics that it does not have stay as they are."""
@@ -286,34 +276,6 @@ class Adopted(Neuron):
         if self.spike_function is not None:
             text = text.replace(f"surrogate={self.spec.surrogate}", f"surrogate={self.spike_function.name}")
         return f"{text}, init={self.init}"
-
-
-class Between(nn.Module):
-    """Ends the chain of ``super()`` calls of this library's classes before the methods of the other library."""
-
-    _apply = nn.Module._apply
-    _load_from_state_dict = nn.Module._load_from_state_dict
-    _save_to_state_dict = nn.Module._save_to_state_dict
-    extra_repr = nn.Module.extra_repr
-
-
-_made: dict[tuple[type, type], type[Adopted]] = {}
-
-
-def converted_class(original: type[nn.Module], ours: type[Adopted]) -> type[Adopted]:
-    """A class that is both ``ours`` and ``original``, with the name ConvertedX; the same one at every call."""
-    if (original, ours) in _made:
-        return _made[original, ours]
-    body = {"original": original, "__module__": ours.__module__, "__doc__": f"{original.__name__}, converted."}
-    made = type(f"Converted{original.__name__}", (ours, Between, original), body)
-    _made[original, ours] = made
-    return made
-
-
-def new_converted(original: type[nn.Module], ours: type[Adopted]) -> Adopted:
-    """An empty instance, for copies and pickles."""
-    made = converted_class(original, ours)
-    return made.__new__(made)
 
 
 def as_constant(module: Adopted, value: float | Tensor) -> Tensor:

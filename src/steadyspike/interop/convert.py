@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.spec import FAMILIES, one_of
-from steadyspike.interop.adopted import Adopted, converted_class
+from steadyspike.interop.adopted import Adopted
+from steadyspike.interop.classes import Converted, converted_class
 from steadyspike.interop.conversion import Conversion, Row
 from steadyspike.interop.recognise import recognise
 from steadyspike.interop.single_step import checked
@@ -86,8 +87,9 @@ def undo(model: Model) -> Model:
 
     Weights keep the values that training gave them. Constants that `stabilize` made learnable are those of before.
     """
-    for layer in adopted(model).values():
-        layer.give_back()
+    for module in list(model.modules()):
+        if isinstance(module, Converted):
+            module.give_back()
     model.__dict__.pop("conversion", None)
     return model
 
@@ -111,6 +113,9 @@ def _convert(model: nn.Module, skip: Collection[str]) -> list[Row]:
         assert isinstance(module, Adopted)
         module.take_over()
         rows.append(Row(name, was, _now(module), _remarks(module)))
+    for module in model.modules():
+        if type(module).__module__.startswith("norse."):
+            import_module(f"{__package__}.norse").lift(module)
     return rows
 
 
@@ -143,7 +148,7 @@ def _was(module: nn.Module) -> str:
 
 def _now(layer: Adopted) -> str:
     with torch.no_grad():
-        return f"{type(layer).ours().__name__}({layer.extra_repr()})"
+        return f"{type(layer).ours.__name__}({layer.extra_repr()})"
 
 
 def _remarks(layer: Adopted) -> tuple[str, ...]:

@@ -29,6 +29,10 @@ _EXACT = {
     "spikingjelly.activation_based.neuron.lif.LIFNode": ("spikingjelly", "SpikingJellyNeuron"),
     "spikingjelly.activation_based.neuron.plif.ParametricLIFNode": ("spikingjelly", "SpikingJellyNeuron"),
     "spikingjelly.activation_based.neuron.integrate_and_fire.IFNode": ("spikingjelly", "SpikingJellyNeuron"),
+    "snntorch._neurons.leaky.Leaky": ("snntorch", "SnnTorchNeuron"),
+    "norse.torch.module.lif_box.LIFBoxCell": ("norse", "NorseNeuron"),
+    "norse.torch.module.lif.LIFCell": ("norse", "NorseNeuron"),
+    "norse.torch.module.lif.LIF": ("norse", "NorseNeuron"),
 }
 # Classes from which the other libraries' neurons inherit.
 _NEURONS = (
