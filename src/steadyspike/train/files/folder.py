@@ -22,6 +22,7 @@ from typing import Any
 
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.forms import form_problem
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
 
@@ -81,6 +82,8 @@ class RunFolder:
             check_seal(content)
             found: dict[str, Any] = json.loads(content)
             found.pop("checksum")
+            if (problem := form_problem(name, found)) is not None:
+                raise SealError(problem)
             return found
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
