@@ -69,6 +69,26 @@ def test_random_resized_crop_is_crop_then_resize() -> None:
         assert torch.equal(out, expected) or torch.equal(out, expected.flip(-1))
 
 
+def test_a_crop_of_all_of_an_image_and_bicubic() -> None:
+    """The transforms of Spikformer's ImageNet file: no area is cut off, and the aspect becomes square."""
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 70, 3)).astype(np.uint8))
+    whole = to_tensor(image.resize((24, 24), Image.Resampling.BICUBIC))
+    for seed in range(10):
+        out = random_resized_crop(image, 24, torch.Generator().manual_seed(seed), 1.0, "bicubic")
+        assert torch.equal(out, whole) or torch.equal(out, whole.flip(-1))
+    middle = to_tensor(image.resize((28, 24), Image.Resampling.BICUBIC).crop((2, 0, 26, 24)))
+    assert torch.equal(resize_and_centre(image, 24, 24, "bicubic"), middle)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [({"least_area": 0.0}, "least_area must be above 0"), ({"interpolation": "cubic"}, "bilinear or bicubic, not")],
+)
+def test_wrong_crops_are_refused(tmp_path: Path, option: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        data.load("folder", tmp_path, **option)  # type: ignore[arg-type]
+
+
 def test_random_boxes_have_the_stated_area_and_aspect() -> None:
     generator = torch.Generator().manual_seed(0)
     boxes = [random_box(500, 400, generator) for _ in range(3000)]

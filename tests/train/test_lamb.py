@@ -69,6 +69,15 @@ def test_cosine_every_step_with_warm_up_and_cool_down() -> None:
         Schedule(epochs=20, warmup=2, cooldown=18)
 
 
+def test_the_cosine_of_timm_is_hidden_by_its_warm_up() -> None:
+    table = Schedule(epochs=13, warmup=4, warmup_lr=1e-4, cooldown=3, min_lr=1e-3, cosine_from="start")
+    factors = [lr_factor(table, 1e-2, step, 2) for step in range(26)]
+    assert factors[:8] == pytest.approx([0.01 + 0.99 * step / 8 for step in range(8)])
+    low = 0.1
+    whole = [low + (1 - low) * 0.5 * (1 + math.cos(math.pi * min(1.0, epoch / 10))) for epoch in range(13)]
+    assert factors[8::2] == pytest.approx(whole[4:]) and factors[9::2] == pytest.approx(whole[4:])
+
+
 def test_memory_is_estimated_for_it() -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(4, 4))
     adam, lamb = (ss.memory_estimate(layer, torch.randn(2, 3, 4), optimizer=name) for name in ("adamw", "lamb"))

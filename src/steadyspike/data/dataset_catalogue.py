@@ -54,17 +54,31 @@ def _imagenet_root(place: Place) -> Path | None:
     return None
 
 
-def _load_imagenet(place: Place, size: int = 224, policy: str = "resized-crop", resize: int | None = None) -> DataSet:
+def _load_imagenet(
+    place: Place,
+    size: int = 224,
+    policy: str = "resized-crop",
+    resize: int | None = None,
+    least_area: float = 0.08,
+    interpolation: str = "bilinear",
+) -> DataSet:
     if (root := _imagenet_root(place)) is None:
         raise DataError(
             "ImageNet was not found: ILSVRC2012/train/<wnid>/*.JPEG and ILSVRC2012/val/<wnid>/*.JPEG are expected.",
             place.data_dir,
         )
-    return image_folder.load(place, "imagenet", root, size, policy, resize)
+    return image_folder.load(place, "imagenet", root, size, policy, resize, least_area, interpolation)
 
 
-def _load_folder(place: Place, size: int = 224, policy: str = "resized-crop", resize: int | None = None) -> DataSet:
-    return image_folder.load(place, "folder", place.data_dir, size, policy, resize)
+def _load_folder(
+    place: Place,
+    size: int = 224,
+    policy: str = "resized-crop",
+    resize: int | None = None,
+    least_area: float = 0.08,
+    interpolation: str = "bilinear",
+) -> DataSet:
+    return image_folder.load(place, "folder", place.data_dir, size, policy, resize, least_area, interpolation)
 
 
 def _embedded(place: Place) -> str:
@@ -171,8 +185,8 @@ def load(
     validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
     timesteps: frames of event data.
     options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias; a folder
-    of recordings also sensor ((height, width)). Image folders: size, policy, resize. All: augment
-    ({"padding": 4, "flip": True}, or "none"), mean and std.
+    of recordings also sensor ((height, width)). Image folders: size, policy, resize, least_area,
+    interpolation. All: augment ({"padding": 4, "flip": True}, or "none"), mean and std.
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)

@@ -15,7 +15,7 @@ from steadyspike.data.errors import DataError, brief, needs
 from steadyspike.data.events import regular_size
 
 if TYPE_CHECKING:
-    from PIL.Image import Image
+    from PIL.Image import Image, Resampling
 
 Box = tuple[int, int, int, int]
 # What image folders hold. Pillow would also try formats that start other programs (EPS).
@@ -101,21 +101,31 @@ def random_box(
     return left, top, left + w, top + h
 
 
-def random_resized_crop(image: Image, size: int, generator: torch.Generator) -> Tensor:
-    """The training transform: random box to size x size (bilinear), mirrored with probability 1/2; uint8 [3, S, S]."""
-    from PIL.Image import Resampling, Transpose
+def random_resized_crop(
+    image: Image, size: int, generator: torch.Generator, least_area: float = 0.08, interpolation: str = "bilinear"
+) -> Tensor:
+    """The training transform: random box to size x size, mirrored with probability 1/2; uint8 [3, S, S].
+
+    least_area: the smallest share of the image's area that a box may have.
+    """
+    from PIL.Image import Transpose
 
     # crop, then resize: resize(box=...) would let pixels from outside of the box bleed in at its edges
-    crop = image.crop(random_box(*image.size, generator)).resize((size, size), Resampling.BILINEAR)
+    box = random_box(*image.size, generator, (least_area, 1.0))
+    crop = image.crop(box).resize((size, size), _resampling(interpolation))
     if torch.rand((), generator=generator) < 0.5:
         crop = crop.transpose(Transpose.FLIP_LEFT_RIGHT)
     return to_tensor(crop)
 
 
-def resize_and_centre(image: Image, resize: int, size: int) -> Tensor:
-    """The evaluation transform: short side to `resize` (bilinear), the central size x size of it; uint8 [3, S, S]."""
+def _resampling(interpolation: str) -> Resampling:
     from PIL.Image import Resampling
 
+    return {"bilinear": Resampling.BILINEAR, "bicubic": Resampling.BICUBIC}[interpolation]
+
+
+def resize_and_centre(image: Image, resize: int, size: int, interpolation: str = "bilinear") -> Tensor:
+    """The evaluation transform: short side to `resize`, the central size x size of it; uint8 [3, S, S]."""
     width, height = image.size
     short = min(width, height)
     if short != resize:
@@ -127,9 +137,9 @@ def resize_and_centre(image: Image, resize: int, size: int) -> Tensor:
         across, down = image.width / width, image.height / height
         box = (left * across, top * down, (left + size) * across, (top + size) * down)
         inside = (max(0.0, box[0]), max(0.0, box[1]), min(image.width, box[2]), min(image.height, box[3]))
-        return to_tensor(image.resize((size, size), Resampling.BILINEAR, box=inside))
+        return to_tensor(image.resize((size, size), _resampling(interpolation), box=inside))
     if short != resize:
-        image = image.resize((width, height), Resampling.BILINEAR)
+        image = image.resize((width, height), _resampling(interpolation))
     return to_tensor(image.crop((left, top, left + size, top + size)))
 
 

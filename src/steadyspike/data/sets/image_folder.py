@@ -21,6 +21,7 @@ from steadyspike.data.sources import ItemSource
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".tiff", ".gif")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICIES = ("resized-crop", "crop")
+INTERPOLATIONS = ("bilinear", "bicubic")
 
 
 @dataclass(frozen=True)
@@ -32,18 +33,28 @@ class Decoder:
     size: int
     resize: int
     policy: str
+    least_area: float = 0.08
+    interpolation: str = "bilinear"
 
     def __call__(self, index: int, train: bool, seed: int) -> torch.Tensor:
         image = open_rgb(os.path.join(self.root, os.fsdecode(self.paths[index])))
         if self.policy == "crop":
             return squeeze(image, self.size)
         if train:
-            return random_resized_crop(image, self.size, torch.Generator().manual_seed(seed))
-        return resize_and_centre(image, self.resize, self.size)
+            generator = torch.Generator().manual_seed(seed)
+            return random_resized_crop(image, self.size, generator, self.least_area, self.interpolation)
+        return resize_and_centre(image, self.resize, self.size, self.interpolation)
 
 
 def load(
-    place: Place, name: str, root: Path, size: int = 224, policy: str = "resized-crop", resize: int | None = None
+    place: Place,
+    name: str,
+    root: Path,
+    size: int = 224,
+    policy: str = "resized-crop",
+    resize: int | None = None,
+    least_area: float = 0.08,
+    interpolation: str = "bilinear",
 ) -> DataSet:
     """A folder of train/<class>/ and test/<class>/ or val/<class>/, or of class folders only (to be split at random).
 
@@ -51,15 +62,23 @@ def load(
 
     policy: "resized-crop" (ImageNet: RandomResizedCrop and flip; short side to `resize`, by default 8/7 of `size`, and
     central crop to evaluate) or "crop" (resized to size x size; pad 4, random crop and flip, for small images).
+    least_area: the smallest share of an image's area that a training crop of "resized-crop" may have.
+    interpolation: of "resized-crop": "bilinear" or "bicubic".
     """
     whole_number("size", size)
     if resize is not None:
         whole_number("resize", resize, least=size)
     if policy not in POLICIES:
         raise DataError(f"policy must be {' or '.join(POLICIES)}, not '{policy}'.")
+    if not 0 < least_area <= 1:
+        raise DataError(f"least_area must be above 0 and at most 1, not {least_area}.")
+    if interpolation not in INTERPOLATIONS:
+        raise DataError(f"interpolation must be {' or '.join(INTERPOLATIONS)}, not '{interpolation}'.")
     tree = read_tree(root, SUFFIXES, "image", without_test=name == "imagenet")  # ImageNet's test part has no labels
     resize = resize or round(size * 256 / 224)
-    decoder = Decoder(str(root), np.array([os.fsencode(p) for p in tree.paths]), size, resize, policy)
+    decoder = Decoder(
+        str(root), np.array([os.fsencode(p) for p in tree.paths]), size, resize, policy, least_area, interpolation
+    )
     return DataSet(
         name=name,
         source=ItemSource(len(tree.paths), decoder),
@@ -71,5 +90,10 @@ def load(
         mean=MEAN,
         std=STD,
         augment=Augment(padding=4, flip=True) if policy == "crop" else Augment(),
-        settings={"image_policy": policy, "image_resize": resize},
+        settings={
+            "image_policy": policy,
+            "image_resize": resize,
+            "image_least_area": least_area,
+            "image_interpolation": interpolation,
+        },
     )

@@ -32,11 +32,12 @@ def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int
     """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form."""
     epoch = step // steps_per_epoch
     if epoch < table.warmup:
-        start = _WARMUP_FROM if table.warmup_lr is None else table.warmup_lr / lr
-        return start + (1 - start) * step / (table.warmup * steps_per_epoch)
+        first = _WARMUP_FROM if table.warmup_lr is None else table.warmup_lr / lr
+        return first + (1 - first) * step / (table.warmup * steps_per_epoch)
     if table.name == "cosine":
         place = step / steps_per_epoch if table.every == "step" else epoch
-        done = min(1.0, (place - table.warmup) / (table.epochs - table.cooldown - table.warmup))
+        start = table.warmup if table.cosine_from == "warmup" else 0
+        done = min(1.0, (place - start) / (table.epochs - table.cooldown - start))
         low = table.min_lr / lr
         return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
     if table.name == "step":

@@ -254,6 +254,10 @@ class Schedule(Table):
         default=None, ge=0, description="The learning rate at which warm-up starts; the default is lr/100."
     )
     every: Literal["epoch", "step"] = Field(default="epoch", description="cosine: how often the learning rate changes.")
+    cosine_from: Literal["warmup", "start"] = Field(
+        default="warmup",
+        description="cosine: begins after warm-up, or at the start of training (as in timm).",
+    )
     cooldown: int = Field(
         default=0, ge=0, description="cosine: how many of the last epochs keep the learning rate at min_lr."
     )
