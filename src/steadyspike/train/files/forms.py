@@ -79,7 +79,8 @@ def form_problem(name: str, content: dict[str, Any]) -> str | None:
             _About.model_validate(content)
         if name == "result.json":
             status = _Result.model_validate(content).status
-            {"interrupted": _Interrupted, "finished": _Ended}.get(status, _EndedEarly).model_validate(content)
+            forms: dict[str, type[_Form]] = {"interrupted": _Interrupted, "finished": _Ended}
+            forms.get(status, _EndedEarly).model_validate(content)
     except ValidationError as error:
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         return f"its {key!r} is missing or of another kind"
