@@ -20,7 +20,7 @@ ALLOWED = {
     "models": {"core", "nn"},
     "data": {"disk"},
     "train": {"disk", "core", "kernels", "nn", "models", "data"},
-    "analysis": {"core", "kernels", "nn", "models", "data"},
+    "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
     "deploy": {"core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
 }

@@ -178,6 +178,30 @@ def predict(
     raise typer.Exit(run(place, files, data_dir, top, confidence, resize))
 
 
+@app.command()
+def reproduce(
+    name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="mini (minutes on a CPU), deep (hours on a CPU) or paper (the full experiment).")
+    ] = "mini",
+    data: Annotated[str, typer.Option(help="mini: another data set than the embedded digits, such as cifar10.")] = "",
+    data_dir: DataDir = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each configuration; default: 3, mini 2.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs and pages are kept.")] = Path("reproduced"),
+    show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is there.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Write the numbers into the recipes' files, as [[measured]].")
+    ] = False,
+) -> None:
+    """Make a table or figure of the paper. It can be stopped and started again; what was computed is kept."""
+    from steadyspike.commands import reproduce as command
+
+    if listed or name is None:
+        raise typer.Exit(command.show_list())
+    raise typer.Exit(command.run(name, scale, data, data_dir, seeds, out, not show, record))
+
+
 def _mount_data() -> None:
     from steadyspike.commands.data import app as data_app
 

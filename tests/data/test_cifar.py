@@ -37,6 +37,17 @@ def test_both_layouts_give_the_same_images(place: Place) -> None:
     assert binary.population.official_test is not None and binary.population.official_test.sum() == 20
 
 
+def test_a_smaller_size_averages_squares_of_pixels(place: Place) -> None:
+    write_cifar10(place.data_dir)
+    full, small = cifar.load(place, SMALL), cifar.load(place, SMALL, 16)
+    pixels = full.source.data[7].double()  # type: ignore[attr-defined]
+    mean = pixels[:, 4:6, 10:12].mean((1, 2))
+    assert torch.equal(small.source.data[7][:, 2, 5], mean.round().to(torch.uint8))  # type: ignore[attr-defined]
+    assert small.size == (16, 16) and small.augment.padding == 2 and full.augment.padding == 4
+    with pytest.raises(DataError, match="32, 16, 8 or 4"):
+        cifar.load(place, SMALL, 12)
+
+
 def test_planes_are_red_green_blue_row_by_row(tmp_path: Path) -> None:
     pixels = np.arange(3072).astype(np.uint8)
     (tmp_path / "a.bin").write_bytes(bytes([7]) + pixels.tobytes())

@@ -93,6 +93,13 @@ def _spec_entry(module: Any, spec: Any, about: str, shape: Shape) -> Entry:
     return Entry(load_spec, lambda place: module.find(place, spec), about, shape)
 
 
+def _cifar(spec: cifar.Spec, about: str) -> Entry:
+    def load_cifar(place: Place, size: int = cifar.SIDE) -> DataSet:
+        return cifar.load(place, spec, size)
+
+    return Entry(load_cifar, lambda place: cifar.find(place, spec), about, Shape(spec.classes, 3, (32, 32)))
+
+
 DATA_SETS: dict[str, Entry] = {
     "digits": Entry(
         digits.load, _embedded, "1,797 handwritten digits on a 16 x 16 canvas", Shape(10, 1, (16, 16)), ("random:SEED",)
@@ -101,8 +108,8 @@ DATA_SETS: dict[str, Entry] = {
         digits_events.load, _embedded, "the same digits before a simulated event camera", Shape(10, 2, (20, 20)),
         ("random:SEED",), FrameSettings(timesteps=6),
     ),
-    "cifar10": _spec_entry(cifar, cifar.CIFAR10, "32 x 32 colour, 10 classes", Shape(10, 3, (32, 32))),
-    "cifar100": _spec_entry(cifar, cifar.CIFAR100, "32 x 32 colour, 100 classes", Shape(100, 3, (32, 32))),
+    "cifar10": _cifar(cifar.CIFAR10, "32 x 32 colour, 10 classes"),
+    "cifar100": _cifar(cifar.CIFAR100, "32 x 32 colour, 100 classes"),
     "mnist": _spec_entry(mnist, mnist.MNIST, "28 x 28 grey digits", Shape(10, 1, (28, 28))),
     "fashion-mnist": _spec_entry(mnist, mnist.FASHION, "28 x 28 grey clothes", Shape(10, 1, (28, 28))),
     "imagenet": Entry(

@@ -116,6 +116,12 @@ def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[
     return chosen
 
 
+def after_reset(layer: Neuron, m: Tensor, spikes: Tensor | None) -> Tensor:
+    """U from M and S (None: a readout, which does not reset), all [T, B, ...]."""
+    v = per_channel(layer.threshold, m.ndim - 1).to(m.dtype)
+    return m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
+
+
 def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...], graph: bool) -> LayerRecord:
     """The record of one scan, with the tensors that ``wanted`` names."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(wanted) else None
@@ -123,8 +129,7 @@ def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...
     if "rate" in wanted and spikes is not None:
         found["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
     if "u" in wanted and result.m is not None:
-        m, v = result.m, per_channel(layer.threshold, x.ndim - 1).to(result.m.dtype)
-        found["u"] = m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
+        found["u"] = after_reset(layer, result.m, spikes)
     kept = {name: found.get(name) for name in wanted}
     if not graph:
         kept = {name: None if value is None else value.detach() for name, value in kept.items()}

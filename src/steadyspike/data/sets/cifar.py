@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100: official binary or python files, extracted or as the published archives."""
+"""CIFAR-10 and CIFAR-100: official binary or python files, extracted or as the published archives.
+
+``size`` 16, 8 or 4 averages squares of pixels: small images for experiments that must be quick.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from steadyspike.data import archive
 from steadyspike.data.augment import Augment
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
-from steadyspike.data.errors import DataError
+from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import read_bytes
 from steadyspike.data.formats import cifar_batch, plain_pickle
 from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
+SIDE = 32  # of the published images
 BASE = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -60,7 +66,19 @@ CIFAR100 = Spec(
 )  # fmt: skip
 
 
-def load(place: Place, spec: Spec) -> DataSet:
+def averaged(images: Tensor, size: int) -> Tensor:
+    """uint8 images [N, C, 32, 32] with side ``size``: the mean of every square of pixels, rounded."""
+    if size == SIDE:
+        return images
+    if size < 4 or SIDE % size:
+        raise DataError(f"size must be 32, 16, 8 or 4 (squares of pixels are averaged), not {size}.")
+    by = SIDE // size
+    pooled = [avg_pool2d(part.float(), by).round().to(torch.uint8) for part in images.split(4096)]
+    return torch.cat(pooled)
+
+
+def load(place: Place, spec: Spec, size: int = SIDE) -> DataSet:
+    whole_number("size", size, least=1)
     folder, binary = locate(place, spec)
     images, labels, official_test, ids = [], [], [], []
     for part, files, rows in (("train", spec.train_files, spec.train_rows), ("test", spec.test_files, spec.test_rows)):
@@ -75,14 +93,14 @@ def load(place: Place, spec: Spec) -> DataSet:
         ids += [f"{part}/{i:05d}" for i in range(rows * len(files))]
     return DataSet(
         name=spec.name,
-        source=ArraySource(torch.from_numpy(np.concatenate(images))),
+        source=ArraySource(averaged(torch.from_numpy(np.concatenate(images)), size)),
         population=Population(ids, np.concatenate(labels), np.concatenate(official_test)),
         classes=class_names(folder, spec, binary),
         channels=3,
-        size=(32, 32),
+        size=(size, size),
         mean=spec.mean,
         std=spec.std,
-        augment=Augment(padding=4, flip=True),
+        augment=Augment(padding=size // 8, flip=True),
     )
 
 

@@ -1,0 +1,130 @@
+"""Evidence from a deep network: trains the ``deep-*`` recipes and writes their tables into docs/results.md.
+
+    python -m benchmarks.evidence --data-dir DATA [--out runs/evidence] [--limit HOURS]    # trains; stop it at any time
+    python -m benchmarks.evidence --out runs/evidence --show                               # how far it is
+    python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # the tables, and the recipes
+
+One process, one run after the other; set OMP_NUM_THREADS=1. What matters most comes first, and every step of the order
+is done for seed 0, then 1, then 2, so that a list that was cut short still compares like with like.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.proof import stamp, write_between
+from rich.console import Console
+
+from steadyspike.analysis.reproduce.experiments import ablation, frozen
+from steadyspike.analysis.reproduce.flow import KIND, flow
+from steadyspike.analysis.reproduce.page import Page
+from steadyspike.analysis.reproduce.runner import Interrupted, missing, train_missing
+from steadyspike.analysis.reproduce.runs import Run
+from steadyspike.analysis.reproduce.scales import Scale
+from steadyspike.analysis.reproduce.store import Store
+from steadyspike.analysis.reproduce.work import Case, Work
+from steadyspike.nn.memory.heap import keep_freed_memory
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.run.recording import record
+from steadyspike.train.session.signals import Signals, Stopped, exit_code
+
+MARKS = ("<!-- deep table begins -->", "<!-- deep table ends -->")
+SEEDS = 3
+
+
+def frozen_at(v: float) -> list[Case]:
+    """The cases of one threshold, with both norms."""
+    return [case for case in frozen.norm_scale_cases("deep") if f"-v{v}" in case.deep]
+
+
+def steps() -> dict[str, list[Case]]:
+    """What is trained, in order; a configuration that came before is not trained again."""
+    depth = [case for case in ablation.depth_cases("deep") if case.label in ("neither", "both")]
+    return {
+        "ablation": ablation.ablation_cases("deep"),
+        "V frozen at 0.1": frozen_at(0.1),
+        "V frozen at 2": frozen_at(2.0),
+        "V frozen at 1": frozen_at(1.0),
+        "norms": ablation.norm_cases("deep"),
+        "depth": depth,
+        "long training": frozen.length_cases("deep"),
+        "Adam": ablation.optimizer_cases("deep"),
+        "depth, the rest": ablation.depth_cases("deep"),
+    }
+
+
+def all_runs(work: Work) -> list[Run]:
+    return [run for cases in steps().values() for run in work.all_runs(cases)]
+
+
+def train(work: Work, hours: float, console: Console) -> int:
+    """Trains and measures run by run; the exit code."""
+    keep_freed_memory()
+    ends = time.monotonic() + 3600 * hours
+    with Signals(commands=True) as signals:
+        try:
+            for run in all_runs(work):
+                if time.monotonic() > ends:
+                    console.print("the time limit is reached; the same command goes on from here")
+                    break
+                if work.store.result(run) is None:
+                    todo = len(missing(all_runs(work), work.store))
+                    console.print(f"{time.strftime('%H:%M:%S')} {run.label} ({todo} runs left)")
+                    train_missing([run], work.store, work.data_dir, console, signals)
+                result = work.store.result(run)
+                if result is not None:
+                    work.measure(result, KIND, flow)
+        except (Interrupted, Stopped) as stop:
+            console.print("stopped; the same command goes on from here")
+            return exit_code(stop.number)
+    return 0
+
+
+def pages(work: Work) -> list[Page]:
+    return [
+        ablation.ablation(work), frozen.norm_scale(work), ablation.norms(work), ablation.depth(work),
+        frozen.length(work), ablation.optimizers(work),
+    ]  # fmt: skip
+
+
+def text(work: Work) -> str:
+    """The tables; the measurements beside the accuracies are made where they are missing."""
+    parts = []
+    for page in pages(work):
+        parts += [f"### {page.title}", *(table.markdown() for table in page.tables), *page.notes]
+    return "\n\n".join(parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
+    parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
+    parser.add_argument("--show", action="store_true")
+    parser.add_argument("--write", action="store_true", help="write docs/results.md, and the numbers into the recipes")
+    args = parser.parse_args()
+    console = Console(highlight=False, width=200)
+    work = Work(Scale("deep"), SEEDS, Store(args.out), args.data_dir)
+    if args.show:
+        for name, cases in steps().items():
+            runs = work.all_runs(cases)
+            console.print(f"{name}: {len(runs) - len(missing(runs, work.store))} of {len(runs)} runs")
+        return
+    if args.write:
+        write_between(MARKS, f"{text(work)}\n\n{stamp(args.out / 'runs')}")
+        for run in all_runs(work):
+            result = work.store.result(run)
+            if result is not None:
+                try:
+                    record(RunFolder(result.folder), run.recipe)
+                except RunError as error:
+                    console.print(str(error))
+        return
+    sys.exit(train(work, args.limit, console))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""`observe`: runs a network on batches and keeps the distributions of every neuron layer per time step.
+
+Only counts are kept, so that a large network and many batches fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.analysis.statistics.autocorrelation import ljung_box
+from steadyspike.analysis.statistics.distributions import (
+    active_neurons,
+    range_edges,
+    shares,
+    step_counts,
+    threshold_edges,
+    total_variation,
+)
+from steadyspike.core.reference_scan import ScanResult, per_channel
+from steadyspike.nn.membrane_health import tapped
+from steadyspike.nn.neuron import Neuron, Tap
+from steadyspike.nn.probe import after_reset, chosen_layers
+
+TESTED = 20_000  # neurons of a layer and batch that are tested for independence
+
+
+@dataclass
+class LayerSteps:
+    """What one neuron layer did at every time step, over all batches.
+
+    membrane: counts of U[t] / V of active neurons, current: counts of the input I[t] of active neurons, both
+    [2, T, bins + 2] for the even and the odd samples. Bins of the membrane are in units of V.
+    """
+
+    name: str
+    threshold: float
+    current_edges: Tensor
+    membrane: Tensor
+    current: Tensor
+    spikes: Tensor  # [T], sums
+    inside: Tensor  # [2, T]: potentials of active neurons within V and within 2 V
+    neurons: int = 0
+    active: int = 0
+    tested: int = 0
+    independent: int = 0
+    constant: int = 0
+
+    @property
+    def steps(self) -> int:
+        return self.membrane.shape[1]
+
+    @property
+    def membrane_shares(self) -> Tensor:
+        """Distribution of U[t] / V, [T, bins + 2]."""
+        return shares(self.membrane.sum(0))
+
+    @property
+    def current_shares(self) -> Tensor:
+        """Distribution of I[t], [T, bins + 2]."""
+        return shares(self.current.sum(0))
+
+    @property
+    def rates(self) -> Tensor:
+        """Firing rate of all neurons at every step, [T]."""
+        return self.spikes / max(self.neurons, 1)
+
+    @property
+    def bounded(self) -> Tensor:
+        """Share of active neurons' potentials within V and within 2 V, [2, T]."""
+        return self.inside / max(self.active, 1)
+
+    @property
+    def independence(self) -> float:
+        """Share of tested neurons whose input does not reject independence at lag 1 (5 %); NaN without a test."""
+        return self.independent / self.tested if self.tested else float("nan")
+
+    def floor(self, what: str) -> float:
+        """Noise floor of the distances of "membrane" or "current": even against odd samples, mean over steps."""
+        even, odd = shares(getattr(self, what))
+        return float(total_variation(even, odd).mean()) / 2**0.5
+
+
+@dataclass
+class Observation:
+    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known."""
+
+    layers: dict[str, LayerSteps] = field(default_factory=dict)
+    logits: Tensor | None = None
+    targets: Tensor | None = None
+    samples: int = 0
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; every module's own mode returns at the end."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def observe(
+    model: nn.Module,
+    batches: Iterable[Tensor | tuple[Tensor, Tensor]],
+    *,
+    layers: str | Sequence[str] | None = None,
+    timesteps: int | None = None,
+    independence: bool = False,
+) -> Observation:
+    """Runs ``model`` on the batches, each x or (x, targets), in evaluation mode.
+
+    layers: names or patterns as `probe` takes them. timesteps: passed to the model, for networks that repeat a still
+    image. independence: also test the inputs of active neurons (needs 3 steps).
+    """
+    found, outputs, targets = Observation(), [], []
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            if layer.spiking and result.m is not None:
+                _add(found.layers, name, layer, x, result, independence)
+
+        return Tap(see, membrane=True)
+
+    with evaluating(model), tapped(model, f"observe {id(found)}", make, only=chosen_layers(model, layers)):
+        for batch in batches:
+            x, target = batch if isinstance(batch, (tuple, list)) else (batch, None)
+            out = model(x) if timesteps is None else model(x, timesteps)
+            if isinstance(out, Tensor) and out.ndim >= 2:
+                outputs.append(out)
+                found.samples += out.shape[1]
+            if target is not None:
+                targets.append(target)
+    if outputs:
+        found.logits = torch.cat(outputs, 1)
+    if targets:
+        found.targets = torch.cat(targets)
+    return found
+
+
+def _add(
+    layers: dict[str, LayerSteps], name: str, layer: Neuron, x: Tensor, result: ScanResult, independence: bool
+) -> None:
+    assert result.m is not None
+    spikes = layer.spikes(result.out)
+    v = per_channel(layer.threshold, x.ndim - 1).to(result.m.dtype)
+    u = (after_reset(layer, result.m, spikes) / v).cpu()
+    x, spikes = x.detach().cpu(), spikes.detach().cpu()
+    active = active_neurons(spikes)
+    edges = threshold_edges(1.0)
+    if name not in layers:
+        steps, bins = len(x), len(edges) + 1
+        zeros = torch.zeros(2, steps, bins, dtype=torch.float64)
+        layers[name] = LayerSteps(
+            name, float(layer.threshold.double().mean()), range_edges(x), zeros, zeros.clone(),
+            torch.zeros(steps, dtype=torch.float64), torch.zeros(2, steps, dtype=torch.float64),
+        )  # fmt: skip
+    seen = layers[name]
+    for half in range(2):
+        own = active[half::2]
+        seen.membrane[half] += step_counts(u[:, half::2], edges, own)
+        seen.current[half] += step_counts(x[:, half::2], seen.current_edges, own)
+    seen.spikes += (spikes > 0).flatten(1).sum(1)
+    for place, factor in enumerate((1.0, 2.0)):
+        seen.inside[place] += ((u.abs() <= factor) & active).flatten(1).sum(1)
+    seen.neurons += active.numel()
+    seen.active += int(active.sum())
+    if independence:
+        p = ljung_box(x[:, active][:, :TESTED])
+        seen.constant += int(p.isnan().sum())
+        seen.tested += int((~p.isnan()).sum())
+        seen.independent += int((p > 0.05).sum())

@@ -1,0 +1,161 @@
+"""`analyse`: does a network suffer from temporal covariate shift? One number per layer, one verdict.
+
+report = ss.analyse(model, batch)       # batch: x, or (x, targets)
+print(report)                           # a table of all layers
+report.verdict                          # "steady", "drifts", "drifts strongly" or "unclear"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.analysis.networks.observe import LayerSteps, Observation, observe
+from steadyspike.analysis.statistics.distributions import against_last
+from steadyspike.nn.initial_potential import MPInit
+from steadyspike.nn.neuron import neurons
+
+# Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
+STEADY, STRONG = 0.1, 0.3
+
+
+class LayerShift(NamedTuple):
+    """The drift of one layer. All distances are total variations in 0..1 against the last step, over active neurons.
+
+    shift: the layer's number, the largest distance of the membrane over the steps before the last, less its noise
+        floor. membrane, current: the distances of U[t] and of the input I[t] per step, [T]; floor, current_floor: what
+        they would be by chance. rates: firing rate per step [T]. active: share of neurons that fired in the window.
+    """
+
+    name: str
+    shift: float
+    membrane: Tensor
+    current: Tensor
+    floor: float
+    current_floor: float
+    rates: Tensor
+    active: float
+
+    @property
+    def rate_change(self) -> float:
+        """The firing rate of the first step relative to that of the last, minus 1; NaN if the layer is silent."""
+        first, last = float(self.rates[0]), float(self.rates[-1])
+        return first / last - 1 if last > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class ShiftReport:
+    """The result of `analyse`; ``print`` shows it as a table.
+
+    shift: mean of the layers' numbers, over layers with active neurons. agreement: share of samples for which the first
+    step alone predicts the class that the mean over all steps predicts; None if the output is no class scores.
+    """
+
+    layers: tuple[LayerShift, ...]
+    shift: float
+    verdict: str
+    advice: str
+    agreement: float | None
+    samples: int
+
+    def __str__(self) -> str:
+        width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
+        lines = [f"{'layer':{width}}  shift  floor  input  firing rate, first to last step    active"]
+        for one in self.layers:
+            rates = _shown(one.rates.tolist())
+            inputs = float(one.current[:-1].max()) - one.current_floor
+            lines.append(
+                f"{one.name:{width}}  {one.shift:5.3f}  {one.floor:5.3f}  {max(inputs, 0.0):5.3f}  {rates:32}  "
+                f"{100 * one.active:5.1f} %"
+            )
+        agreement = "" if self.agreement is None else (
+            f"; the first step alone predicts the final class for {100 * self.agreement:.1f} % of samples"
+        )  # fmt: skip
+        lines += [
+            "",
+            f"{self.verdict}: mean shift {self.shift:.3f} over {len(self.layers)} layers, {self.samples} samples"
+            + agreement,
+            self.advice,
+        ]
+        return "\n".join(lines)
+
+
+def _shown(rates: list[float]) -> str:
+    """At most five rates: the first three and the last two."""
+    texts = [f"{rate:.3f}" for rate in rates]
+    return " ".join(texts if len(texts) <= 5 else [*texts[:3], "..", *texts[-2:]])
+
+
+def analyse(
+    model: nn.Module,
+    batch: Tensor | tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]],
+    *,
+    layers: str | Sequence[str] | None = None,
+    timesteps: int | None = None,
+) -> ShiftReport:
+    """Measures how far membrane, input and firing rate of every layer drift over the time steps of one window.
+
+    batch: what the model takes, or (x, targets), or an iterable of such pairs. A few hundred samples are enough; the
+    noise floor says whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks that repeat
+    a still image, another number of steps than their own. The model is not changed.
+    """
+    pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor)
+    batches = [batch] if isinstance(batch, Tensor) or pair else batch
+    seen = observe(model, batches, layers=layers, timesteps=timesteps)  # type: ignore[arg-type]
+    return report_of(seen, starts_at_mean(model))
+
+
+def starts_at_mean(model: nn.Module) -> bool:
+    """Whether the neuron layers start by MP-Init."""
+    layers = [layer for layer in neurons(model).values() if layer.spiking]
+    return bool(layers) and all(isinstance(layer.init, MPInit) for layer in layers)
+
+
+def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
+    """The report of an observation; ``mp_init``: what the layers start from, for the advice."""
+    if not seen.layers:
+        raise ValueError("the model has no spiking neuron layer that ran: there is nothing to analyse")
+    if any(layer.steps < 2 for layer in seen.layers.values()):
+        raise ValueError("a drift over time needs at least 2 time steps, the model ran 1")
+    rows = tuple(layer_shift(layer) for layer in seen.layers.values())
+    counted = [row for row in rows if row.active > 0]
+    shift = sum(row.shift for row in counted) / len(counted) if counted else float("nan")
+    floor = sum(row.floor for row in counted) / len(counted) if counted else float("nan")
+    verdict, advice = _verdict(shift, floor, mp_init, len(counted))
+    return ShiftReport(rows, shift, verdict, advice, _agreement(seen.logits), seen.samples)
+
+
+def layer_shift(seen: LayerSteps) -> LayerShift:
+    """The drift of one observed layer."""
+    membrane, current = against_last(seen.membrane_shares), against_last(seen.current_shares)
+    floor = seen.floor("membrane")
+    active = seen.active / max(seen.neurons, 1)
+    shift = max(0.0, float(membrane[:-1].max()) - floor) if seen.active else 0.0
+    return LayerShift(seen.name, shift, membrane, current, floor, seen.floor("current"), seen.rates, active)
+
+
+def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[str, str]:
+    if layers == 0:
+        return "unclear", "No layer fired: look at ss.check_model(model, x) first."
+    if floor > STEADY:
+        return "unclear", f"The noise floor is {floor:.2f}: analyse more samples."
+    if shift < STEADY:
+        return "steady", "The membrane has nearly the same distribution at every step."
+    verdict = "drifts strongly" if shift >= STRONG else "drifts"
+    if mp_init:
+        return verdict, (
+            "It starts from MP-Init's mean and drifts all the same: a single constant cannot give the distribution its "
+            "width, and few steps leave no time for it; see docs/theory.md."
+        )
+    return verdict, "Early steps see another distribution than late ones: train with init='mp' (MP-Init)."
+
+
+def _agreement(logits: Tensor | None) -> float | None:
+    if logits is None or logits.ndim != 3 or logits.shape[-1] < 2:
+        return None
+    first, final = logits[0].argmax(-1), logits.mean(0).argmax(-1)
+    return float((first == final).to(torch.float64).mean())

@@ -1,0 +1,50 @@
+"""A training run that a table or figure needs, and the key under which its result is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from steadyspike.train.recipe import PRIVATE, Recipe, dumps, load_recipe
+from steadyspike.train.recipe.load import INCIDENTAL
+
+
+@dataclass(frozen=True)
+class Run:
+    """A recipe with changes and a seed."""
+
+    recipe: str
+    settings: tuple[str, ...] = ()
+    seed: int = 0
+
+    def load(self) -> Recipe:
+        """The recipe that is trained."""
+        return _resolved(self.recipe, self.settings, self.seed)
+
+    @property
+    def label(self) -> str:
+        return f"{self.recipe}, seed {self.seed}"
+
+    def key(self) -> str:
+        """A checksum of everything that decides the run's result: the resolved recipe and the seed."""
+        tables = self.load().model_dump(exclude=set(PRIVATE), exclude_none=True)
+        for name in INCIDENTAL - {"train.seed"}:
+            table, _, key = name.partition(".")
+            tables[table].pop(key, None)
+        return hashlib.sha256(dumps(tables).encode()).hexdigest()[:16]
+
+    def work(self) -> float:
+        """How long it takes, in units that only compare runs of one table: samples shown, over epochs and steps."""
+        recipe = self.load()
+        return float(recipe.schedule.epochs * recipe.data.timesteps * (recipe.data.train_samples or 1500))
+
+
+@lru_cache(maxsize=1024)
+def _resolved(recipe: str, settings: tuple[str, ...], seed: int) -> Recipe:
+    return load_recipe(recipe, [*settings, f"train.seed={seed}"])
+
+
+def seeded(recipe: str, seeds: int, settings: tuple[str, ...] = ()) -> list[Run]:
+    """One run per seed 0, 1, ..."""
+    return [Run(recipe, settings, seed) for seed in range(seeds)]

@@ -1,0 +1,91 @@
+"""Where results are kept: runs and measurements by the key of what they were made from, so that nothing runs twice."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steadyspike.analysis.reproduce.runs import Run
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.folder import RunFolder
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A run that has ended: ``accuracy`` after 1..T steps on the test part, in percent."""
+
+    run: Run
+    folder: Path
+    status: str
+    accuracy: list[float]
+
+    @property
+    def finished(self) -> bool:
+        return self.status == "finished"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of runs (``runs/``) and of what was measured on them (``measured/``)."""
+
+    root: Path
+
+    def folder(self, run: Run) -> RunFolder:
+        return RunFolder(self.root / "runs" / f"{run.recipe}-seed{run.seed}-{run.key()[:8]}")
+
+    def result(self, run: Run) -> Result | None:
+        """The result of a run that has ended; None where it has not run, was interrupted or is damaged."""
+        from steadyspike.train.run.conclusion import intact_result
+
+        folder = self.folder(run)
+        found = intact_result(folder)
+        if found is None:
+            return None
+        return Result(run, folder.root, found["status"], found["test"]["accuracy"])
+
+    def measured(self, run: Run, what: str, compute: Callable[[], Arrays]) -> Arrays:
+        """Arrays measured on a run; computed once. ``what`` names the measurement and its settings."""
+        return self.kept(f"{run.key()}-{what}", compute)
+
+    def kept(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
+        """Arrays under a name; computed where they are not there or cannot be read."""
+        path = self.root / "measured" / f"{name}.npz"
+        found = read_arrays(path)
+        if found is None:
+            found = compute()
+            write_arrays(path, found)
+        return found
+
+    def has(self, run: Run, what: str) -> bool:
+        return read_arrays(self.root / "measured" / f"{run.key()}-{what}.npz") is not None
+
+    def write_text(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, lambda file: file.write(text.encode()))
+        return path
+
+
+def write_arrays(path: Path, arrays: Arrays) -> None:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(buffer.getvalue()))
+
+
+def read_arrays(path: Path) -> Arrays | None:
+    """The arrays of a file; None where there is none or it was damaged."""
+    try:
+        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None

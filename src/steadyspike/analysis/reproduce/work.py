@@ -1,0 +1,80 @@
+"""What an experiment works with: its scale, its runs and what was measured on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from steadyspike.analysis.reproduce.runs import Run, seeded
+from steadyspike.analysis.reproduce.scales import Scale
+from steadyspike.analysis.reproduce.store import Arrays, Result, Store
+from steadyspike.train.recipe import load_recipe
+from steadyspike.train.recipe.schema import Paper
+from steadyspike.train.run.loading import LoadedRun, load_run
+
+
+@dataclass(frozen=True)
+class Case:
+    """One configuration: its label, its recipe at the paper's scale, and its recipe in the deep evidence, if any.
+
+    group: the data set or block of a table that it belongs to.
+    """
+
+    label: str
+    paper: str
+    deep: str = ""
+    group: str = ""
+
+    def published(self) -> Paper | None:
+        return load_recipe(self.paper).paper if self.paper else None
+
+
+@dataclass(frozen=True)
+class Work:
+    """An experiment at one scale."""
+
+    scale: Scale
+    seeds: int
+    store: Store
+    data_dir: Path | None = None
+
+    def runs(self, case: Case) -> list[Run]:
+        """The runs of a case, one per seed."""
+        recipe, settings = self.scale.recipe(case.paper, case.deep)
+        return seeded(recipe, self.seeds, settings)
+
+    def all_runs(self, cases: Iterable[Case]) -> list[Run]:
+        """The runs of all cases, seed by seed: a list that was cut short still compares like with like."""
+        rows = [self.runs(case) for case in cases]
+        return [row[seed] for seed in range(self.seeds) for row in rows]
+
+    def results(self, case: Case) -> list[Result]:
+        """What there is of a case."""
+        return [found for run in self.runs(case) if (found := self.store.result(run)) is not None]
+
+    def first(self, case: Case) -> Result | None:
+        """The first seed's result, for figures of one network."""
+        return next(iter(self.results(case)), None)
+
+    def load(self, result: Result) -> LoadedRun:
+        return load_run(result.folder, self.data_dir)
+
+    def measure(self, result: Result, what: str, compute: Callable[[LoadedRun], Arrays]) -> Arrays:
+        """Arrays measured on a trained network, kept by content; ``what`` names measurement and settings."""
+        return self.store.measured(result.run, what, lambda: compute(self.load(result)))
+
+
+def published_text(case: Case) -> str:
+    """The paper's value as it is printed there."""
+    paper = case.published()
+    if paper is None:
+        return "-"
+    if paper.value is None:
+        return paper.verdict
+    return f"{paper.value:.2f}" + (f" ± {paper.spread:.2f}" if paper.spread is not None else "")
+
+
+def chains(cases: Sequence[Case]) -> list[list[Case]]:
+    """Cases by group, in their order."""
+    return [[case for case in cases if case.group == group] for group in dict.fromkeys(c.group for c in cases)]

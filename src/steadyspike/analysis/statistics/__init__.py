@@ -1,0 +1,1 @@
+"""Statistics of spiking networks as pure functions: tensors in, tensors out."""

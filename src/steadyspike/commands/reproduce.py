@@ -1,0 +1,121 @@
+"""`steadyspike reproduce`: makes a table or figure of the paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+
+_MINI_SEEDS = 2
+
+
+@one_line_errors
+def show_list() -> int:
+    """Prints every table and figure with what it needs."""
+    from rich.table import Table
+
+    from steadyspike.analysis.reproduce.registry import EXPERIMENTS
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in ("name", "in the paper", "shows", "runs", "scales"):
+        table.add_column(column, no_wrap=column != "shows")
+    for experiment in EXPERIMENTS.values():
+        count = len(experiment.cases(experiment.scales[0]))
+        runs, scales = f"{count} x seeds" if count else "none", ", ".join(experiment.scales)
+        table.add_row(experiment.name, experiment.where, experiment.title, runs, scales)
+    _screen().print(table)
+    console.print(
+        "\nmini: embedded digits, minutes on a CPU; deep: CIFAR-10 at 16 x 16, hours; paper: the paper's own recipes",
+        style="dim",
+        soft_wrap=True,
+    )
+    return ENDED
+
+
+def _screen() -> Any:
+    from rich.console import Console
+
+    return console if console.is_terminal else Console(width=160, file=console.file)
+
+
+@one_line_errors
+def run(
+    name: str,
+    scale: str,
+    data: str,
+    data_dir: Path | None,
+    seeds: int | None,
+    out: Path,
+    train: bool,
+    record: bool,
+) -> int:
+    """Exit code of one table or figure; ``train`` False shows what is there."""
+    from steadyspike.analysis.reproduce.registry import find
+    from steadyspike.analysis.reproduce.scales import Scale
+    from steadyspike.analysis.reproduce.store import Store
+    from steadyspike.analysis.reproduce.work import Work
+
+    experiment = find(name)
+    if scale not in experiment.scales:
+        raise _wrong(f"{experiment.name} has no scale {scale!r}; it has {', '.join(experiment.scales)}")
+    if data and scale != "mini":
+        raise _wrong("--data belongs to --scale mini: the other scales name their data in their recipes")
+    seeds = seeds or (min(experiment.seeds, _MINI_SEEDS) if scale == "mini" else experiment.seeds)
+    work = Work(Scale(scale, data), seeds, Store(out), data_dir)
+    code = _train(experiment, work) if train else ENDED
+    _show(experiment, work)
+    if record:
+        _record(experiment, work)
+    return code
+
+
+def _wrong(text: str) -> Exception:
+    from steadyspike.train.recipe import RecipeError
+
+    return RecipeError(text)
+
+
+def _train(experiment: Any, work: Any) -> int:
+    """Trains what is missing; an interrupted list shows what is there all the same."""
+    from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
+    from steadyspike.nn.memory.heap import keep_freed_memory
+    from steadyspike.train.session.signals import Signals, Stopped, exit_code
+
+    runs = work.all_runs(experiment.cases(work.scale.name))
+    keep_freed_memory()
+    with Signals(commands=True) as signals:
+        try:
+            train_missing(runs, work.store, work.data_dir, console, signals)
+            return ENDED
+        except (Interrupted, Stopped) as stop:
+            console.print("stopped; the same command goes on from here. So far:\n", style="yellow")
+            return exit_code(stop.number)
+
+
+def _show(experiment: Any, work: Any) -> None:
+    page = experiment.page(work)
+    console.print(page.text(), markup=False, soft_wrap=True)
+    folder = f"{experiment.name}-{work.scale.name}"
+    path = work.store.write_text(f"{folder}/page.md", page.markdown())
+    for name, figure in page.figures.items():
+        for ending in ("png", "pdf"):
+            figure.savefig(path.parent / f"{name}.{ending}")
+    console.print(f"\nwritten to {path.parent}", markup=False, soft_wrap=True)
+
+
+def _record(experiment: Any, work: Any) -> None:
+    """Writes the numbers into the recipes that were run unchanged."""
+    from steadyspike.train.files.folder import RunError, RunFolder
+    from steadyspike.train.run.recording import record
+
+    if work.scale.name == "mini":
+        errors.print("nothing recorded: mini runs are not the recipes' own configurations", style="yellow")
+        return
+    for case in experiment.cases(work.scale.name):
+        for result in work.results(case):
+            try:
+                name, number = record(RunFolder(result.folder), result.run.recipe)
+                console.print(f"recorded {number.value} (seed {number.seed}) in {name}", markup=False)
+            except RunError as error:
+                console.print(str(error), style="dim", markup=False, soft_wrap=True)

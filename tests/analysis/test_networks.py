@@ -1,0 +1,146 @@
+"""What is measured inside networks: distributions per step, the shift report, gradients per step."""
+
+import copy
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike import models
+from steadyspike.analysis.networks.gradient_flow import (
+    gradient_metrics,
+    mean_cross_entropy,
+    step_cosines,
+    weights_before,
+)
+from steadyspike.analysis.networks.observe import observe
+from steadyspike.analysis.networks.shift import analyse, report_of
+
+
+class Layer(nn.Module):
+    """One neuron layer with a current of our own: forward(x) -> x through LIF."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.lif = ss.LIF(**options)
+
+    def forward(self, x):
+        return self.lif(x)
+
+
+def currents(steps=4, seed=0):
+    return torch.randn(steps, 64, 300, generator=torch.Generator().manual_seed(seed)) * 1.5 + 0.5
+
+
+def net():
+    torch.manual_seed(0)
+    shape = {"in_channels": 1, "num_classes": 4, "image_size": (8, 8)}
+    return models.create("cnn7_tiny", timesteps=3, dropout=0.0, neuron=partial(ss.LIF, threshold=0.3), **shape)
+
+
+@pytest.fixture(scope="module")
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(16, 1, 8, 8, generator=generator) * 2, torch.randint(0, 4, (16,), generator=generator)
+
+
+def test_observation_equals_what_a_probe_records():
+    model, x = Layer(threshold=0.8, init=0.1), currents()
+    seen = observe(model, [x]).layers["lif"]
+    with ss.probe(model) as record:
+        model(x)
+    record = record["lif"]
+    active = record.spikes.bool().any(0)
+    torch.testing.assert_close(seen.rates, record.rate.double())
+    assert seen.active == int(active.sum()) and seen.neurons == active.numel()
+    inside = (record.u.abs() <= 0.8)[:, active].double().mean(1)
+    torch.testing.assert_close(seen.bounded[0], inside, atol=1e-4, rtol=0)
+    assert seen.membrane.sum((0, 2)).tolist() == [int(active.sum())] * 4
+    twice = observe(model, [x, x]).layers["lif"]
+    torch.testing.assert_close(twice.membrane_shares, seen.membrane_shares)
+
+
+def test_independence_of_inputs_is_tested():
+    model = Layer(init="zero")
+    free = observe(model, [currents(10)], independence=True).layers["lif"]
+    tied = observe(model, [currents(10).cumsum(0)], independence=True).layers["lif"]
+    assert 0.9 < free.independence < 0.98 and tied.independence < 0.8
+    same = observe(model, [currents(1).expand(10, -1, -1).contiguous()], independence=True).layers["lif"]
+    assert same.tested == 0 and same.constant > 0
+
+
+def test_a_start_at_zero_drifts_and_a_start_at_the_mean_does_not():
+    def slow(seed):  # a slow membrane: it takes a few steps to leave 0
+        return currents(10, seed) * 0.5 + 1.0
+
+    x = slow(0)
+    zero, mean = Layer(init="zero", tau=3.0), Layer(init="mp", tau=3.0)
+    mean.train()
+    for seed in range(60):
+        mean(slow(seed))
+    before = copy.deepcopy(mean.state_dict())
+    drifting, steady = analyse(zero, x), analyse(mean, x)
+    assert drifting.shift > 2 * steady.shift and drifting.verdict.startswith("drifts")
+    assert "init='mp'" in drifting.advice and "lif" in str(drifting)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), mean.state_dict().values()))
+    assert mean.training  # the mode returns
+    assert float(drifting.layers[0].membrane[-1]) == 0
+
+
+def test_a_report_says_when_it_cannot_tell(batch):
+    few = analyse(Layer(), currents(3)[:, :4, :8])
+    assert few.verdict == "unclear" and "more samples" in few.advice
+    silent = analyse(Layer(threshold=1e3), currents(3))
+    assert silent.verdict == "unclear" and "fired" in silent.advice
+    with pytest.raises(ValueError, match="2 time steps"):
+        analyse(Layer(), currents(1))
+    with pytest.raises(ValueError, match="nothing to analyse"):
+        report_of(observe(nn.Linear(2, 2), [torch.zeros(2, 2)]), False)
+
+
+def test_networks_take_pairs_iterables_and_other_lengths(batch):
+    model = net()
+    model.train()
+    model(batch[0])
+    one = analyse(model, batch)
+    assert one.samples == 16 and 0 <= one.agreement <= 1 and len(one.layers) == 5
+    several = analyse(model, [batch, batch], timesteps=5)
+    assert several.samples == 32 and len(several.layers[0].rates) == 5
+    assert [layer.name for layer in analyse(model, batch, layers="body.1*").layers] == ["body.1.lif"]
+
+
+def test_gradient_metrics_are_those_of_the_loss(batch):
+    model = net()
+    x, y = batch
+    before = copy.deepcopy(model.state_dict())
+    rows = gradient_metrics(model, x, y)
+    assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values()))
+    assert all(p.grad is None for p in model.parameters())
+    model.train()
+    with ss.probe(model, record="m") as seen:
+        mean_cross_entropy(model(x), y).backward()
+    assert [row.layer for row in rows] == list(weights_before(model))
+    for row in rows:
+        gradient = weights_before(model)[row.layer][1].weight.grad.double().abs()
+        assert row.absolute == pytest.approx(float(gradient.mean()), rel=1e-4)
+        assert row.variation == pytest.approx(float(gradient.std(unbiased=False) / gradient.mean()), rel=1e-4)
+        m = seen[row.layer].m
+        assert row.ratio == pytest.approx(float(((m / 0.3 - 1).abs() < 0.5).double().mean()), abs=1e-3)
+
+
+def test_cosines_of_both_definitions(batch):
+    model = net()
+    x, y = batch
+    name = list(weights_before(model).values())[1][0]
+    for definition in ("contribution", "step loss"):
+        matrix = step_cosines(model, name, x, y, definition)
+        assert matrix.shape == (3, 3)
+        torch.testing.assert_close(matrix.diagonal(), torch.ones(3, dtype=torch.float64))
+    assert not torch.allclose(step_cosines(model, name, x, y), matrix)
+    first = next(iter(weights_before(model).values()))[0]
+    with pytest.raises(ValueError, match="once for all time steps"):
+        step_cosines(model, first, x, y)
+    with pytest.raises(ValueError, match="unknown definition"):
+        step_cosines(model, name, x, y, "both")

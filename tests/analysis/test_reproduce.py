@@ -1,0 +1,134 @@
+"""`steadyspike reproduce`: its runs, its store, its tables, and the command from training to page."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from steadyspike.analysis.reproduce import page, scales
+from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
+from steadyspike.analysis.reproduce.runs import Run
+from steadyspike.analysis.reproduce.store import Result, Store, read_arrays
+from steadyspike.analysis.reproduce.work import Work
+from steadyspike.cli import app
+from steadyspike.train.building.dry_run import check_recipe
+from steadyspike.train.recipe import RecipeError, load_recipe
+from steadyspike.train.recipe.recipe_catalogue import packaged
+
+
+def result(*accuracy, status="finished"):
+    return Result(Run("demo"), None, status, list(accuracy))
+
+
+def test_a_run_is_known_by_what_decides_its_result():
+    key = Run("demo").key()
+    assert key == Run("demo").key()
+    assert key == Run("demo", ("train.log_every=7",)).key()
+    assert len({key, Run("demo", seed=1).key(), Run("demo", ("neuron.tau=3.0",)).key()}) == 3
+
+
+def test_every_case_has_a_recipe():
+    names = packaged()
+    for experiment in EXPERIMENTS.values():
+        for scale in experiment.scales:
+            for case in experiment.cases(scale):
+                assert (case.deep if scale == "deep" else case.paper) in names, (experiment.name, case)
+
+
+MODELS = {}
+for _experiment in EXPERIMENTS.values():
+    for _case in _experiment.cases("mini") if "mini" in _experiment.scales else ():
+        MODELS.setdefault(_case.paper.rpartition("-v")[0] or _case.paper, _case.paper)
+
+
+def test_mini_runs_of_every_network_can_be_built():
+    seen = set()
+    for name in MODELS.values():
+        recipe = load_recipe(name)
+        if (recipe.model.name, recipe.data.name) not in seen:
+            seen.add((recipe.model.name, recipe.data.name))
+            check_recipe(load_recipe(name, scales.mini(recipe)))
+    assert ("resnet19", "cifar100") in seen
+
+
+def test_runs_go_seed_by_seed():
+    experiment = EXPERIMENTS["two-steps"]
+    work = Work(scales.Scale("mini"), 2, Store(None))
+    assert [run.seed for run in work.all_runs(experiment.cases("mini"))] == [0, 0, 1, 1]
+
+
+def test_experiments_are_found_by_place_too():
+    assert find("table-2").name == "ablation" and find("table 8").name == "gradient-metrics"
+    with pytest.raises(RecipeError, match="did you mean ablation"):
+        find("ablatoin")
+    with pytest.raises(RecipeError, match="no deep form"):
+        scales.Scale("deep").recipe("demo", "")
+
+
+def test_a_row_hides_no_run():
+    assert page.measured([]) == "not run"
+    assert page.measured([result(50.0, 60.0)]) == "60.00 (1 seed)"
+    assert page.measured([result(50.0, 60.0), result(50.0, 62.0)], 0) == "50.00 ± 0.00 (2 seeds)"
+    mixed = page.measured([result(60.0), result(10.0, status="diverged")])
+    assert mixed == "60.00 (1 seed); 1 diverged"
+    assert page.measured([result(10.0, status="diverged")]) == "1 diverged"
+
+
+def test_claims_say_how_sure_they_are():
+    assert page.verdict([70.0, 71.0, 72.0], [60.0, 61.0, 62.0]) == "held (+10.00)"
+    assert page.verdict([60.0, 61.0], [70.0, 71.0]) == "did not hold (-10.00)"
+    assert "within two standard errors" in page.verdict([60.0, 64.0], [60.0, 62.0])
+    assert "no spread known" in page.verdict([60.0], [50.0])
+    assert page.verdict([], [50.0]) == "not measured yet"
+    table = page.Table("t", ["a", "b"], [["1", "22"]], ["x: held"])
+    assert "| 1 | 22 |" in table.markdown() and "- x: held" in table.markdown() and "x: held" in table.text()
+
+
+def test_measurements_are_made_once_and_a_damaged_file_is_made_again(tmp_path):
+    store, calls = Store(tmp_path), []
+
+    def compute():
+        calls.append(1)
+        return {"a": np.array([1.0, 2.0])}
+
+    for _ in range(2):
+        assert store.kept("one", compute)["a"].tolist() == [1.0, 2.0]
+    assert len(calls) == 1
+    (tmp_path / "measured" / "one.npz").write_bytes(b"PK\x03\x04 broken")
+    assert read_arrays(tmp_path / "measured" / "one.npz") is None
+    store.kept("one", compute)
+    assert len(calls) == 2
+
+
+@pytest.fixture(scope="module")
+def quick():
+    """Runs of a few steps."""
+    patch = pytest.MonkeyPatch()
+    mini, few = scales.mini, ("data.train_samples=64", "schedule.epochs=1")
+    patch.setattr(scales, "mini", lambda recipe, data="": (*mini(recipe, data), *few))
+    yield
+    patch.undo()
+
+
+def test_a_table_from_training_to_page_and_then_at_once(quick, tmp_path):
+    command = ["reproduce", "two-steps", "--seeds", "1", "--out", str(tmp_path)]
+    empty = CliRunner().invoke(app, [*command, "--show"])
+    assert empty.exit_code == 0 and empty.output.count("not run") >= 2
+    first = CliRunner().invoke(app, command)
+    assert first.exit_code == 0, first.output
+    for text in ("2 runs to train", "[2/2]", "72.35 ± 0.18", "MP-Init helps at T = 2:", "GradCV"):
+        assert text in first.output
+    second = CliRunner().invoke(app, command)
+    assert second.exit_code == 0 and "runs to train" not in second.output
+    assert first.output.split("MP-Init with two")[1] == second.output.split("MP-Init with two")[1]
+    assert "| with MP-Init | 74.01" in (tmp_path / "two-steps-mini" / "page.md").read_text()
+
+
+def test_wrong_questions_are_one_line():
+    for arguments, text in (
+        (["reproduce", "nothing"], "there is no table or figure"),
+        (["reproduce", "depth"], "has no scale 'mini'"),
+        (["reproduce", "ablation", "--scale", "paper", "--data", "cifar10"], "--data belongs to --scale mini"),
+    ):
+        done = CliRunner().invoke(app, arguments)
+        assert done.exit_code == 1 and text in done.output
+    assert "gradient-metrics" in CliRunner().invoke(app, ["reproduce", "--list"]).output
