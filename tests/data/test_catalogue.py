@@ -36,7 +36,7 @@ def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="options are: canvas, placement_seed, threshold, by, size, antialias"):
         data.load("digits-events", cache_dir=tmp_path, resize=20)
     with pytest.raises(DataError, match="options are: augment, mean, std"):
-        data.load("cifar10", tmp_path, size=32)
+        data.load("mnist", tmp_path, size=32)
     with pytest.raises(DataError, match="valid are random:SEED"):
         data.load("digits", cache_dir=tmp_path, split="tebn")
     with pytest.raises(DataError, match="canvas must be a whole number of at least 12, not '16'"):
