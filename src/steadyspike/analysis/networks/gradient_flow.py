@@ -28,6 +28,7 @@ from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+Weighted = nn.Conv2d | nn.Linear
 
 
 def mean_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -66,10 +67,10 @@ class LayerGradients(NamedTuple):
     variation: float
 
 
-def weights_before(model: nn.Module) -> dict[str, tuple[str, nn.Module]]:
+def weights_before(model: nn.Module) -> dict[str, tuple[str, Weighted]]:
     """For every spiking layer the convolution or linear layer registered last before it: {neuron: (name, layer)}."""
-    found: dict[str, tuple[str, nn.Module]] = {}
-    last: tuple[str, nn.Module] | None = None
+    found: dict[str, tuple[str, Weighted]] = {}
+    last: tuple[str, Weighted] | None = None
     for name, module in model.named_modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)) and "shortcut" not in name:
             last = (name, module)
@@ -134,7 +135,7 @@ def step_cosines(model: nn.Module, weights: str, x: Tensor, target: Tensor, defi
     return cosine_matrix(rows)
 
 
-def _contributions(model: nn.Module, layer: nn.Conv2d | nn.Linear, x: Tensor, target: Tensor) -> Tensor:
+def _contributions(model: nn.Module, layer: Weighted, x: Tensor, target: Tensor) -> Tensor:
     seen: dict[str, Tensor] = {}
 
     def look(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -155,7 +156,7 @@ def _contributions(model: nn.Module, layer: nn.Conv2d | nn.Linear, x: Tensor, ta
     return contributions(layer, *(seen[key].unflatten(0, (steps, samples)) for key in ("x", "dy")))
 
 
-def _losses(model: nn.Module, layer: nn.Conv2d | nn.Linear, x: Tensor, target: Tensor) -> Tensor:
+def _losses(model: nn.Module, layer: Weighted, x: Tensor, target: Tensor) -> Tensor:
     logits = model(x)
     rows = [
         torch.autograd.grad(F.cross_entropy(step, target), layer.weight, retain_graph=True)[0].flatten()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn.grad import conv2d_weight
 
 DEFINITIONS = ("contribution", "step loss")
 
@@ -32,9 +33,7 @@ def contributions(layer: nn.Module, x: Tensor, dy: Tensor) -> Tensor:
         if isinstance(layer.padding, str) or layer.padding_mode != "zeros":
             raise TypeError("contributions of a convolution need padding by zeros, given as numbers")
         rows = [
-            torch.nn.grad.conv2d_weight(  # type: ignore[no-untyped-call]
-                x_t, layer.weight.shape, dy_t, layer.stride, layer.padding, layer.dilation, layer.groups
-            )
+            conv2d_weight(x_t, layer.weight.shape, dy_t, layer.stride, layer.padding, layer.dilation, layer.groups)
             for x_t, dy_t in zip(x, dy)
         ]
     elif isinstance(layer, nn.Linear):
