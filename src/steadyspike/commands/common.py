@@ -1,4 +1,4 @@
-"""What the commands share: a console, and one line for errors that are the user's to fix."""
+"""What all commands share: the console, and errors printed as one line if the user can fix them."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
 
 
 def _plain(error: Exception) -> Exception:
-    """The error in plain words, where it says that the system killed a process that decodes images."""
+    """The error in plain words if the system killed a process that decodes images; otherwise the error itself."""
     from steadyspike.data.sources import worker_ended
 
     return worker_ended(error) or error
 
 
 def _known() -> tuple[type[Exception], ...]:
-    """Asked for only when something went wrong: the imports take seconds, in which a signal would find no handler."""
+    """The errors that are printed as one line. Imported only when needed: the imports take seconds."""
     from steadyspike.data.errors import DataError
     from steadyspike.deploy.errors import CannotFold, DamagedFile, MissingPackage
     from steadyspike.train.files.atomic import CheckpointError
@@ -52,7 +52,7 @@ def _known() -> tuple[type[Exception], ...]:
 
 
 def _text(error: Exception) -> str:
-    """What the system refuses (a folder that may not be written, a full disk) is about a file."""
+    """The message of an error; an error of the operating system is given with its file."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)

@@ -1,4 +1,4 @@
-"""What the commands for folded networks share: a run, its folded network, and what is known about its inputs."""
+"""What the commands for folded networks share: fold a run, load a folded network, prepare its inputs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def input_facts(run: LoadedRun) -> dict[str, Any]:
 
 
 def _digest(folder: Path) -> str:
-    """Which weights a folded network was made of: a run that was trained on is folded again."""
+    """A hash of the run's weights: if they have changed since the fold, the run is folded again."""
     return hashlib.blake2b(RunFolder(folder).weights.read_bytes(), digest_size=16).hexdigest()
 
 
@@ -64,7 +64,7 @@ def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
 
 
 def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str, Any]]:
-    """The folded network of a run folder (folding it if nobody has) or of a .safetensors file, and its input facts."""
+    """The folded network of a run folder (folded now if needed) or of a .safetensors file, and its input facts."""
     if place.is_file():
         return load(place), load_extra(place)
     known = load_extra(place / FILE) if (place / FILE).exists() else {}

@@ -91,7 +91,7 @@ def _kernels() -> None:
 
 
 def _spike_convolution() -> tuple[str, bool | None]:
-    """Whether convolutions of spikes can run by events here, and where they step aside."""
+    """Whether the convolution of spikes can run here, and when torch's dense layers are used instead."""
     from steadyspike.kernels.conv.call import conv_library, instruction_set
 
     library = conv_library()
@@ -142,7 +142,7 @@ def _asked(
 
 
 def _problem(check: Callable[[], object]) -> str | None:
-    """Its one-line error; DataError and RecipeError are ValueErrors."""
+    """The first line of the error that ``check`` raises; None if it raises none."""
     try:
         check()
     except (RuntimeError, ValueError, OSError) as error:

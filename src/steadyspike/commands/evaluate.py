@@ -12,7 +12,7 @@ from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line
 def run(
     folder: Path, data_dir: Path | None, part: str, split: str | None, record: bool = False, recipe: str | None = None
 ) -> int:
-    """Exit code 1 where the logged number did not come out again, or could not be recorded."""
+    """Exit code 1 if the logged number was not reproduced or could not be recorded."""
     from rich.panel import Panel
 
     from steadyspike.data import SplitMismatchWarning

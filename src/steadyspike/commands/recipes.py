@@ -101,7 +101,7 @@ def _print_group(title: str, lines: list[Line], short: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    # Names and numbers are what the list is for: what a narrow terminal has no room for stays away whole.
+    # Names and numbers matter most: a narrow terminal shows only them.
     screen = console if console.is_terminal else Console(width=240, file=console.file)
     wide = screen.width >= _WIDE
     table = Table(
@@ -130,7 +130,7 @@ def _by_grid(lines: list[Line]) -> Iterable[tuple[str, list[Line]]]:
 
 
 def _as_one(grid: str, lines: list[Line]) -> tuple[str, str, str]:
-    """A grid in one row: a name of it, how many there are, how many have numbers."""
+    """One row for a whole grid: its first recipe, how many recipes it has, how many of them have numbers."""
     published = sum(line.recipe.paper is not None for line in lines)
     measured = sum(bool(line.recipe.measured) for line in lines)
     return (

@@ -45,7 +45,7 @@ def _run(
     out: Path | None,
     signals: Signals,
 ) -> tuple[int, Path | None]:
-    """The exit code, and the folder in the one process that speaks for the run."""
+    """The exit code and, in the one process that reports about the run, its folder."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
 
     extra = [f"train.devices={devices}"] if devices is not None else []
@@ -124,7 +124,7 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
     from steadyspike.train.run.processes import launch
 
     data_dir = data_dir or (folder.data_dir() if resume else None)
-    load_data(recipe.data, data_dir)  # downloads and caches once, before several processes want it
+    load_data(recipe.data, data_dir)  # downloads and caches once, before several processes need it
     folder.write_recipe(recipe)
     (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
     launch(folder, recipe.train.devices, data_dir, resume, signals)
@@ -143,7 +143,7 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path,
     from steadyspike.train.run.training import train
 
     rank, local, world = (int(os.environ[key]) for key in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    # Rank 0 alone decides if the folder is free: the others may come when it has begun to write.
+    # Only rank 0 checks that the folder is free: when the others start, it may already have written to it.
     folder = new_folder(out, stem) if rank == 0 and not resume else RunFolder(out)
     if resume and (out / "recipe.toml").exists():
         resumable(folder, recipe)
@@ -173,7 +173,7 @@ def _code(result: dict[str, Any]) -> int:
 
 
 def draw(result: dict[str, Any], folder: Any) -> None:
-    """The run's figure. It is a service: where it cannot be drawn, the run has ended all the same."""
+    """Draws the run's figure. A figure that cannot be drawn is reported and does not make the run fail."""
     if result["status"] == "interrupted":
         return
     try:

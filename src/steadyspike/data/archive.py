@@ -22,7 +22,7 @@ from steadyspike.data.events import regular_size
 
 # A published member has far more than 512 compressed bytes; an archive of empty ones costs a minute per 400,000.
 MEMBERS, BYTES_PER_MEMBER = 1000, 512
-# Folders below each other; every member could ask for all of them anew.
+# The most folders inside each other. Without a limit every member could ask for a long new chain of them.
 DEPTH = 16
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError,

@@ -21,7 +21,9 @@ from steadyspike.data.events import Events
 
 @dataclass(frozen=True)
 class Camera:
-    """threshold: change of log intensity per event; mismatch: its relative spread over pixels (a fixed pattern).
+    """The settings of the simulated camera.
+
+    threshold: change of log intensity per event; mismatch: its relative spread over pixels (a fixed pattern).
 
     dark: intensity added before the logarithm (the sensor's dark current). noise: random events per pixel and second.
     """

@@ -77,7 +77,7 @@ def cached_clips(
     """The read-only memory map [count, T, 2, H, W] for `settings`; `make()` yields (index, clip) when it is not there.
 
     `make` may yield in any order but must yield every index once. `ready`: caches that are looked into, never written.
-    shape: of a clip, where it is known: an entry of another shape is not believed.
+    shape: the shape of a clip, if it is known: an entry of another shape is made again.
     """
     settings = {**settings, "count": count, "layout": 2}
     entry = f"{name}-{key_of(settings)}"
@@ -105,7 +105,7 @@ def cached_clips(
 
 
 def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
-    """Whether an entry holds the clips that were written to it, in a form that can only be such clips."""
+    """Whether an entry is complete and undamaged: checksum, shape, type and size of the file are as written."""
     try:
         meta = json.loads(read_bytes(folder / "meta.json", MOST_META))
         if not isinstance(meta, dict) or not isinstance(meta.get("sha256"), str):
@@ -121,14 +121,17 @@ def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
 
 
 def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and type that an .npy file states, and the bytes that follow its header; ValueError where it is none."""
+    """Shape and type that an .npy file states, and the number of bytes after its header.
+
+    Raises ValueError if the file is not an .npy file.
+    """
     size = regular_size(file)
     with open(file, "rb") as handle, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy's advice about a header that we did not write
         try:
             version = np.lib.format.read_magic(handle)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)
-        except Exception as error:  # numpy's parser lets several kinds of its own through
+        except Exception as error:  # numpy's parser raises several kinds of errors
             raise ValueError("an .npy header that cannot be read") from error
         if version != (1, 0) or fortran:
             raise ValueError("an .npy file of another form than the cache writes")

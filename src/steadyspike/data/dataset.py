@@ -19,7 +19,9 @@ from steadyspike.data.splits import Population
 
 @dataclass(frozen=True)
 class DataSet:
-    """size: (height, width) of a sample; timesteps: frames of a clip (None: a still image).
+    """The samples of a data set, their labels, and how a batch of them is prepared.
+
+    size: (height, width) of a sample; timesteps: frames of a clip (None: a still image).
 
     mean, std: of a uint8 image divided by 255 (None: values are used as they are). settings: everything else that
     shapes a sample (frames, resize, transforms), as plain values for a run's record.

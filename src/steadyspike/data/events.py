@@ -1,4 +1,4 @@
-"""Events of one recording: structure of arrays, checked once when read."""
+"""The events of one recording, as one array for each of x, y, t and p."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ TIME_LIMIT = 1 << 61
 
 @dataclass(frozen=True)
 class Events:
-    """x, y: pixel column and row; t: microseconds; p: polarity (0 off, 1 on); all of length N, in stream order.
+    """The events of one recording.
 
-    `size` is the sensor's (height, width). Every event lies inside it: `checked` is the way in.
+    x, y: pixel column and row; t: microseconds; p: polarity (0 off, 1 on); all of length N, in stream order.
+
+    `size` is the sensor's (height, width). Every event lies inside it; `checked` makes sure of that.
     """
 
     x: NDArray[np.uint16]
@@ -90,7 +92,7 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
 
 
 def regular_size(path: str | Path) -> int:
-    """The size of a plain file; DataError for what is none: reading a pipe or a device may never end."""
+    """The size of a regular file; DataError for a pipe or a device, because reading one may never end."""
     with disk_errors(path, "cannot be read"):
         info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):

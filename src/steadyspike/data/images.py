@@ -28,7 +28,7 @@ STRIP = 1 << 20
 
 
 def open_rgb(path: str | Path) -> Image:
-    """The decoded RGB image; DataError for a file that is none, or a damaged one."""
+    """Decodes an image file to RGB; DataError if the file is damaged or not an image."""
     try:
         from PIL import Image
     except ImportError as error:
@@ -42,7 +42,7 @@ def open_rgb(path: str | Path) -> Image:
                 return to_bytes(image, path).convert("RGB")
     except DataError:
         raise
-    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
+    except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
 
 

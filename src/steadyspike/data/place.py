@@ -14,7 +14,9 @@ from steadyspike.data.errors import DataError
 
 @dataclass(frozen=True)
 class Place:
-    """data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
+    """Folders of the data sets and of what is made from them.
+
+    data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
 
     ready: caches that cannot be written to; what lies complete in them is used.
     """
@@ -44,7 +46,7 @@ class Place:
         return replace(self, cache_dir=self.cache_dir / name, ready=tuple(folder / name for folder in self.ready))
 
     def where(self, inside: str, complete: Callable[[Path], bool] = Path.is_dir) -> Path:
-        """`inside` the cache: in one that can only be read where it is complete there, otherwise in `cache_dir`."""
+        """The path of `inside` in a read-only cache if it is complete there, otherwise in `cache_dir`."""
         found = (folder / inside for folder in self.ready if complete(folder / inside))
         return next(found, self.cache_dir / inside)
 

@@ -29,7 +29,7 @@ class Regularise:
             )
 
     def check(self, dataset: DataSet) -> None:
-        """Refuses what a data set cannot have."""
+        """Raises DataError if this data set cannot be augmented in this way."""
         if self.erase and dataset.timesteps is not None:
             raise DataError(f"erase is for still images, and '{dataset.name}' has clips.")
 

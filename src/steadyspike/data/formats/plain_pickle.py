@@ -36,7 +36,7 @@ _NAMES = {
 
 
 class _Refused(ValueError):
-    """What the file asks for and data has no need of."""
+    """The file asks for an operation that plain data does not need."""
 
 
 class _Name:
@@ -253,5 +253,5 @@ def load(raw: bytes, path: str | Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise _Refused(f"it holds a {type(content).__name__}, not a dict")
         return {key: value.value if isinstance(value, _Array) else value for key, value in content.items()}
-    except Exception as error:  # a damaged pickle can fail in any way; none of them may pass as something else
+    except Exception as error:  # a damaged pickle can fail in any way, and every failure must become a DataError
         raise DataError(f"is not a plain data pickle ({brief(error)}).", path) from error

@@ -82,7 +82,7 @@ def population(labels: NDArray[np.int64], numbers: Iterable[int]) -> Population:
 
 
 def load(place: Place, canvas: int = 16, placement_seed: int = 0) -> DataSet:
-    """canvas: side of the image; placement_seed: of the digits' places and sizes."""
+    """The digits on a canvas. canvas: side of the image; placement_seed: decides places and sizes of the digits."""
     drawn = placed(canvas, placement_seed)
     images = (draw(drawn, canvas) * 255).round().clamp(0, 255).to(torch.uint8)
     return DataSet(

@@ -86,7 +86,10 @@ def complete(folder: Path) -> bool:
 def load(
     place: Place, frames: FrameSettings, canvas: int = 16, placement_seed: int = 0, threshold: float = 0.4
 ) -> DataSet:
-    """canvas, placement_seed: as in `digits`; threshold: of the camera, in units of log intensity."""
+    """The recordings of the digits.
+
+    canvas, placement_seed: as in `digits`; threshold: of the camera, in units of log intensity.
+    """
     whole_number("canvas", canvas, least=digits.SMALLEST)
     whole_number("placement_seed", placement_seed, least=0)
     if (sensor := canvas + 2 * MARGIN) > atis.OVERFLOW_Y:

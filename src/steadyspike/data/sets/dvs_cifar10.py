@@ -124,7 +124,10 @@ def second_release(place: Place, name: str) -> Path | None:
 
 
 def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:
-    """(number, file) of a class folder in order of number; DataError for none, a name without number or two alike."""
+    """(number, file) of a class folder in order of number.
+
+    Raises DataError if there is no file, a name has no number or two names have the same.
+    """
     out: dict[int, Path] = {}
     for path in folder.glob(f"*{suffix}"):
         if (match := re.search(r"(\d+)$", path.stem)) is None:

@@ -21,7 +21,7 @@ def _recomputed(forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 def recompute_blocks(model: SpikingNet) -> int:
     """Wraps every block of the body in place, without renaming a parameter; returns how many there are.
 
-    Statistics (norms, MP-Init) move once per step: they know a recomputation when they see one.
+    Statistics (norms, MP-Init) are updated once per step: they recognise a recomputation.
     """
     blocks = list(model.body.children())
     for block in blocks:

@@ -29,7 +29,7 @@ _NARROW = 1 / 16
 
 @dataclass(frozen=True)
 class DryRun:
-    """parameters: of the full network; loss: of one step of the narrow one."""
+    """The result of a dry run: parameters of the full network, loss of one step of the narrow one."""
 
     parameters: int
     loss: float
@@ -133,7 +133,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check_loss(recipe: Recipe) -> None:
-    """Some values are looked at only when a loss is computed, so one is: of a single layer that sees noise."""
+    """Computes the loss of a single layer on noise once, because some options are checked only then."""
     values = below("options", recipe.loss.options)
     for name, options in recipe.loss.terms.items():
         values |= below(f"terms.{name}", options)

@@ -1,4 +1,4 @@
-"""LAMB (You et al., 2020): AdamW with the length of every layer's step tied to the length of its weights."""
+"""LAMB (You et al., 2020): AdamW whose steps are scaled by the length of each layer's weights."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Lamb(torch.optim.Optimizer):
         return loss
 
     def _shorten(self) -> Tensor | None:
-        """By what the gradients are divided."""
+        """The number by which all gradients are divided."""
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if self.max_gradient is None or not grads:
             return None

@@ -91,7 +91,7 @@ def load_data(
             **options,
         )
     except DataError as error:
-        # Where it is not about a file, it may be about what the recipe says.
+        # If the error is not about a file, it may be about a value of the recipe.
         key = None if error.path is not None else told("data", below("options", options), str(error))
         if key is None:
             raise
@@ -111,7 +111,7 @@ def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
 
 
 def batch_per_process(recipe: Recipe, processes: int) -> int:
-    """Samples of one forward in one process of so many; an error where the recipe's batch cannot be shared out."""
+    """Samples per forward pass in one of ``processes``; RecipeError if the batch cannot be divided equally."""
     size, accumulate = recipe.data.batch_size, recipe.train.accumulate
     if size % (processes * accumulate):
         raise RecipeError(

@@ -17,7 +17,7 @@ def size(count: float) -> str:
 
 
 def memory_held() -> tuple[int, int]:
-    """(bytes of memory that this process holds now, the most that it held so far); zeros where nobody knows."""
+    """(bytes of memory that this process holds now, the most that it held so far); zeros if the system does not say."""
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
         return int(fields["VmRSS"].split()[0]) * 1024, int(fields["VmHWM"].split()[0]) * 1024
@@ -45,7 +45,7 @@ def memory_line(session: Session, batch: Any, device: torch.device, before: int,
             layer.taps = {}
         estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name)
     except Exception as error:
-        # An estimate is a service; a network it cannot size up must still train.
+        # The estimate is only informative: a network for which it fails must still train.
         return f"memory: no estimate ({type(error).__name__}: {error})"
     finally:
         for name, layer in session.watch.layers.items():

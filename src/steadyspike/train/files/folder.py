@@ -127,7 +127,7 @@ class RunFolder:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a run's own text file becomes one line that names it."""
+    """Turns every error in reading one of a run's text files into one line that names the file."""
     try:
         yield
     except (SealError, RecipeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -136,7 +136,7 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _below_runs(name: str) -> Path:
-    """The folder of a recipe's runs; a recipe file may have a name that is none (``...toml``)."""
+    """The folder of a recipe's runs; RunError if the recipe's file name cannot be a folder's name (``...toml``)."""
     if name in ("", ".", "..") or Path(name).name != name:
         raise RunError(f"a recipe file called {name + '.toml'!r} gives no name for a run folder: give one with --out")
     return Path("runs") / name

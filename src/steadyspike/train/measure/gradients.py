@@ -12,7 +12,7 @@ from steadyspike.train.internals import tensor_norms
 
 
 def _groups(module: nn.Module, waiting: list[nn.Parameter], found: list[list[nn.Parameter]]) -> None:
-    """Walks ``module`` in registration order: a neuron closes the group of parameters that came before it."""
+    """The parameters in registration order, in groups: each group ends with a neuron layer."""
     if isinstance(module, Neuron):
         found.append([*waiting, *module.parameters()])
         waiting.clear()

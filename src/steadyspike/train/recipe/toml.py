@@ -16,7 +16,7 @@ TOMLDecodeError = tomllib.TOMLDecodeError
 
 
 def loads(text: str) -> dict[str, Any]:
-    """A TOML document as plain values; TOMLDecodeError, in one line, where it is none."""
+    """A TOML document as plain values; raises a one-line TOMLDecodeError if the text is not TOML."""
     try:
         return tomllib.loads(text)
     except TOMLDecodeError:
