@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -28,8 +30,10 @@ def run(tmp_path_factory):
 
 
 def test_fold_keeps_the_accuracy(run):
-    code, text = call("fold", run)
+    code, text = call("fold", run, "--float64")
     assert code == 0 and "float64: 0.00e+00 of the spikes differ" in text and "binary spikes" in text
+    exact = re.search(r"in float64: model (\S+) %, folded (\S+) %; 0 of 359 samples decided differently", text)
+    assert exact is not None and exact[1] == exact[2], text
     assert "never fired" not in text, "a silent network proves nothing"
     assert all(node.options["emit"] == "spikes" for node in load(run / "folded.safetensors").graph.neurons())
 

@@ -120,11 +120,14 @@ def fold(
         str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
     ] = "exact",
     samples: Annotated[int | None, typer.Option(min=1, help="Compare on so many test samples; default: all.")] = None,
+    float64: Annotated[
+        bool, typer.Option("--float64", help="Compare in float64 too, where every decision must be the same.")
+    ] = False,
 ) -> None:
     """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
     from steadyspike.commands.fold_run import run
 
-    raise typer.Exit(run(folder, data_dir, mode, samples))
+    raise typer.Exit(run(folder, data_dir, mode, samples, float64))
 
 
 @app.command()

@@ -229,7 +229,7 @@ def test_dvs_gesture_bad_files(gestures: Path) -> None:
 
 def test_nmnist_with_one_part_only(digits_dir: Path) -> None:
     shutil.rmtree(digits_dir / "N-MNIST" / "Test")
-    with pytest.raises(DataError, match="N-MNIST/Test: is missing, though Train lies there"):
+    with pytest.raises(DataError, match="N-MNIST/Test: is missing, but Train is there"):
         data.load("nmnist", digits_dir, download=False)
 
 

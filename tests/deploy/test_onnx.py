@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import steadyspike as ss
-from steadyspike.deploy import CannotFold, fold
+from steadyspike.deploy import CannotFold, FoldedNetwork, fold
+from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.to_onnx import OneStep, export_onnx
 from steadyspike.nn.time import Folded
 from tests.deploy.trained import settle, trained
@@ -50,6 +53,32 @@ def test_one_step_with_explicit_state(small, tmp_path):
         out, *state = run(path, frame=frame, **{f"u_{i}": torch.as_tensor(u) for i, u in enumerate(state)})
         outs.append(torch.as_tensor(out))
     assert torch.allclose(torch.stack(outs), network(x), atol=1e-5)
+
+
+def with_all_spikes(network):
+    """The network with the spikes of all its neuron layers, side by side, as its output."""
+    graph = Graph(network.graph.timesteps)
+    graph.nodes.update(network.graph.nodes)
+    flat = []
+    for node in network.graph.neurons():
+        if node.options["emit"] == "spikes":
+            flat.append(graph.add(Node(f"{node.name}:flat", "reshape", (node.name,), (math.prod(node.shape),), True)))
+    size = sum(graph[name].shape[0] for name in flat)
+    graph.output = graph.add(Node("spikes", "concat", tuple(flat), (size,), True, {"axis": 0}))
+    return FoldedNetwork(graph.pruned())
+
+
+def assert_spikes_agree(network, x, path):
+    every = with_all_spikes(network)
+    (got,) = run(export_onnx(every, path), input=x)
+    wanted = every(x).numpy()
+    assert set(np.unique(wanted)) == {0, 1} and got.shape == wanted.shape
+    assert (got == wanted).mean() >= 0.9999
+
+
+def test_onnxruntime_gives_the_same_spikes(small, tmp_path):
+    network, x = small
+    assert_spikes_agree(network, x, tmp_path / "spikes.onnx")
 
 
 def rich(lead):
@@ -130,3 +159,4 @@ def test_every_network(name, tmp_path):
     (got,) = run(export_onnx(network, tmp_path / "net.onnx"), input=x)
     wanted = network(x)
     assert np.allclose(got, wanted.numpy(), atol=1e-4 * max(1.0, float(wanted.abs().max())))
+    assert_spikes_agree(network, x, tmp_path / "spikes.onnx")

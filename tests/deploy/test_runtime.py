@@ -155,6 +155,43 @@ def test_a_users_own_network(channels, way):
     assert runtime.report().fallbacks == []
 
 
+def pooled(size: tuple[int, int], pool: nn.Module, **conv: object) -> tuple[FoldedNetwork, Tensor]:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        Folded(nn.Conv2d(2, 70, 3, padding=1)), Folded(nn.BatchNorm2d(70)), ss.LIF(), Folded(pool),
+        Folded(nn.Conv2d(70, 12, 3, **conv)), Folded(nn.BatchNorm2d(12)), ss.LIF(), nn.Flatten(2),
+    )  # fmt: skip
+    x = 2 * torch.rand(3, 2, 2, *size)
+    return fold(settle(model, x), x, check=False), x
+
+
+@pytest.mark.parametrize("conv", [{}, {"padding": 1}, {"stride": 2, "padding": 1}], ids=str)
+@pytest.mark.parametrize("window", [2, (3, 2)])
+def test_a_convolution_behind_an_average_pool_runs_by_events(window, conv):
+    network, x = pooled((12, 8), nn.AvgPool2d(window), **conv)
+    for way in ("events", "dense", "auto"):
+        runtime = compile(network, way=way)
+        assert_same(network, runtime, x)
+        if way != "auto":
+            assert runtime.last_ways["4.layer"] == way
+
+
+@pytest.mark.parametrize(
+    ("size", "pool", "conv"),
+    [
+        ((13, 8), nn.AvgPool2d(2), {}),
+        ((12, 8), nn.AvgPool2d(3, 1, 1), {}),
+        ((12, 8), nn.AvgPool2d(2), {"dilation": 2, "padding": 2}),
+    ],
+    ids=["a rest", "overlapping", "dilated"],
+)
+def test_other_average_pools_make_it_dense(size, pool, conv):
+    network, x = pooled(size, pool, **conv)
+    runtime = compile(network, way="events")
+    assert_same(network, runtime, x)
+    assert runtime.last_ways["4.layer"] == "dense"
+
+
 def test_what_has_no_code_on_bits_falls_back_and_is_named():
     x = 2 * torch.rand(5, 3, 2, 11, 9)
     network = fold(settle(small(6, groups=2), x), x, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
+from steadyspike.deploy.float64 import StaysDouble
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
@@ -57,10 +59,24 @@ def batches(run: LoadedRun, part: str, samples: int | None) -> Iterator[tuple[Te
 
 def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
     """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
-    (example, _), *_ = itertools.islice(batches(run, "test", BATCH), 1)
-    network = fold(run.model, example, mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
+    network = fold(run.model, _example(run), mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
     save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network
+
+
+def _example(run: LoadedRun) -> Tensor:
+    return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
+
+
+def decisions_in_float64(run: LoadedRun, mode: Mode, samples: int | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The decisions of the run's model and of its folded network, both in float64, and the labels."""
+    model = copy.deepcopy(run.model).double()
+    with StaysDouble():
+        batch_dim = 1 if run.data.timesteps is not None else 0
+        network = fold(model, _example(run).double(), mode=mode, batch_dim=batch_dim, check=False)
+        wanted, labels = decisions(model, ((x.double(), y) for x, y in batches(run, "test", samples)))
+        got, _ = decisions(network, ((x.double(), y) for x, y in batches(run, "test", samples)))
+    return wanted, got, labels
 
 
 def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str, Any]]:
@@ -83,11 +99,17 @@ def check_facts(place: Path, facts: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def correct(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
-    """Samples whose class the mean output over time gets right, and all samples."""
-    right = total = 0
+def decisions(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """The class that the mean output over time chooses for every sample, and the labels."""
+    chosen, labels = [], []
     for x, y in data:
         out = model(x)
-        decision = (out.mean(0) if out.ndim == 3 else out).argmax(-1)
-        right, total = right + int((decision == y).sum()), total + len(y)
-    return right, total
+        chosen.append((out.mean(0) if out.ndim == 3 else out).argmax(-1))
+        labels.append(y)
+    return torch.cat(chosen), torch.cat(labels)
+
+
+def correct(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
+    """Samples whose class the mean output over time gets right, and all samples."""
+    chosen, labels = decisions(model, data)
+    return int((chosen == labels).sum()), len(labels)

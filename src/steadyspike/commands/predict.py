@@ -1,4 +1,4 @@
-"""`steadyspike predict`: the class of image or event files."""
+"""`steadyspike predict`: the class of image or event files, and the time step at which it was decided."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from steadyspike.commands.common import ENDED, console, one_line_errors
 @one_line_errors
 def run(place: Path, files: list[Path], data_dir: Path | None, top: int, confidence: float | None, resize: bool) -> int:
     import torch
-    from rich.table import Table
+    from rich.table import Column, Table
 
     from steadyspike.commands.deployed import check_facts, folded
     from steadyspike.commands.input_files import read_input
@@ -20,7 +20,9 @@ def run(place: Path, files: list[Path], data_dir: Path | None, top: int, confide
     check_facts(place, facts)
     names = facts["classes"]
     one = stream(network, None if confidence is None else Confidence(confidence))
-    table = Table("file", "class", "confidence", "decided at step", *(["then"] if top > 1 else []))
+    table = Table(Column("file", overflow="fold"), "class", "confidence", "decided at step")
+    if top > 1:
+        table.add_column("then", overflow="fold")
     for file in files:
         x = read_input(file, facts, resize)
         static = facts["timesteps"] is None

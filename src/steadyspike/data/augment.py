@@ -58,7 +58,7 @@ class Augment:
     """What happens to a training batch: padding of the random crop (0: none), horizontal flip, and more.
 
     rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``. clip: for event clips ``"one-of-six"``, see
-    `augmentation.event_clips.one_of_six`. Both come after crop and flip; "" is none.
+    `augmentation.event_clips.one_of_six`. Both come after crop and flip; "" turns them off.
     """
 
     padding: int = 0

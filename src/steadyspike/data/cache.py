@@ -1,7 +1,7 @@
 """Folders that the library makes: whole or not at all, by one process at a time.
 
 A folder is built under another name beside its place and renamed when complete. A lock that ends with its process lets
-one builder work while others wait; whoever holds it removes partial folders that a killed process left.
+one builder work while others wait; the builder removes partial folders that a killed process left.
 """
 
 from __future__ import annotations

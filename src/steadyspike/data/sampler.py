@@ -19,7 +19,7 @@ class TrainPlan:
     """Shuffled batches of one epoch for one of `world_size` processes; `batch_size` is per process.
 
     Every epoch all processes share one permutation; each takes every world_size-th entry, so no sample is seen twice.
-    The samples % world_size last ones (others in every epoch) sit out, so that all processes have as many batches.
+    The samples % world_size last ones (others in every epoch) are left out, so all processes have equally many batches.
 
     repeats: repeated augmentation (Hoffer et al., 2020): an epoch has as many samples, but only every repeats-th is
         another one; copies go to neighbouring processes, or stand side by side where there is one.

@@ -47,7 +47,7 @@ def from_dataset(
     Byte images (PIL, uint8) are read into memory once, augmented by `augment` and normalised by mean and std (default:
     scaled to 0..1). Float tensors come from transforms of your own: they are taken as they are, item by item, in the
     loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms
-    know nothing of parts: a validation part held out of `train` passes the training transforms, random ones included.
+    cannot tell the parts apart: a validation part held out of `train` passes the training transforms, random ones too.
 
     Clips of frames (event data) are known by their four axes: whole numbers are read into memory and may be augmented,
     float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw events.

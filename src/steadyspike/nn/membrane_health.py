@@ -58,6 +58,23 @@ def tapped(
 
 
 @contextmanager
+def non_finite_layers(model: nn.Module, key: str) -> Iterator[list[tuple[str, str]]]:
+    """A list to which every forward adds the layers with values that are not finite: (name, what), in running order."""
+    bad: list[tuple[str, str]] = []
+
+    def make(name: str) -> Tap:
+        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            what = non_finite(layer, x, result)
+            if what is not None:
+                bad.append((name, what))
+
+        return Tap(see)
+
+    with tapped(model, key, make):
+        yield bad
+
+
+@contextmanager
 def health(model: nn.Module) -> Iterator[None]:
     """Raises `HealthError` with the layer's name as soon as a membrane of ``model`` is not finite.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.batch_invariance import first_batch_leak
-from steadyspike.nn.membrane_health import non_finite, tapped
+from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 
@@ -171,17 +171,7 @@ def _evaluate(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def _check_output(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    bad: list[tuple[str, str]] = []
-
-    def make(name: str) -> Tap:
-        def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
-            what = non_finite(layer, current, result)
-            if what is not None:
-                bad.append((name, what))
-
-        return Tap(see)
-
-    with tapped(model, "check", make):
+    with non_finite_layers(model, "check") as bad:
         out = _evaluate(model, x)
     checks = []
     if not isinstance(out, Tensor):

@@ -59,7 +59,7 @@ def locate(place: Place) -> tuple[Path, Path]:
             return folder / "Train", folder / "Test"
         for part, other in (("Train", "Test"), ("Test", "Train")):
             if (folder / part / "0").is_dir() and not (folder / other).exists():
-                raise DataError(f"is missing, though {part} lies there: N-MNIST has both.", folder / other)
+                raise DataError(f"is missing, but {part} is there: N-MNIST has both.", folder / other)
     out = []
     for remote in ARCHIVES:
         inside = place.within("nmnist")

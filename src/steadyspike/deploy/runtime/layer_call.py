@@ -48,7 +48,7 @@ def run(
     for packed in constants.synapses:
         if _by_events(packed, steps * samples, read, way, costs):
             assert packed.packed is not None
-            geometry = packed.geometry(steps * samples, whole_words=True)
+            geometry = packed.event_geometry(steps * samples, whole_words=True)
             words = (bits_of(read(name)).words for name in packed.synapse.writers)
             sources += [SpikeConvSource(w, geometry, packed.packed) for w in words]
             ways.append("events")
@@ -84,7 +84,9 @@ def _by_events(packed: PackedSynapse, images: int, read: Read, way: Way, costs: 
         return way == "events"
     spikes = [bits_of(read(name)) for name in packed.synapse.writers]
     count = sum(s.counted for s in spikes)
-    return forward_by_events(packed.geometry(images), count, costs)
+    rows, columns = packed.synapse.pool
+    # The dense way convolves what the pool leaves, so it has that much less to do than the events' geometry says.
+    return forward_by_events(packed.event_geometry(images), count, replace(costs, dense=costs.dense / (rows * columns)))
 
 
 def _dense(packed: PackedSynapse, value: Value, gain: Tensor | None) -> Tensor:

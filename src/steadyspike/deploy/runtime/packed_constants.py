@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -62,16 +62,29 @@ class PackedSynapse:
             images, 1, channels, rows, columns, s.weight.shape[0], kernel, s.stride, s.padding, s.dilation
         )
 
+    def event_geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
+        """Of the convolution of the spikes themselves.
+
+        An average over windows of k pixels followed by a convolution is one convolution of the spikes: every weight
+        stands k times in each direction, divided by the window's size, and strides and padding are k times as large.
+        """
+        g, (rows, columns) = self.geometry(images, whole_words), self.synapse.pool
+        scaled = {name: (pair[0] * rows, pair[1] * columns) for name, pair in
+                  (("kernel", g.kernel), ("stride", g.stride), ("padding", g.padding))}  # fmt: skip
+        return replace(g, height=g.height * rows, width=g.width * columns, **scaled)
+
 
 def packed_synapse(synapse: Synapse, isa: int) -> PackedSynapse:
     dense = PackedSynapse(synapse, synapse.weight.contiguous(memory_format=torch.channels_last), None)
     if not synapse.writers:
         return dense
-    geometry = dense.geometry(1, whole_words=True)
+    geometry = dense.event_geometry(1, whole_words=True)
     if not supports(geometry):
         return dense
     missing = geometry.in_channels - synapse.weight.shape[1]
-    padded = F.pad(synapse.weight, (0, 0, 0, 0, 0, missing))
+    rows, columns = synapse.pool
+    weight = synapse.weight.repeat_interleave(rows, 2).repeat_interleave(columns, 3) / (rows * columns)
+    padded = F.pad(weight, (0, 0, 0, 0, 0, missing))
     return PackedSynapse(synapse, dense.weight, pack_weight(geometry, padded, isa=isa))
 
 

@@ -23,6 +23,8 @@ class Synapse:
 
     dense: the node with its input as numbers. writers: nodes of bits whose sum is that input; empty: it has none.
     shape: of a sample of the input, [C, ...].
+    pool: (rows, columns) of the windows, side by side, over which the sum of the writers is averaged before it is the
+        input; (1, 1): none.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Synapse:
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     groups: int = 1
+    pool: Pair = (1, 1)
 
 
 @dataclass(frozen=True)
@@ -135,7 +138,7 @@ class Plan:
         return (step.reads - dense) | {n.name for n in step.numbers}
 
     def last_readers(self) -> dict[str, str]:
-        """For each node the step after which nobody reads its value."""
+        """For each node the step after which its value is not needed any more."""
         last: dict[str, str] = {}
         for name in self.needed:
             todo, seen = list(self.reads(name)), set[str]()
@@ -229,7 +232,19 @@ class Plan:
         four = weight if weight.ndim == 4 else weight.unsqueeze(-1)
         pairs = (_pair(o["stride"], 1), _pair(o["padding"], 0), _pair(o["dilation"], 1))
         writers = self._writers(dense) if o["groups"] == 1 else ()
-        return Synapse(node.name, dense, writers, source.shape, four, *pairs, o["groups"])
+        pool = self._pool_before(source) if not writers and o["groups"] == 1 and pairs[2] == (1, 1) else (1, 1)
+        if pool != (1, 1):
+            writers = self._writers(source.inputs[0])
+        return Synapse(node.name, dense, writers, source.shape, four, *pairs, o["groups"], pool)
+
+    def _pool_before(self, node: Node) -> Pair:
+        """The windows of an average pool of spikes that leaves no pixel out and none twice; (1, 1) for other nodes."""
+        if node.op != "avg_pool" or not self._writers(node.inputs[0]):
+            return 1, 1
+        kernel, stride, padding = (_pair(node.options[name], 1) for name in ("kernel_size", "stride", "padding"))
+        before = self.graph[node.inputs[0]].shape
+        whole = len(before) == 3 and all(size % k == 0 for size, k in zip(before[1:], kernel))
+        return kernel if whole and kernel == stride and padding == (0, 0) else (1, 1)
 
     def _writers(self, name: str) -> tuple[str, ...]:
         """Nodes of bits whose sum is the value of ``name``; empty if it is no such sum."""

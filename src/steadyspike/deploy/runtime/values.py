@@ -28,7 +28,7 @@ def as_image(shape: Shape) -> tuple[int, int, int]:
 class Bits:
     """Spikes of samples of ``shape`` [C, ...]; words: int64 [B, T, rows, columns, ceil(C / 64)], see `as_image`.
 
-    count: how many spikes; None if nobody has counted.
+    count: how many spikes; None if they were not counted yet.
     """
 
     words: Tensor

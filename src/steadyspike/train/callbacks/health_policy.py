@@ -7,12 +7,9 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from torch import Tensor
 
-from steadyspike.core.reference_scan import ScanResult
-from steadyspike.nn.membrane_health import non_finite, tapped
+from steadyspike.nn.membrane_health import non_finite_layers
 from steadyspike.nn.model_check import dead_layers
-from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.train.files.tables import Table
 from steadyspike.train.session.session import EndOfRun, Session
 
@@ -26,20 +23,10 @@ def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
     Runs the batch once more and restores the statistics afterwards. If every potential is finite, it names the last
     layer whose gradient is not, because gradients flow from the last layer to the first.
     """
-    bad: list[tuple[str, str]] = []
-
-    def make(name: str) -> Tap:
-        def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
-            what = non_finite(layer, current, result)
-            if what is not None:
-                bad.append((name, what))
-
-        return Tap(see)
-
     model = session.task.model
     buffers = {name: b.clone() for name, b in model.named_buffers()}
     active = session.watch.active
-    with torch.no_grad(), tapped(model, "trainer health", make):
+    with torch.no_grad(), non_finite_layers(model, "trainer health") as bad:
         model(batch[0])
         for name, b in model.named_buffers():
             b.copy_(buffers[name])

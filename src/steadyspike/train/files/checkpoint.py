@@ -79,7 +79,10 @@ def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[
 
 
 class Found(NamedTuple):
-    """state: of the newest usable checkpoint (None: there is none); path: its file; refused: why newer ones were."""
+    """What `latest` found.
+
+    state: of the newest usable checkpoint, or None; path: its file; refused: why newer ones cannot be used.
+    """
 
     state: dict[str, Any] | None
     path: Path

@@ -114,7 +114,7 @@ def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def told(table: str, values: Mapping[str, Any], text: str) -> str | None:
-    """``"table.key = value"`` of the one key whose last name is in ``text``; None where there is no such one."""
+    """``"table.key = value"`` of the one key whose last name is in ``text``; None if that is not one key."""
     said = [key for key, value in values.items() if value is not None]
     found = [key for key in said if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
     return f"{table}.{found[0]} = {values[found[0]]!r}" if len(found) == 1 else None

@@ -52,7 +52,7 @@ def _environment(rank: int, devices: int, port: int) -> dict[str, str]:
 def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool, signals: Signals) -> None:
     """Runs ``devices`` processes of the run in ``folder`` to their end; RunError with the message of the one that died.
 
-    The first process speaks for all; the others write to logs/process-N.log in the run folder.
+    The first process writes to the screen; the others write to logs/process-N.log in the run folder.
     """
     command = [sys.executable, "-m", "steadyspike.train.run.rank", str(folder.root)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []

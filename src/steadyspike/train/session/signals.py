@@ -52,7 +52,7 @@ class Signals:
         self.where, self._waits = where, True
 
     def now(self, where: str) -> None:
-        """From here on, a signal stops at once; one that nobody asked for does so now."""
+        """From here on, a signal stops the run at once; so does one that came while `wait` was in force."""
         self.where, self._waits = where, False
         if self.number is not None:
             raise Stopped(self.number)
