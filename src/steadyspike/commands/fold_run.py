@@ -47,5 +47,6 @@ def _compare(what: str, wanted: Tensor, got: Tensor, labels: Tensor) -> int:
     """Prints both accuracies; returns how many samples are decided differently."""
     model, folded = (f"{100 * float((chosen == labels).double().mean()):.2f} %" for chosen in (wanted, got))
     differ = int((wanted != got).sum())
-    console.print(f"{what}: model {model}, folded {folded}; {differ} of {len(labels)} samples decided differently")
+    text = f"{what}: model {model}, folded {folded}; {differ} of {len(labels)} samples decided differently"
+    console.print(text, soft_wrap=True)
     return differ
