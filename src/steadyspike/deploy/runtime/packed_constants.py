@@ -14,7 +14,7 @@ from steadyspike.deploy.graph import Node
 from steadyspike.deploy.runtime.plan import Layer, Synapse
 from steadyspike.deploy.runtime.values import as_image
 from steadyspike.kernels.conv.call import pack_weight, supports
-from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.conv.geometry import ConvGeometry, Pair
 from steadyspike.kernels.layer.call import NeuronRows, words_for
 
 
@@ -69,9 +69,18 @@ class PackedSynapse:
         stands k times in each direction, divided by the window's size, and strides and padding are k times as large.
         """
         g, (rows, columns) = self.geometry(images, whole_words), self.synapse.pool
-        scaled = {name: (pair[0] * rows, pair[1] * columns) for name, pair in
-                  (("kernel", g.kernel), ("stride", g.stride), ("padding", g.padding))}  # fmt: skip
-        return replace(g, height=g.height * rows, width=g.width * columns, **scaled)
+
+        def scaled(pair: Pair) -> Pair:
+            return pair[0] * rows, pair[1] * columns
+
+        return replace(
+            g,
+            height=g.height * rows,
+            width=g.width * columns,
+            kernel=scaled(g.kernel),
+            stride=scaled(g.stride),
+            padding=scaled(g.padding),
+        )
 
 
 def packed_synapse(synapse: Synapse, isa: int) -> PackedSynapse:
