@@ -21,7 +21,7 @@ else
 	$(BIN)/python -m pip install -q --upgrade pip
 endif
 	$(BIN)/python -m pip install -q -c constraints.txt torch numpy
-	$(BIN)/python -m pip install -q -c constraints.txt $(ISOLATION) -e ".[data,aedat4,train,analysis,export,triton,dev]"
+	$(BIN)/python -m pip install -q -c constraints.txt $(ISOLATION) -e ".[data,aedat4,train,analysis,detection,export,triton,dev]"
 	$(BIN)/python -m pip install -q -c constraints.txt --no-deps -r requirements-peers.txt
 	touch $@
 

@@ -19,7 +19,8 @@ ALLOWED = {
     "nn": {"core", "kernels"},
     "models": {"core", "nn"},
     "data": {"disk"},
-    "train": {"disk", "core", "kernels", "nn", "models", "data"},
+    "detection": {"data"},
+    "train": {"disk", "core", "kernels", "nn", "models", "data", "detection"},
     "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
     "deploy": {"core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
@@ -44,6 +45,10 @@ PARTS = {
     },
     "interop": {
         "Conversion", "convert", "stabilize", "undo", "window",
+    },
+    "detection": {
+        "Detections", "Gains", "assign", "class_ap", "complete_iou", "decode", "detection_loss", "detections",
+        "draw_boxes", "mean_ap", "pairwise_iou", "suppress", "yolo_ap",
     },
     "models": {
         "Entry", "Parts", "Shape", "SpikingNet", "Task", "create", "names", "register",

@@ -22,7 +22,7 @@ from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
-_PARTS = ("data", "deploy", "interop", "models", "nn", "train")
+_PARTS = ("data", "deploy", "detection", "interop", "models", "nn", "train")
 _FROM_PARTS = {"stream": "deploy", **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop")}
 
 __all__ = [

@@ -14,7 +14,7 @@ from steadyspike.models.model_registry import entry
 from steadyspike.nn.neuron import neurons
 
 TINY = [name for name in models.names() if name.endswith("_tiny")]
-FAMILIES = sorted({entry(name).family for name in models.names()})
+FAMILIES = sorted({entry(name).family for name in models.names(task="classification")})
 
 
 def member(name: str, **options: object) -> models.SpikingNet:

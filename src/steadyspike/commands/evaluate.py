@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from pathlib import Path
+from typing import Any
 
+from steadyspike.commands.box_report import map_table
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, record_number
 
 
@@ -24,14 +27,15 @@ def run(
     for warning in caught:
         if issubclass(warning.category, SplitMismatchWarning):
             errors.print(Panel(str(warning.message), title="another split", style="bold red"))
-    scores = found.scores
+    now = found.scores.record()
     console.print(str(found.bundle), markup=False, soft_wrap=True)
-    accuracy = ", ".join(f"{a:.2f}" for a in scores.accuracy)
-    console.print(
-        f"{part} accuracy after 1..{len(scores.accuracy)} time steps: [bold]{accuracy}[/] %, loss {scores.loss:.4f} "
-        f"({scores.samples} samples)",
-        soft_wrap=True,
-    )
+    if "accuracy" in now:
+        accuracy, steps = ", ".join(f"{a:.2f}" for a in now["accuracy"]), len(now["accuracy"])
+        said = f"{part} accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %"
+        console.print(f"{said}, {_rest(now)}", soft_wrap=True)
+    else:
+        console.print(map_table(now))
+        console.print(f"{part}: {_rest(now)}")
     if found.reproduces is None:
         if found.logged is None:
             console.print(f"the run logged no {part} accuracy of these weights to compare with", style="dim")
@@ -42,9 +46,16 @@ def run(
             record_number(folder, recipe)
         return ENDED
     assert found.logged is not None
-    logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"])
-    console.print(f"NOT what the run logged: {logged} %, loss {found.logged['loss']}", style="bold red")
+    if "accuracy" in found.logged:
+        logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"]) + " %"
+    else:
+        logged = ", ".join(f"{name} {found.logged[name]:.4f}" for name in ("AP50", "AP"))
+    console.print(f"NOT what the run logged: {logged}, loss {found.logged['loss']}", style="bold red")
     return FAILED
+
+
+def _rest(record: dict[str, Any]) -> str:
+    return f"loss {math.nan if record['loss'] is None else record['loss']:.4f} ({record['samples']} samples)"
 
 
 @one_line_errors

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+from steadyspike.commands.box_report import map_table
 from steadyspike.commands.common import ENDED, console, one_line_errors, record_number
 from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
@@ -198,11 +199,15 @@ def report(result: dict[str, Any], root: Path) -> int:
         return _code(result)
     if status != "finished":
         console.print(f"\n{status}: {result['message']}", style="bold red", markup=False, soft_wrap=True)
-    accuracy = ", ".join(f"{a:.2f}" for a in result["test"]["accuracy"])
-    steps = len(result["test"]["accuracy"])
-    console.print(
-        f"\ntest accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %  ({result['weights']})", soft_wrap=True
-    )
+    test = result["test"]
+    if "accuracy" in test:
+        accuracy, steps = ", ".join(f"{a:.2f}" for a in test["accuracy"]), len(test["accuracy"])
+        console.print(
+            f"\ntest accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %  ({result['weights']})", soft_wrap=True
+        )
+    else:
+        console.print(f"\ntest part, {result['weights']}:")
+        console.print(map_table(test))
     if (paper := result.get("paper")) is not None and paper.get("value") is not None:
         spread = f" ± {paper['spread']}" if paper.get("spread") is not None else ""
         note = f"; {paper['note']}" if paper.get("note") else ""

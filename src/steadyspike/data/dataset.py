@@ -53,6 +53,10 @@ class DataSet:
             return normalise(x, self.mean, self.std)
         return x.to(torch.float32)
 
+    def with_augment(self, chosen: Any) -> DataSet:
+        """The set with another augmentation: an `Augment`, a table of its options, or "none"."""
+        return replace(self, augment=_augment(chosen))
+
 
 def adjusted(
     dataset: DataSet,
@@ -62,7 +66,7 @@ def adjusted(
 ) -> DataSet:
     """`dataset` with another augmentation or normalisation; None keeps the data set's own."""
     if augment is not None:
-        dataset = replace(dataset, augment=_augment(augment))
+        dataset = dataset.with_augment(augment)
     return replace(
         dataset,
         mean=dataset.mean if mean is None else _constants(dataset, "mean", mean),

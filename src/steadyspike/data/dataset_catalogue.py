@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet, adjusted
+from steadyspike.data.detection.detection_set import DetectionBundle, DetectionSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
 from steadyspike.data.sets import (
+    box_folders,
     cifar,
+    coco,
     digits,
     digits_events,
     dvs_cifar10,
@@ -23,6 +26,7 @@ from steadyspike.data.sets import (
     image_folder,
     mnist,
     nmnist,
+    shapes,
 )
 from steadyspike.data.splits import make_split
 
@@ -37,7 +41,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: how to load and find it, what it is, its shape and splits, and for event data the default frames."""
+    """A data set: how to load and find it, what it is, its shape and splits, and for event data the default frames.
+
+    detection: its labels are boxes.
+    """
 
     load: Callable[..., DataSet]
     find: Callable[[Place], Path | str | None]
@@ -45,6 +52,7 @@ class Entry:
     shape: Shape
     splits: tuple[str, ...] = ("official",)
     frames: FrameSettings | None = None
+    detection: bool = False
 
 
 def _imagenet_root(place: Place) -> Path | None:
@@ -135,6 +143,27 @@ DATA_SETS: dict[str, Entry] = {
         dvs_gesture.load, dvs_gesture.find, "DVS128-Gesture, 128 x 128 events", Shape(11, 2, (128, 128)),
         frames=FrameSettings(timesteps=16),
     ),
+    "shapes": Entry(
+        shapes.load, lambda p: "embedded", "coloured shapes with boxes, drawn by the library", Shape(3, 3, (96, 96)),
+        detection=True,
+    ),
+    "coco": Entry(
+        coco.load_coco, coco.find_coco, "COCO 2017, 80 classes of boxes", Shape(80, 3, (640, 640)), detection=True
+    ),
+    "bccd": Entry(
+        coco.load_bccd, coco.find_bccd, "blood cells with boxes, 320 x 240, 3 classes", Shape(3, 3, (256, 320)),
+        detection=True,
+    ),
+    "voc": Entry(
+        box_folders.load_voc, box_folders.find_voc, "Pascal VOC 2007 or 2012, 20 classes of boxes",
+        Shape(20, 3, (320, 320)), detection=True,
+    ),
+    "box-folder": Entry(
+        box_folders.load_folder, lambda p: None,
+        "any images with boxes: data_dir with the annotations of COCO, Pascal VOC or YOLO",
+        Shape(10, 3, (640, 640)),  # the classes are those of the user's folder
+        ("official", "random:SEED"), detection=True,
+    ),
 }  # fmt: skip
 ALIASES = {
     "cifar10-dvs": "dvs-cifar10",
@@ -142,7 +171,11 @@ ALIASES = {
     "n-mnist": "nmnist",
     "dvs128-gesture": "dvs-gesture",
 }
-OWN_FOLDERS = ("folder", "event-folder")  # data_dir is the data set itself, not a folder that holds data sets
+OWN_FOLDERS = (
+    "folder",
+    "event-folder",
+    "box-folder",
+)  # data_dir is the data set itself, not a folder that holds data sets
 FRAME_OPTIONS = ("by", "size", "antialias")
 COMMON_OPTIONS = ("augment", "mean", "std")
 
@@ -203,7 +236,7 @@ def load(
     dataset = adjusted(_load(found, name, place, timesteps, options), **common)
     split_name = dataset.default_split if split is None else split
     chosen = make_split(dataset.population, split_name, validation, dataset.test_fraction, dataset.name)
-    return DataBundle(dataset, chosen)
+    return DetectionBundle(dataset, chosen) if isinstance(dataset, DetectionSet) else DataBundle(dataset, chosen)
 
 
 def _load(found: Entry, name: str, place: Place, timesteps: int | None, options: dict[str, Any]) -> DataSet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from pathlib import Path
@@ -27,17 +28,21 @@ MOST_RESIZED = 1 << 24
 STRIP = 1 << 20
 
 
-def open_rgb(path: str | Path) -> Image:
-    """Decodes an image file to RGB; DataError if the file is damaged or not an image."""
+def open_rgb(path: str | Path, content: bytes | None = None) -> Image:
+    """Decodes an image file to RGB; DataError if the file is damaged or not an image.
+
+    content: the bytes of the file, if it was read from an archive.
+    """
     try:
         from PIL import Image
     except ImportError as error:
         raise needs("Pillow", "data", "decoding images") from error
-    regular_size(path)
+    if content is None:
+        regular_size(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
-            with Image.open(path, formats=FORMATS) as image:
+            with Image.open(path if content is None else io.BytesIO(content), formats=FORMATS) as image:
                 check_size(image, path)
                 return to_bytes(image, path).convert("RGB")
     except DataError:

@@ -18,7 +18,7 @@ from steadyspike.data.seeds import generator, mix
 from steadyspike.data.sources import Request
 
 Batch = tuple[Tensor, Tensor]
-_AUGMENT = 2  # keeps augmentation's numbers apart from those of the shuffle
+AUGMENT = 2  # keeps augmentation's numbers apart from those of the shuffle
 
 
 class TrainLoader:
@@ -51,10 +51,10 @@ class TrainLoader:
         """Batches start, start + 1, ... of an epoch; changes nothing in the loader."""
         plan, data = self.plan, self.dataset
         indices = [self._index[positions] for positions in plan.batches(epoch, start)]
-        seed = mix(_AUGMENT, plan.seed, epoch)
+        seed = mix(AUGMENT, plan.seed, epoch)
         raw = self._reader.stream([Request(index, True, seed) for index in indices])
         for number, (index, x) in enumerate(zip(indices, raw), start):
-            random = generator(_AUGMENT, plan.seed, epoch, plan.rank, plan.world_size, number)
+            random = generator(AUGMENT, plan.seed, epoch, plan.rank, plan.world_size, number)
             x = data.finish(data.augment(x.to(self.device), random))
             yield self.regularise(x, data.labels[index].to(self.device), data, epoch, random)
 

@@ -93,16 +93,17 @@ class ItemReader:
     """Decodes the items of a source in `workers` processes, which stay alive between epochs.
 
     All loops over it share the workers' queue, so only the newest may go on: an older one would get its batches.
+    collate: makes a batch of items; default: tensors of one shape are stacked.
     """
 
-    def __init__(self, source: ItemSource, workers: int) -> None:
+    def __init__(self, source: ItemSource, workers: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self._newest = 0
         self._sampler = _Requests()
         self._loader: DataLoader[Tensor] = DataLoader(
             source,  # type: ignore[arg-type]
             batch_sampler=self._sampler,
             num_workers=workers,
-            collate_fn=_collate,
+            collate_fn=collate or _collate,
             persistent_workers=workers > 0,
             generator=torch.Generator(),  # its own, so that iterating draws nothing from the global one
         )

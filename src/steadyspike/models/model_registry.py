@@ -27,7 +27,7 @@ _PARTS_OPTIONS = ("conv_bias", "norm_threshold", "residual_alpha")
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered model: ``build(task, parts, **options)``."""
+    """One registered model: ``build(task, parts, **options)``. task: "classification", or "detection" for boxes."""
 
     build: Builder
     family: str
@@ -36,6 +36,7 @@ class Entry:
     image_size: tuple[int, int]
     width: float = 1.0
     options: dict[str, Any] = field(default_factory=dict)
+    task: str = "classification"
 
     def option_names(self) -> list[str]:
         """The names of the options that ``create`` accepts and passes to the builder or to `Parts`."""
@@ -60,9 +61,9 @@ def entry(name: str) -> Entry:
     return _ENTRIES[name]
 
 
-def names(family: str | None = None) -> list[str]:
-    """Names of all registered models, or of one family."""
-    return sorted(n for n, e in _ENTRIES.items() if family in (None, e.family))
+def names(family: str | None = None, task: str | None = None) -> list[str]:
+    """Names of all registered models, or of one family, or of one task ("classification", "detection")."""
+    return sorted(n for n, e in _ENTRIES.items() if family in (None, e.family) and task in (None, e.task))
 
 
 def create(
@@ -78,6 +79,8 @@ def create(
     **options: Any,
 ) -> SpikingNet:
     """Builds a network by name. It takes static images [B, C, H, W] or frames [T, B, C, H, W]: -> [T, B, classes].
+
+    Detection networks give a list of maps instead (`steadyspike.models.ems_yolo.DetectionNet`).
 
     num_classes, in_channels, image_size: default: those of the data set that the model was made for.
     timesteps: T for static images, and for norms and neurons with parameters per step.

@@ -28,6 +28,25 @@ def no_decay_names(model: nn.Module) -> set[str]:
     return {name for name, p in model.named_parameters() if p in exempt}
 
 
+def parameter_kinds(model: nn.Module) -> dict[str, list[nn.Parameter]]:
+    """The trained parameters by kind: "weights", "norms" (scales), "biases" (also of norms), "neurons" (V, tau, ...).
+
+    A group of an optimizer that is made from attributes called weight and bias would leave out the neurons.
+    """
+    of_neurons = neuron_parameters(model)
+    kinds: dict[str, list[nn.Parameter]] = {"weights": [], "norms": [], "biases": [], "neurons": []}
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        if parameter in of_neurons:
+            kinds["neurons"].append(parameter)
+        elif name.rpartition(".")[2] == "bias":
+            kinds["biases"].append(parameter)
+        else:
+            kinds["weights" if parameter.ndim >= 2 else "norms"].append(parameter)
+    return {kind: parameters for kind, parameters in kinds.items() if parameters}
+
+
 def parameter_groups(
     model: nn.Module, weight_decay: float, *, decay_neurons: bool = False, decay_norms: bool = True
 ) -> list[dict[str, Any]]:

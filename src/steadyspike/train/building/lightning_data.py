@@ -15,6 +15,7 @@ from steadyspike.data.augment import Augment
 from steadyspike.data.augmentation.mix import Mixing
 from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry
+from steadyspike.data.detection.detection_set import DetectionBundle
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
@@ -102,9 +103,12 @@ def load_data(
 def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
     """The bundle without augmentation, or with fewer training samples, where the recipe says so."""
     if not table.augment:
-        if isinstance(bundle.dataset.source, ItemSource):
+        if isinstance(bundle, DetectionBundle):
+            bundle = replace(bundle, dataset=bundle.dataset.with_augment("none"))
+        elif isinstance(bundle.dataset.source, ItemSource):
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")
-        bundle = replace(bundle, dataset=replace(bundle.dataset, augment=Augment()))
+        else:
+            bundle = replace(bundle, dataset=replace(bundle.dataset, augment=Augment()))
     if table.train_samples is not None:
         bundle = replace(bundle, split=first_samples(bundle.split, table.train_samples))
     return bundle

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import LightningModule
@@ -17,7 +18,7 @@ from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
-from steadyspike.train.measure.scores import Scores, ScoreSums
+from steadyspike.train.measure.scores import EpochScores, ScoreSums
 from steadyspike.train.recipe import Recipe, RecipeError
 
 Batch = tuple[Tensor, Tensor]
@@ -34,7 +35,7 @@ class SpikingTask(LightningModule):
         self.recipe, self.model, self.objective = recipe, model, objective
         self.train_sums = ScoreSums(1)
         self.eval_sums = ScoreSums(recipe.data.timesteps)
-        self.last_eval: Scores | None = None
+        self.last_eval: EpochScores | None = None
         self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # of the optimizer step to come
 
     @classmethod
@@ -45,8 +46,8 @@ class SpikingTask(LightningModule):
             model = build_model(
                 recipe, num_classes=bundle.num_classes, in_channels=bundle.in_channels, image_size=bundle.shape
             )
-            objective = build_objective(recipe, static=bundle.timesteps is None)
-        if is_own(recipe.model.name):
+            objective = cls.make_objective(recipe, bundle)
+        if is_own(recipe.model.name) and recipe.detection is None:
             time = () if bundle.timesteps is None else (bundle.timesteps,)
             x = torch.zeros(*time, 2, bundle.in_channels, *bundle.shape)
             check_output(model, x, bundle.num_classes, recipe.data.timesteps, recipe.model.name)
@@ -66,6 +67,37 @@ class SpikingTask(LightningModule):
 
             save_memory(model)
         return cls(recipe, model, objective)
+
+    @classmethod
+    def make_objective(cls, recipe: Recipe, bundle: DataBundle) -> Objective:
+        """The recipe's loss for this data."""
+        return build_objective(recipe, static=bundle.timesteps is None)
+
+    selected_by = "accuracy"  # what `EpochScores.selects` is called in result.json
+    extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of tables beside metrics.csv and the others
+
+    def columns(self, part: str) -> list[str]:
+        """The columns of metrics.csv for a part."""
+        if part == "train":
+            return ["train_loss", "train_accuracy"]
+        return [f"{part}_loss", *(f"{part}_accuracy_{t}" for t in range(1, self.recipe.data.timesteps + 1))]
+
+    def extra_rows(self) -> list[tuple[str, dict[str, Any]]]:
+        """(table, row) of the epoch that ended, for `extra_tables`."""
+        return []
+
+    def title(self, part: str | None) -> str:
+        """The display's heading of what follows the loss."""
+        steps = self.recipe.data.timesteps
+        return "train" + (f"  {part} accuracy after 1..{steps} steps" if part else "")
+
+    def train_line(self, scores: EpochScores) -> str:
+        """What the display says of the training part, beside the loss."""
+        return f"{scores.selects:5.1f}"
+
+    def loss_of_a_guess(self, classes: int) -> float | None:
+        """The loss of a constant guess, below which learning begins; None where there is no such number."""
+        return math.log(classes)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits [T, B, K]."""
@@ -92,7 +124,7 @@ class SpikingTask(LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         self.last_eval = self.eval_sums.scores()
-        self.log("accuracy", self.last_eval.accuracy[-1], sync_dist=True)
+        self.log("accuracy", self.last_eval.selects, sync_dist=True)
 
     def configure_optimizers(self) -> Any:
         optimizer = build_optimizer(self.recipe.optimizer, self.model)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
-from steadyspike.nn.groups import parameter_groups
+from steadyspike.nn.groups import parameter_groups, parameter_kinds
 from steadyspike.train.building.lamb import Lamb
 from steadyspike.train.recipe import Recipe, schema
 
@@ -17,9 +19,7 @@ _WARMUP_FROM = 0.01
 
 def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
     """[optimizer] over the model's parameter groups."""
-    groups = parameter_groups(
-        model, table.weight_decay, decay_neurons=table.decay_neurons, decay_norms=table.decay_norms
-    )
+    groups = _groups(table, model)
     if table.name == "sgd":
         return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
     if table.name == "lamb":
@@ -28,12 +28,25 @@ def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Op
     return kind(groups, lr=table.lr, betas=(table.betas[0], table.betas[1]))
 
 
-def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int) -> float:
-    """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form."""
+def _groups(table: schema.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
+    if table.groups == "decay":
+        return parameter_groups(
+            model, table.weight_decay, decay_neurons=table.decay_neurons, decay_norms=table.decay_norms
+        )
+    decays = {"weights": True, "norms": table.decay_norms, "biases": table.decay_norms, "neurons": table.decay_neurons}
+    return [
+        {"params": parameters, "kind": kind, "weight_decay": table.weight_decay if decays[kind] else 0.0}
+        for kind, parameters in parameter_kinds(model).items()
+    ]
+
+
+def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int, kind: str = "") -> float:
+    """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form; kind: of parameters."""
     epoch = step // steps_per_epoch
     if epoch < table.warmup:
-        first = _WARMUP_FROM if table.warmup_lr is None else table.warmup_lr / lr
-        return first + (1 - first) * step / (table.warmup * steps_per_epoch)
+        first = table.warmup_lr if kind != "biases" or table.warmup_bias_lr is None else table.warmup_bias_lr
+        low = _WARMUP_FROM if first is None else first / lr
+        return low + (1 - low) * step / (table.warmup * steps_per_epoch)
     if table.name == "cosine":
         place = step / steps_per_epoch if table.every == "step" else epoch
         start = table.warmup if table.cosine_from == "warmup" else 0
@@ -49,7 +62,32 @@ def build_schedule(
     recipe: Recipe, optimizer: torch.optim.Optimizer, steps_per_epoch: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
     """[schedule], to be stepped after every optimizer step."""
-    factor: Callable[[int], float] = lambda step: lr_factor(  # noqa: E731
-        recipe.schedule, recipe.optimizer.lr, step, steps_per_epoch
-    )
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+    table, lr = recipe.schedule, recipe.optimizer.lr
+    kinds = [str(group.get("kind", "")) for group in optimizer.param_groups]
+    factors: list[Callable[[int], float]] = [
+        partial(lr_factor, table, lr, steps_per_epoch=steps_per_epoch, kind=kind) for kind in kinds
+    ]
+    if table.warmup_momentum is None or table.warmup == 0:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, factors)
+    momentum = (table.warmup_momentum, recipe.optimizer.momentum)
+    return MomentumWarmUp(optimizer, factors, momentum, table.warmup * steps_per_epoch)
+
+
+class MomentumWarmUp(torch.optim.lr_scheduler.LambdaLR):
+    """`LambdaLR` that also moves the momentum linearly between two values over the first ``steps`` steps."""
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        factors: list[Callable[[int], float]],
+        momentum: tuple[float, float],
+        steps: int,
+    ) -> None:
+        self._momentum, self._steps = momentum, steps
+        super().__init__(optimizer, factors)
+
+    def get_lr(self) -> list[float | torch.Tensor]:
+        done = min(1.0, self.last_epoch / self._steps)
+        for group in self.optimizer.param_groups:
+            group["momentum"] = self._momentum[0] + done * (self._momentum[1] - self._momentum[0])
+        return super().get_lr()

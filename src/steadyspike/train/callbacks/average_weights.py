@@ -25,7 +25,7 @@ class AverageWeights(Callback):
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         if trainer.global_step != self._step:
             self._step = trainer.global_step
-            self.average.update()
+            self.average.update(self._step)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.average.enter()

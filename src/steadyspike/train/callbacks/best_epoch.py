@@ -1,4 +1,4 @@
-"""Selects the epoch with the highest accuracy on the part that is kept for model selection."""
+"""Selects the epoch with the highest accuracy (of detection: mAP) on the part that is kept for model selection."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ class BestEpoch(Callback):
         scores = self.session.task.last_eval
         if scores is None or self.session.bundle.selection_part is None:
             return
-        if scores.accuracy[-1] > self.session.best.accuracy:
-            self.session.best = Best(trainer.current_epoch + 1, scores.accuracy[-1])
+        if scores.selects > self.session.best.accuracy:
+            self.session.best = Best(trainer.current_epoch + 1, scores.selects)

@@ -86,9 +86,8 @@ class Display(Callback):
 
     def _columns(self) -> None:
         self._titled = True
-        steps, part = self.session.recipe.data.timesteps, self.session.bundle.selection_part
-        accuracy = f"  {part} accuracy after 1..{steps} steps" if part else ""
-        self.say(f"\nepoch     loss  train{accuracy}", "bold")
+        part = self.session.bundle.selection_part
+        self.say(f"\nepoch     loss  {self.session.task.title(part)}", "bold")
 
     # ---- while it runs
 
@@ -142,13 +141,13 @@ class Display(Callback):
         if not self._titled:
             self._columns()
         scores, best = session.task.last_eval, session.best.epoch == trainer.current_epoch + 1
-        accuracy = "  ".join(f"{a:6.2f}" for a in scores.accuracy) if scores is not None else ""
+        found = scores.line() if scores is not None else ""
         took = duration(time.monotonic() - self._epoch_start)
         train = session.train_scores
         assert train is not None
         self.say(
-            f"{trainer.current_epoch + 1:5d}  {train.loss:7.4f}  {train.accuracy[-1]:5.1f}"
-            f"  {accuracy}  {'best' if best else '    '}  {took}"
+            f"{trainer.current_epoch + 1:5d}  {train.loss:7.4f}  {session.task.train_line(train)}"
+            f"  {found}  {'best' if best else '    '}  {took}"
         )
 
     def _say_messages(self) -> None:

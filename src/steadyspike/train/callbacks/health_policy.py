@@ -87,7 +87,8 @@ class HealthWatch(Callback):
         """Compares the loss with that of a constant guess: norms keep activations finite even if a network explodes."""
         session, table = self.session, self.session.recipe.health
         assert session.train_scores is not None
-        guess = math.log(session.bundle.num_classes)
+        if (guess := session.task.loss_of_a_guess(session.bundle.num_classes)) is None:
+            return
         lost = not session.train_scores.loss <= _LOST * guess
         session.lost_epochs = session.lost_epochs + 1 if lost else 0
         if session.lost_epochs >= table.patience:

@@ -31,6 +31,11 @@ def memory_held() -> tuple[int, int]:
     return most, most
 
 
+def mean_of(out: Any) -> torch.Tensor:
+    """A scalar of a network's output, which is one tensor or a list of maps."""
+    return out.mean() if isinstance(out, torch.Tensor) else torch.stack([one.mean() for one in out]).sum()
+
+
 def memory_line(session: Session, batch: Any, device: torch.device, before: int, processes: int = 1) -> str:
     """What must be free for this run, said after its first steps.
 
@@ -43,7 +48,7 @@ def memory_line(session: Session, batch: Any, device: torch.device, before: int,
     try:
         for layer in session.watch.layers.values():
             layer.taps = {}
-        estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name)
+        estimate = memory_estimate(session.task.model, batch[0], optimizer=session.recipe.optimizer.name, loss=mean_of)
     except Exception as error:
         # The estimate is only informative: a network for which it fails must still train.
         return f"memory: no estimate ({type(error).__name__}: {error})"

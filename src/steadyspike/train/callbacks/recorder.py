@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
+from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.files.tensorboard import Board
@@ -18,14 +19,21 @@ TABLES = ("metrics", "layers", "steps", "health")
 LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")
 
 
-def open_tables(root: Path, steps: int, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
-    """The tables of `TABLES`; ``extents`` of a checkpoint cut them back to where it was taken."""
-    evaluated = [] if part is None else [f"{part}_loss", *(f"{part}_accuracy_{t}" for t in range(1, steps + 1))]
+def table_names(task: SpikingTask) -> set[str]:
+    """Names of the tables that a run of this task writes."""
+    return {*TABLES, *task.extra_tables}
+
+
+def open_tables(root: Path, task: SpikingTask, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
+    """The tables of `table_names`; ``extents`` of a checkpoint cut them back to where it was taken."""
+    steps = task.recipe.data.timesteps
+    evaluated = [] if part is None else task.columns(part)
     columns: dict[str, tuple[str, ...]] = {
-        "metrics": ("epoch", "step", "lr", "train_loss", "train_accuracy", *evaluated),
+        "metrics": ("epoch", "step", "lr", *task.columns("train"), *evaluated),
         "layers": ("epoch", "layer", *LAYER_COLUMNS, *(f"rate_{t}" for t in range(1, steps + 1))),
         "steps": ("step", "epoch", "lr", "loss", "gradient"),
         "health": HEALTH_COLUMNS,
+        **task.extra_tables,
     }  # fmt: skip
     return {
         name: Table(root / f"{name}.csv", names, None if extents is None else extents[name])
@@ -72,14 +80,14 @@ class Recorder(Callback):
         epoch = trainer.current_epoch + 1
         row: dict[str, Any] = {
             "lr": rate_of_step(trainer, self._step),
-            "train_loss": session.train_scores.loss,
-            "train_accuracy": session.train_scores.accuracy[-1],
+            **session.train_scores.cells("train"),
         }
         scores = session.task.last_eval
         if scores is not None and part is not None:
-            row[f"{part}_loss"] = scores.loss
-            row |= {f"{part}_accuracy_{t}": a for t, a in enumerate(scores.accuracy, 1)}
+            row |= scores.cells(part)
         if self.tables:
+            for name, extra in session.task.extra_rows():
+                self.tables[name].add(epoch=epoch, **extra)
             self.tables["metrics"].add(epoch=epoch, step=trainer.global_step, **row)
             self._scalars("epoch", row, trainer.global_step)
             for layer in session.rows:

@@ -9,6 +9,7 @@ from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; the line styles differ too.
+_MOST_CLASSES = 8
 _LOOKS = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 
 
@@ -41,13 +42,14 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
     axes = figure.subplots(2, columns)
     for look, (label, folder) in zip(_LOOKS[len(runs) - 1 :: -1], runs.items()):
         _curves(axes[0], label, folder, *look)
+    boxes = any("accuracy" not in f.read_json("result.json")["test"] for f in runs.values())
     for axis, title, y in (
         (axes[0, 0], "training loss", "loss"),
-        (axes[0, 1], "accuracy at every epoch", "%"),
-        (axes[0, 2], "test accuracy", "%"),
+        (axes[0, 1], "mAP@.5 (COCO) at every epoch" if boxes else "accuracy at every epoch", "" if boxes else "%"),
+        (axes[0, 2], "test mAP@.5 (COCO)" if boxes else "test accuracy", "" if boxes else "%"),
     ):
         axis.set_title(title)
-        axis.set_xlabel("time steps" if axis is axes[0, 2] else "epoch")
+        axis.set_xlabel(("class" if boxes else "time steps") if axis is axes[0, 2] else "epoch")
         axis.set_ylabel(y)
         axis.grid(alpha=0.25)
     for axis in axes[0, 3:]:
@@ -69,12 +71,17 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
 def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -> None:
     rows = read_table(folder.root / "metrics.csv")
     epochs = _column(rows, "epoch")
-    last = [name for name in rows[0] if "_accuracy_" in name][-1:]
+    last = [name for name in rows[0] if "_accuracy_" in name][-1:] or [n for n in rows[0] if n.endswith("_AP50")][:1]
     look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
     axes[0].plot(epochs, _column(rows, "train_loss"), **look)
     for name in last:
         axes[1].plot(epochs, _column(rows, name), **look)
-    accuracy = folder.read_json("result.json")["test"]["accuracy"]
+    test = folder.read_json("result.json")["test"]
+    if "accuracy" not in test:  # of boxes: the classes side by side
+        classes = {"all": test, **dict(list(test["classes"].items())[:_MOST_CLASSES])}
+        axes[2].plot(list(classes), [row["AP50"] for row in classes.values()], marker="o", **look)
+        return
+    accuracy = test["accuracy"]
     axes[2].plot(range(1, len(accuracy) + 1), accuracy, marker="o", **look)
     axes[2].set_xticks(range(1, len(accuracy) + 1))
 

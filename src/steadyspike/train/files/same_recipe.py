@@ -26,6 +26,10 @@ def difference(a: Recipe, b: Recipe) -> str | None:
     for table, fields in left.items():
         if table in PRIVATE:
             continue
+        if fields is None or right[table] is None:
+            if fields != right[table]:
+                return f"[{table}] is {'missing' if fields is None else 'there'}, and was not so before"
+            continue
         for key, value in fields.items():
             if key not in _ANYWHERE.get(table, ()) and right[table][key] != value:
                 return f"{table}.{key} is {value!r}, was {right[table][key]!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +14,53 @@ from steadyspike.nn.sync import summed
 Predict = Callable[[Tensor], Tensor]
 
 
+class EpochScores(Protocol):
+    """What an epoch is measured by, of classes or of boxes."""
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def samples(self) -> int: ...
+
+    @property
+    def selects(self) -> float:
+        """The number by which the best epoch is chosen; more is better."""
+        ...
+
+    def cells(self, part: str) -> dict[str, float]:
+        """Columns of metrics.csv."""
+        ...
+
+    def line(self) -> str:
+        """For the display."""
+        ...
+
+    def record(self) -> dict[str, Any]:
+        """For result.json."""
+        ...
+
+
 class Scores(NamedTuple):
     """loss: mean over samples; accuracy: in percent, after 1, 2, ..., T time steps (training: after T only)."""
 
     loss: float
     accuracy: list[float]
     samples: int
+
+    @property
+    def selects(self) -> float:
+        return self.accuracy[-1]
+
+    def cells(self, part: str) -> dict[str, float]:
+        """Columns of metrics.csv: for training one accuracy, otherwise one per number of time steps."""
+        if part == "train":
+            return {"train_loss": self.loss, "train_accuracy": self.accuracy[-1]}
+        return {f"{part}_loss": self.loss, **{f"{part}_accuracy_{t}": a for t, a in enumerate(self.accuracy, 1)}}
+
+    def line(self) -> str:
+        """The accuracies, for the display."""
+        return "  ".join(f"{a:6.2f}" for a in self.accuracy)
 
     def record(self) -> dict[str, Any]:
         """For result.json; a loss that is not finite becomes null, since JSON cannot express it."""

@@ -230,6 +230,10 @@ class Optimizer(Table):
         default=False, description="Apply weight decay to V and tau too, as the paper's released code does."
     )
     decay_norms: bool = Field(default=True, description="Apply weight decay to norms and biases.")
+    groups: Literal["decay", "kinds"] = Field(
+        default="decay",
+        description="How parameters are grouped: by weight decay, or by kind (weights, norms, biases, neurons).",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> Optimizer:
@@ -252,6 +256,14 @@ class Schedule(Table):
     warmup: int = Field(default=0, ge=0, description="The number of epochs of linear warm-up.")
     warmup_lr: float | None = Field(
         default=None, ge=0, description="The learning rate at which warm-up starts; the default is lr/100."
+    )
+    warmup_bias_lr: float | None = Field(
+        default=None,
+        ge=0,
+        description="The learning rate at which warm-up of biases starts; needs optimizer.groups = 'kinds'.",
+    )
+    warmup_momentum: float | None = Field(
+        default=None, ge=0, lt=1, description="The momentum at which warm-up starts (sgd only)."
     )
     every: Literal["epoch", "step"] = Field(default="epoch", description="cosine: how often the learning rate changes.")
     cosine_from: Literal["warmup", "start"] = Field(
@@ -317,6 +329,11 @@ class Train(Table):
         lt=1,
         description="The decay of a moving average of the weights, which is then evaluated; 0 turns it off.",
     )
+    ema_ramp: int = Field(
+        default=0,
+        ge=0,
+        description="Multiply the decay of the average by 1 - exp(-step / ema_ramp); 0 means not at all.",
+    )
     log_every: int = Field(default=50, ge=1, description="How many optimizer steps one row of steps.csv stands for.")
     save_every: int = Field(
         default=0,
@@ -351,6 +368,28 @@ class Health(Table):
     max_gradient: float = Field(default=1e6, gt=0, description="The largest gradient norm that counts as healthy.")
 
 
+class Detection(Table):
+    """[detection]: makes a run find boxes. The gains of its loss, and how boxes are chosen and scored."""
+
+    box: float = Field(default=0.05, ge=0, description="The gain of the loss of boxes, 1 - CIoU.")
+    obj: float = Field(default=1.0, ge=0, description="The gain of the loss of objectness.")
+    cls: float = Field(default=0.5, ge=0, description="The gain of the loss of classes.")
+    scale_gains: bool = Field(
+        default=True,
+        description="Multiply all gains by 3/maps, cls by classes/80 and obj by pixels/640^2, as published.",
+    )
+    anchor_ratio: float = Field(
+        default=4.0, gt=1, description="A box and an anchor match if their sides differ by less than this ratio."
+    )
+    confidence: float = Field(default=0.001, ge=0, lt=1, description="The smallest score of a box that counts.")
+    overlap: float = Field(
+        default=0.6, gt=0, le=1, description="The IoU above which the worse of two boxes of a class is dropped (NMS)."
+    )
+    most: int = Field(default=300, ge=1, description="The largest number of boxes kept in an image.")
+    pictures: int = Field(default=8, ge=0, description="The number of validation images in a picture of predictions.")
+    pictures_every: int = Field(default=5, ge=1, description="Draw such a picture every so many epochs.")
+
+
 class Recipe(Table):
     """One training run."""
 
@@ -370,6 +409,7 @@ class Recipe(Table):
     schedule: Schedule = Schedule()
     train: Train = Train()
     health: Health = Health()
+    detection: Detection | None = None
     paper: Paper | None = None
     measured: list[Measured] = Field(default=[])
 
@@ -380,6 +420,10 @@ class Recipe(Table):
                 f"data.batch_size = {self.data.batch_size} must be a multiple of "
                 f"train.accumulate = {self.train.accumulate}"
             )
+        if self.schedule.warmup_bias_lr is not None and self.optimizer.groups != "kinds":
+            raise ValueError("schedule.warmup_bias_lr needs optimizer.groups = 'kinds'")
+        if self.schedule.warmup_momentum is not None and self.optimizer.name != "sgd":
+            raise ValueError(f"schedule.warmup_momentum belongs to sgd, but optimizer.name = {self.optimizer.name!r}")
         if self.schedule.min_lr > self.optimizer.lr:
             raise ValueError(
                 f"schedule.min_lr = {self.schedule.min_lr} must not be above optimizer.lr = {self.optimizer.lr}"

@@ -63,7 +63,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
         "selection": session.bundle.split.record()["selection_text"],
         "split": session.bundle.split.fingerprint,
         "test": scores.record(),
-        "best": {"epoch": session.best.epoch, "accuracy": session.best.accuracy} if session.best.epoch else None,
+        "best": _best(session),
         "seed": recipe.train.seed,
         "tables": session.extents,
     }
@@ -71,6 +71,11 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
         result["paper"] = recipe.paper.model_dump(exclude_none=True)
     folder.write_json("result.json", result)
     return result
+
+
+def _best(session: Session) -> dict[str, Any] | None:
+    best = session.best
+    return {"epoch": best.epoch, session.task.selected_by: best.accuracy} if best.epoch else None
 
 
 def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, Any]) -> str:

@@ -10,14 +10,17 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
+from steadyspike.data.detection.detection_set import DetectionBundle, Targets
 from steadyspike.data.loader import EvalLoader
 from steadyspike.nn.loss import Objective
+from steadyspike.train.building.detection_task import DetectionTask, task_for
 from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem, read_table
 from steadyspike.train.files.weights import load_weights
-from steadyspike.train.measure.scores import Scores, ScoreSums
+from steadyspike.train.measure.box_scores import BoxScores, BoxSums
+from steadyspike.train.measure.scores import EpochScores, ScoreSums
 from steadyspike.train.recipe import Recipe
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -43,9 +46,11 @@ def evaluation_device(recipe: Recipe) -> torch.device:
     return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
 
 
-def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: int = 1) -> Scores:
+def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:
     """Evaluates a task's present weights on one part, in this process, in the batches that ``processes`` would make."""
     recipe, device = task.recipe, evaluation_device(task.recipe)
+    if isinstance(task, DetectionTask):
+        return box_sums(task, bundle, part, processes).scores(everyone=False)
     model, total = task.model.to(device), ScoreSums(recipe.data.timesteps)
     for rank in range(processes):
         batch, sums = max(1, recipe.data.eval_batch_size // processes), ScoreSums(recipe.data.timesteps)
@@ -57,13 +62,34 @@ def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: i
     return total.scores(everyone=False)
 
 
+def box_sums(task: DetectionTask, bundle: DataBundle, part: str, processes: int = 1) -> BoxSums:
+    """What a detection task finds in one part, in the batches that ``processes`` would make."""
+    assert isinstance(bundle, DetectionBundle)
+    recipe, device = task.recipe, evaluation_device(task.recipe)
+    half, mode, total = _DTYPES.get(recipe.train.precision), task.model.training, task.new_sums(bundle)
+    task.model.to(device).eval()
+    for rank in range(processes):
+        loader = bundle.eval_loader(
+            part, max(1, recipe.data.eval_batch_size // processes), rank=rank, world_size=processes, device=device,
+            workers=recipe.data.workers,
+        )  # fmt: skip
+        sums = task.new_sums(bundle)
+        with torch.autocast(device.type, dtype=half, enabled=half is not None):
+            for x, targets in loader:
+                assert isinstance(targets, Targets)
+                task.add_batch(sums, x, targets)
+        total.merge(sums)
+    task.model.train(mode)
+    return total
+
+
 class Evaluation(NamedTuple):
     """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded.
 
     processes: how many added up the recorded loss, in an order of their own where they were more than two.
     """
 
-    scores: Scores
+    scores: EpochScores
     logged: dict[str, Any] | None
     same_split: bool
     bundle: DataBundle
@@ -75,6 +101,8 @@ class Evaluation(NamedTuple):
         if self.logged is None or not self.same_split:
             return None
         now, then = self.scores.record(), self.logged
+        if isinstance(self.scores, BoxScores):
+            return all(now[key] == value for key, value in then.items())
         if now["accuracy"] != then["accuracy"] or now["samples"] != then.get("samples", now["samples"]):
             return False
         if self.processes < 3 or None in (now["loss"], then["loss"]):
@@ -95,27 +123,31 @@ def evaluate_run(
     logged = result.get(part)
     bundle = load_data(recipe.data, data_dir or folder.data_dir(), split=split, download=download)
     same = bundle.split.warn_if_other(about["data"]["split"])
-    task = SpikingTask.for_data(recipe, bundle)
+    task = task_for(recipe, bundle)
     epoch = load_weights(folder.weights, task.model).get("epoch")
     processes = 1
     if logged is None and epoch is not None:
-        logged = logged_epoch(folder, part, int(epoch), recipe.data.timesteps, result["tables"]["metrics"])
+        columns = task.columns(part)
+        logged = logged_epoch(folder, part, int(epoch), columns, result["tables"]["metrics"])
         processes = about.get("processes", 1)  # who together made that number
     return Evaluation(evaluate_part(task, bundle, part, processes), logged, same, bundle, processes)
 
 
 def logged_epoch(
-    folder: RunFolder, part: str, epoch: int, steps: int, extent: Extent | None = None
+    folder: RunFolder, part: str, epoch: int, columns: list[str], extent: Extent | None = None
 ) -> dict[str, Any] | None:
     """What metrics.csv says about a part after an epoch; None where it was not evaluated then.
 
-    extent: length and checksum that the file must have; RunError where it was changed.
+    columns: of metrics.csv for this part. extent: length and checksum that the file must have; RunError where it was
+    changed.
     """
     if extent is not None and (problem := extent_problem(folder.root / "metrics.csv", extent)) is not None:
         raise RunError(f"{problem}; restore it from a copy")
     for row in read_table(folder.root / "metrics.csv"):
-        if int(row["epoch"]) == epoch and row.get(f"{part}_accuracy_1"):
-            accuracy = [float(row[f"{part}_accuracy_{t}"]) for t in range(1, steps + 1)]
-            loss = float(row[f"{part}_loss"])
-            return {"accuracy": accuracy, "loss": loss if math.isfinite(loss) else None}
+        if int(row["epoch"]) == epoch and all(row.get(column) for column in columns):
+            values = {column.removeprefix(f"{part}_"): float(row[column]) for column in columns}
+            loss = values.pop("loss")
+            accuracy = [value for name, value in values.items() if name.startswith("accuracy_")]
+            found = {"accuracy": accuracy} if accuracy else values
+            return {**found, "loss": loss if math.isfinite(loss) else None}
     return None

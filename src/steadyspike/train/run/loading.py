@@ -35,10 +35,9 @@ class LoadedRun:
         return load_data(self.recipe.data, self._place)
 
     def __repr__(self) -> str:
-        accuracy = self.result["test"]["accuracy"][-1]
-        return (
-            f"LoadedRun({str(self.folder)!r}: {self.recipe.model.name}, {self.result['status']}, test {accuracy:.2f} %)"
-        )
+        test = self.result["test"]
+        said = f"{test['accuracy'][-1]:.2f} %" if "accuracy" in test else f"mAP@.5 {test['AP50']:.3f}"
+        return f"LoadedRun({str(self.folder)!r}: {self.recipe.model.name}, {self.result['status']}, test {said})"
 
 
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:

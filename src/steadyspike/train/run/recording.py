@@ -41,15 +41,24 @@ def measurement(folder: RunFolder) -> Measured:
         raise RunError(f"{folder.root} was interrupted: there is no result to record")
     where = about["environment"]
     hardware = ", ".join(where["gpus"]) or f"{where['cpu']}, {where['threads']} of {where['cores']} cores"
+    value, unit = headline(result["test"])
     ended = date.fromtimestamp((folder.root / "result.json").stat().st_mtime)
     return Measured(
-        value=round(result["test"]["accuracy"][-1], 2),
+        value=value,
+        unit=unit,
         seed=result["seed"],
         commit=where["commit"] or "unknown",
         hardware=hardware,
         date=ended.isoformat(),
         note="" if result["status"] == "finished" else result["status"],
     )
+
+
+def headline(test: dict[str, Any]) -> tuple[float, str]:
+    """The number that stands for a result, and its unit."""
+    if "accuracy" in test:
+        return round(test["accuracy"][-1], 2), "% accuracy"
+    return round(test["AP50"], 4), "COCO mAP@.5"
 
 
 def _entry(source: Source, measured: Measured) -> str:
@@ -60,13 +69,14 @@ def _entry(source: Source, measured: Measured) -> str:
 def _plain(recipe: Recipe) -> dict[str, Any]:
     """``{"table.key": value}`` of what makes the configuration."""
     tables = recipe.model_dump(exclude=set(PRIVATE))
-    found = {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+    found = {f"{table}.{key}": value for table, keys in tables.items() if keys for key, value in keys.items()}
     return {key: value for key, value in found.items() if key not in INCIDENTAL}
 
 
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:
     wanted, found = _plain(recipe), _plain(ran)
-    return next((f"{k} is {found[k]!r}, the recipe says {wanted[k]!r}" for k in wanted if wanted[k] != found[k]), None)
+    said = ((k, found.get(k), wanted.get(k)) for k in {**wanted, **found})
+    return next((f"{k} is {there!r}, the recipe says {here!r}" for k, there, here in said if there != here), None)
 
 
 def _recipe_of(folder: RunFolder) -> Source:

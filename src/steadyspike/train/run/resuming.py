@@ -8,7 +8,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.callbacks.recorder import TABLES
+from steadyspike.train.callbacks.recorder import table_names
 from steadyspike.train.files.atomic import link
 from steadyspike.train.files.best_checkpoint import keep_best, read_best
 from steadyspike.train.files.checkpoint import latest
@@ -152,7 +152,7 @@ def _spare_trainer() -> Trainer:
 
 
 def _files_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
-    if state["files"].keys() != set(TABLES):
+    if state["files"].keys() != table_names(session.task):
         return f"it knows the tables {', '.join(sorted(state['files']))}"
     for name, extent in state["files"].items():
         if type(extent["length"]) is not int or extent["length"] < 0:

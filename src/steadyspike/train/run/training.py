@@ -11,11 +11,12 @@ from typing import Any
 from lightning.pytorch import Callback
 
 from steadyspike.data.sources import worker_ended
+from steadyspike.train.building.detection_task import task_for
 from steadyspike.train.building.lightning_data import SpikingData
-from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.callbacks.average_weights import AverageWeights
 from steadyspike.train.callbacks.best_epoch import BestEpoch
 from steadyspike.train.callbacks.health_policy import HealthWatch
+from steadyspike.train.callbacks.prediction_pictures import PredictionPictures
 from steadyspike.train.callbacks.recorder import Recorder, open_tables
 from steadyspike.train.callbacks.restoring import CheckpointRestorer
 from steadyspike.train.callbacks.saving import CheckpointSaver
@@ -86,8 +87,8 @@ def train(
 
 def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session:
     """Makes the network and everything else that a new run needs."""
-    task = SpikingTask.for_data(recipe, data.bundle)
-    average = WeightAverage(task.model, recipe.train.ema) if recipe.train.ema else None
+    task = task_for(recipe, data.bundle)
+    average = WeightAverage(task.model, recipe.train.ema, recipe.train.ema_ramp) if recipe.train.ema else None
     watch = LayerWatch(task.model, recipe.data.timesteps)
     return Session(recipe, folder, task, data, watch, GradientWatch(task.model), average)
 
@@ -98,7 +99,7 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
     extents = state["files"] if state is not None else None
     first = rank == 0
     part = session.bundle.selection_part
-    tables = open_tables(session.folder.root, recipe.data.timesteps, part, extents) if first else {}
+    tables = open_tables(session.folder.root, session.task, part, extents) if first else {}
     board = session.folder.root / "tensorboard" if first else None
     saver = CheckpointSaver(session, tables)
     callbacks: list[Callback] = [
@@ -107,6 +108,7 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
         Recorder(session, tables, board),
         HealthWatch(session, tables.get("health")),
         BestEpoch(session),
+        *([PredictionPictures(session)] if first and recipe.detection is not None else []),
         *([display(session, notes)] if display is not None and first else []),
         saver,
         StopOnSignal(session, saver),

@@ -14,7 +14,7 @@ from steadyspike.train.files.same_recipe import fingerprint
 from steadyspike.train.files.tables import Extent
 from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch
 from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.scores import Scores
+from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.session.signals import Signals
 from steadyspike.train.session.weight_average import WeightAverage
@@ -33,7 +33,7 @@ class EndOfRun(Exception):
 
 @dataclass
 class Best:
-    """The best epoch so far, counted from 1; 0 if there is none yet."""
+    """The best epoch so far, counted from 1; 0 if there is none yet. accuracy: or what else selects it."""
 
     epoch: int = 0
     accuracy: float = -1.0
@@ -72,7 +72,7 @@ class Session:
     lost_epochs: int = 0  # in a row, worse than a constant guess
     step: Step = field(default_factory=lambda: Step())
     rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
-    train_scores: Scores | None = None
+    train_scores: EpochScores | None = None
     warned: set[str] = field(default_factory=set)  # kinds of findings reported in this epoch
     messages: list[str] = field(default_factory=list)  # of health, for the display
     extents: dict[str, Extent] = field(default_factory=dict)  # of the tables, when the run has ended

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -16,10 +17,11 @@ class WeightAverage:
 
     Statistics (norms, MP-Init) are averaged too: they belong to the weights they were measured with. Whole numbers
     (batch counters) are copied.
+    ramp: after step n the decay is ``decay * (1 - exp(-n / ramp))``, so that the average forgets its start; 0: none.
     """
 
-    def __init__(self, model: nn.Module, decay: float) -> None:
-        self.model, self.decay = model, decay
+    def __init__(self, model: nn.Module, decay: float, ramp: int = 0) -> None:
+        self.model, self.decay, self.ramp = model, decay, ramp
         self.average: dict[str, Tensor] = {}
         self._swap = ExitStack()
 
@@ -32,11 +34,12 @@ class WeightAverage:
             self.average = {name: value.clone() for name, value in self._values().items()}
 
     @torch.no_grad()
-    def update(self) -> None:
-        """Adds the model's present values; called after every optimizer step."""
+    def update(self, step: int) -> None:
+        """Adds the model's present values; called after every optimizer step, with its number from 1 on."""
         now = self._values()
+        decay = self.decay * (1 - math.exp(-step / self.ramp)) if self.ramp else self.decay
         smooth = [name for name, value in now.items() if value.is_floating_point()]
-        move_towards([self.average[n] for n in smooth], [now[n] for n in smooth], 1 - self.decay)
+        move_towards([self.average[n] for n in smooth], [now[n] for n in smooth], 1 - decay)
         for name in now.keys() - set(smooth):
             self.average[name].copy_(now[name])
 

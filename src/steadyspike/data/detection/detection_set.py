@@ -1,0 +1,180 @@
+"""A detection set that was found and read, its bundle with a split, and the loaders of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steadyspike.data.augmentation.regularise import Regularise
+from steadyspike.data.bundle import DataBundle
+from steadyspike.data.dataset import DataSet
+from steadyspike.data.detection.box_augment import BoxAugment
+from steadyspike.data.detection.box_source import BoxItem, BoxSource
+from steadyspike.data.detection.box_table import PARTS, TEST, VALIDATION, BoxTable
+from steadyspike.data.detection.image_store import ImageStore
+from steadyspike.data.errors import DataError, brief_list
+from steadyspike.data.loader import AUGMENT, EvalLoader, TrainLoader
+from steadyspike.data.sampler import TrainPlan, eval_batches
+from steadyspike.data.seeds import mix
+from steadyspike.data.sources import Request
+from steadyspike.data.splits import Population
+
+MULTIPLE = 32  # of the input's sides: the largest stride of a detection network
+
+
+class Targets(NamedTuple):
+    """What a batch shows. boxes: [n, 6], image of the batch, class, centre and size in pixels of the input.
+
+    samples: [B], the images' places in the set's table.
+    """
+
+    boxes: Tensor
+    samples: Tensor
+
+    def __len__(self) -> int:
+        """Images of the batch."""
+        return len(self.samples)
+
+
+@dataclass(frozen=True)
+class DetectionSet(DataSet):
+    """A `DataSet` whose labels are boxes."""
+
+    item: BoxItem = field(kw_only=True)
+
+    @property
+    def table(self) -> BoxTable:
+        return self.item.table
+
+    def finish(self, x: Tensor) -> Tensor:
+        """uint8 images as the network takes them: 0..1, without mean and deviation, as published."""
+        return x.to(torch.float32).div_(255)
+
+    def with_augment(self, chosen: Any) -> DetectionSet:
+        """The set with another augmentation: "none", or a table of `BoxAugment`'s options."""
+        augment = None
+        if chosen != "none":
+            known = [f.name for f in fields(BoxAugment)]
+            if not isinstance(chosen, dict) or set(chosen) - set(known):
+                raise DataError(f"augment must be 'none' or a table of {', '.join(known)}, not {chosen!r}.")
+            augment = replace(self.item.augment or BoxAugment(), **chosen)
+        item = replace(self.item, augment=augment)
+        record = None if augment is None else augment.as_dict()
+        return replace(self, item=item, source=BoxSource(item), settings={**self.settings, "box_augment": record})
+
+
+def input_size(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
+    """(height, width) of the network's input, which must be multiples of 32."""
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    if len(sides) != 2 or not all(isinstance(s, int) and s > 0 and s % MULTIPLE == 0 for s in sides):
+        raise DataError(f"size must be one or two whole multiples of {MULTIPLE}, not {size!r}.")
+    return sides[0], sides[1]
+
+
+def detection_set(
+    name: str,
+    table: BoxTable,
+    stores: dict[str, ImageStore],
+    size: int | tuple[int, int] | list[int],
+    augment: BoxAugment = BoxAugment(),  # noqa: B008
+) -> DetectionSet:
+    """A set of a table and its images; DataError where image files are missing."""
+    for part, store in stores.items():
+        own = [file for file, there in zip(table.files, table.parts) if there == part]
+        if lost := store.missing(own):
+            raise DataError(f"'{name}': {len(lost)} images of the {part} part are missing: {brief_list(lost, 3)}.")
+    room = input_size(size)
+    item = BoxItem(table, stores, room, augment)
+    parts = np.array(table.parts)
+    given = {part: parts == part for part in PARTS if (parts == part).any()}
+    return DetectionSet(
+        name=name,
+        source=BoxSource(item),
+        population=Population(
+            [f"{part}/{file}" for part, file in zip(table.parts, table.files)],
+            np.zeros(len(table), np.int64),
+            given.get(TEST),
+            official_validation=given.get(VALIDATION),
+        ),
+        classes=tuple(table.categories.values()),
+        channels=3,
+        size=room,
+        default_split="official" if TEST in given else "random:0",
+        settings={
+            "boxes": len(table.boxes), "annotations": table.fingerprint, "box_augment": augment.as_dict(),
+            "boxes_left_out": table.left_out(),
+        },
+        item=item,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DetectionBundle(DataBundle):
+    """A detection set and a split of it; its loaders give (images, `Targets`)."""
+
+    dataset: DetectionSet
+
+    def truth(self, part: str) -> dict[str, Any]:
+        """The true boxes of a part in COCO's form; an image's id is its place in the set's table."""
+        return self.dataset.table.coco(self.indices(part).tolist())
+
+    def train_loader(
+        self,
+        batch_size: int,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+        drop_last: bool = False,
+        repeats: int = 1,
+        regularise: Regularise | None = None,
+    ) -> TrainLoader:
+        """Augmented, shuffled batches of the training part, from which alone a mosaic is made up."""
+        if regularise is not None and regularise != Regularise():
+            raise DataError("mixing and erasing of whole batches are for classes, not for boxes.")
+        index = self.indices("train")
+        plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
+        source = BoxSource(replace(self.dataset.item, pool=index))
+        return BoxTrainLoader(replace(self.dataset, source=source), index, plan, device, workers)
+
+    def eval_loader(
+        self,
+        part: str,
+        batch_size: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+        workers: int = 0,
+    ) -> EvalLoader:
+        index = self.indices(part)
+        batches = eval_batches(len(index), batch_size, rank, world_size)
+        return BoxEvalLoader(self.dataset, index, batches, device, workers)
+
+
+class BoxTrainLoader(TrainLoader):
+    """`TrainLoader` whose batches are (images, `Targets`)."""
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        plan, data = self.plan, self.dataset
+        indices = [self._index[positions] for positions in plan.batches(epoch, start)]
+        # A sample is augmented alike whatever process and batch it comes to.
+        requests = [Request(index, True, mix(AUGMENT, plan.seed, epoch)) for index in indices]
+        for index, (x, boxes) in zip(indices, self._reader.stream(requests)):
+            yield data.finish(x.to(self.device)), Targets(boxes.to(self.device), index)
+
+
+class BoxEvalLoader(EvalLoader):
+    """`EvalLoader` whose batches are (images, `Targets`)."""
+
+    def __iter__(self) -> Iterator[Any]:
+        requests = [Request(index, False, 0) for index in self._batches]
+        for index, (x, boxes) in zip(self._batches, self._reader.stream(requests)):
+            yield self.dataset.finish(x.to(self.device)), Targets(boxes.to(self.device), index)

@@ -1,0 +1,95 @@
+"""Mosaic: four images around a random point of a canvas, and the random piece of it that becomes the input."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steadyspike.data.detection.letterbox import GREY
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_LEAST_SIDE, _LEAST_SHARE, _MOST_ASPECT = 2.0, 0.1, 20.0
+
+
+class Scene(NamedTuple):
+    """An image with its boxes: corners [n, 4] in its pixels, classes [n]."""
+
+    image: Image
+    corners: Floats
+    classes: Ints
+
+
+def mosaic(scenes: list[Scene], room: tuple[int, int], centre: tuple[int, int]) -> Scene:
+    """Four scenes on a grey canvas twice as high and wide as ``room``, corner to corner at ``centre`` (x, y).
+
+    The first lies left above, then right above, left below, right below; what leaves the canvas is cut off.
+    """
+    from PIL import Image as pillow
+
+    height, width = room
+    canvas = pillow.new("RGB", (2 * width, 2 * height), GREY)
+    corners, classes = [], []
+    for place, scene in enumerate(scenes):
+        left = centre[0] - (scene.image.width if place % 2 == 0 else 0)
+        top = centre[1] - (scene.image.height if place < 2 else 0)
+        canvas.paste(scene.image, (left, top))
+        corners.append(scene.corners + [left, top, left, top])
+        classes.append(scene.classes)
+    moved = np.concatenate(corners).clip(0, [2 * width, 2 * height] * 2)
+    return Scene(canvas, moved, np.concatenate(classes))
+
+
+def zoom(scene: Scene, room: tuple[int, int], scale: float, shift: tuple[float, float]) -> Scene:
+    """The scene scaled about its centre, which lands at ``shift`` (x, y) of an input of ``room``; grey around.
+
+    Boxes are cut to the input. Those stay that are larger than 2 pixels both ways, keep a tenth of their area and are
+    less than 20 times longer than wide.
+    """
+    from PIL.Image import Resampling, Transform
+
+    height, width = room
+    middle_x, middle_y = scene.image.width / 2, scene.image.height / 2
+    inverse = (1 / scale, 0, middle_x - shift[0] / scale, 0, 1 / scale, middle_y - shift[1] / scale)
+    image = scene.image.transform((width, height), Transform.AFFINE, inverse, Resampling.BILINEAR, fillcolor=GREY)
+    offset = np.array([shift[0] - scale * middle_x, shift[1] - scale * middle_y] * 2)
+    moved = scene.corners * scale + offset
+    cut = moved.clip(0, [width, height] * 2)
+    kept = worth_keeping(moved, cut)
+    return Scene(image, cut[kept], scene.classes[kept])
+
+
+def worth_keeping(before: Floats, after: Floats) -> NDArray[np.bool_]:
+    """Which boxes are left after they were cut from ``before`` to ``after``."""
+    whole, rest = before[:, 2:] - before[:, :2], after[:, 2:] - after[:, :2]
+    aspect = np.maximum(rest[:, 0] / np.maximum(rest[:, 1], 1e-16), rest[:, 1] / np.maximum(rest[:, 0], 1e-16))
+    share = rest.prod(1) / np.maximum(whole.prod(1), 1e-16)
+    return (rest > _LEAST_SIDE).all(1) & (share > _LEAST_SHARE) & (aspect < _MOST_ASPECT)
+
+
+def mirrored(scene: Scene) -> Scene:
+    """Left and right exchanged."""
+    from PIL.Image import Transpose
+
+    width = scene.image.width
+    corners = scene.corners[:, [2, 1, 0, 3]].copy()
+    corners[:, [0, 2]] = width - corners[:, [0, 2]]
+    return Scene(scene.image.transpose(Transpose.FLIP_LEFT_RIGHT), corners, scene.classes)
+
+
+def recoloured(image: Image, factors: tuple[float, float, float]) -> Image:
+    """Hue, saturation and value times the factors; hue goes round, the others stop at their ends."""
+    levels = np.arange(256)
+    table = np.concatenate(
+        [
+            (levels * factors[0]).astype(np.int64) % 256,
+            (levels * factors[1]).clip(0, 255).astype(np.int64),
+            (levels * factors[2]).clip(0, 255).astype(np.int64),
+        ]
+    )
+    return image.convert("HSV").point(table.tolist()).convert("RGB")

@@ -1,0 +1,119 @@
+"""Folders of images with YOLO text labels: one line `class x y width height` per box, all as shares of the image."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from steadyspike.data.detection.box_table import Box, Picture
+from steadyspike.data.errors import DataError, brief
+from steadyspike.data.images import FORMATS, check_size
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
+_EDGE = 1e-3  # by how much a box may leave its image: labels are rounded
+
+
+def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
+    """The boxes of one label file for an image of (height, width); a missing file is an image without boxes."""
+    if not path.exists():
+        return []
+    height, width = size
+    found = []
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read ({brief(error)}).", path) from error
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            label, *place = line.split()
+            x, y, w, h = (float(value) for value in place)
+            category = int(label)
+        except ValueError:
+            raise DataError(f"line {number} is not 'class x y width height': {line[:60]!r}.", path) from None
+        if not all(math.isfinite(v) and -_EDGE <= v <= 1 + _EDGE for v in (x, y, w, h)):
+            raise DataError(f"line {number} has a place outside 0..1: {line[:60]!r}; shares are expected.", path)
+        box = ((x - w / 2) * width, (y - h / 2) * height, w * width, h * height)
+        found.append(Box(box, category, box[2] * box[3]))
+    return found
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """(height, width) by an image's header."""
+    from PIL import Image
+
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            check_size(image, path)
+            return image.height, image.width
+    except DataError:
+        raise
+    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
+        raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
+
+
+def class_names(root: Path) -> list[str]:
+    """The lines of classes.txt, or `names` of a data.yaml written as a list or with numbers."""
+    for name in ("classes.txt", "obj.names"):
+        if (root / name).is_file():
+            return [line.strip() for line in (root / name).read_text().splitlines() if line.strip()]
+    for name in ("data.yaml", "data.yml", "dataset.yaml"):
+        if (root / name).is_file():
+            return _yaml_names(root / name)
+    raise DataError("has no classes.txt (one class name per line) and no data.yaml with names.", root)
+
+
+def _yaml_names(path: Path) -> list[str]:
+    """`names: [a, b]`, or `names:` followed by lines `- a` or `0: a`: what such files hold, without a YAML library."""
+    lines = [line.split("#")[0].rstrip() for line in path.read_text().splitlines()]
+    for place, line in enumerate(lines):
+        if not line.startswith("names:"):
+            continue
+        rest = line.removeprefix("names:").strip()
+        if rest.startswith("[") and rest.endswith("]"):
+            return [_plain(item) for item in rest[1:-1].split(",") if item.strip()]
+        found = []
+        for entry in lines[place + 1 :]:
+            text = entry.strip()
+            if text and not entry.startswith((" ", "-")):
+                break
+            if text.startswith("- "):
+                found.append(_plain(text[2:]))
+            elif text.partition(":")[0].isdigit() and int(text.partition(":")[0]) == len(found):
+                found.append(_plain(text.partition(":")[2]))
+            elif text:
+                raise DataError(f"line '{text[:60]}' is not a class name.", path)
+        return found
+    raise DataError("has no names: (a list of class names).", path)
+
+
+def _plain(text: str) -> str:
+    return text.strip().strip("'\"")
+
+
+def read_yolo(root: Path, parts: list[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
+    """The pictures of root/images/NAME (or root/NAME/images) with labels beside them, for (NAME, part) of ``parts``."""
+    names = class_names(root)
+    pictures: list[Picture] = []
+    for name, part in parts:
+        images, labels = _folders(root, name)
+        for base, folders, files in os.walk(images):
+            folders.sort()
+            for file in sorted(f for f in files if f.lower().endswith(SUFFIXES) and not f.startswith(".")):
+                path = Path(base) / file
+                inside = path.relative_to(images)
+                size = image_size(path)
+                boxes = read_labels((labels / inside).with_suffix(".txt"), size)
+                for box in boxes:
+                    if not 0 <= box.category < len(names):
+                        raise DataError(f"has class {box.category}; there are {len(names)}.", labels / inside)
+                pictures.append(Picture(len(pictures) + 1, str(path.relative_to(root)), size, part, boxes))
+    return pictures, dict(enumerate(names))
+
+
+def _folders(root: Path, name: str) -> tuple[Path, Path]:
+    if (root / "images" / name).is_dir():
+        return root / "images" / name, root / "labels" / name
+    return root / name / "images", root / name / "labels"

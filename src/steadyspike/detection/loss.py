@@ -1,0 +1,93 @@
+"""The detection loss of YOLOv5 and EMS-YOLO: boxes by CIoU, objects and classes by cross-entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
+from torch.nn.functional import one_hot
+
+from steadyspike.detection.assignment import MOST_RATIO, Matches, assign
+from steadyspike.detection.boxes import complete_iou
+from steadyspike.detection.decoding import cell_boxes
+
+BALANCE = (4.0, 1.0, 0.25, 0.06, 0.02)  # weights of the maps' objectness, from the finest to the coarsest
+
+
+@dataclass(frozen=True)
+class Gains:
+    """Factors of the three parts of the loss."""
+
+    box: float = 0.05
+    obj: float = 1.0
+    cls: float = 0.5
+
+    def scaled(self, maps: int, classes: int, size: tuple[int, int]) -> Gains:
+        """As published: box * 3 / maps, cls * 3 / maps * classes / 80, obj * 3 / maps * pixels / 640^2.
+
+        With few classes and small images little is left of two of them, so that a small set may want the plain ones.
+        """
+        share = 3 / maps
+        pixels = size[0] * size[1] / 640**2
+        return Gains(self.box * share, self.obj * share * pixels, self.cls * share * classes / 80)
+
+
+class DetectionLoss(NamedTuple):
+    """total: the sum to minimise, per image; box, obj, cls: its parts with their gains."""
+
+    total: Tensor
+    box: Tensor
+    obj: Tensor
+    cls: Tensor
+
+
+def detection_loss(
+    maps: Sequence[Tensor],
+    targets: Tensor,
+    anchors: Tensor,
+    strides: Sequence[int],
+    gains: Gains,
+    most_ratio: float = MOST_RATIO,
+) -> DetectionLoss:
+    """The loss of a batch.
+
+    maps: [B, A, H, W, 5 + K] per scale, finest first. targets: [n, 6], image, class, centre and size in pixels of the
+    input. anchors: [maps, A, 2] in pixels.
+
+    box: mean of 1 - CIoU over all matches of a map. obj: cross-entropy over all cells, whose target is the CIoU of the
+    match, without gradient and not below 0 (of several matches of one place the last counts). cls: cross-entropy over
+    the classes of the matches; 0 where there is one class only.
+    """
+    zero = maps[0].new_zeros(())
+    box, obj, cls = zero, zero, zero
+    for raw, own, stride, weight in zip(maps, anchors, strides, BALANCE):
+        found = assign(targets, own, stride, (raw.shape[2], raw.shape[3]), most_ratio)
+        wanted = raw.new_zeros(raw.shape[:4])
+        if len(found.image):
+            there = raw[found.image, found.anchor, found.row, found.column]
+            overlap = complete_iou(cell_boxes(there[:, :4], found.anchors), found.boxes)
+            box = box + (1 - overlap).mean()
+            wanted = _written(wanted, found, overlap.detach().clamp(min=0))
+            classes = raw.shape[-1] - 5
+            if classes > 1:
+                cls = cls + bce(there[:, 5:], one_hot(found.classes, classes).to(there.dtype))
+        obj = obj + weight * bce(raw[..., 4], wanted)
+    parts = (gains.box * box, gains.obj * obj, gains.cls * cls)
+    return DetectionLoss(parts[0] + parts[1] + parts[2], *(part.detach() for part in parts))
+
+
+def _written(wanted: Tensor, found: Matches, values: Tensor) -> Tensor:
+    """``values`` at the places of the matches; of several for one place the last, on every device and at every run."""
+    _, anchors, height, width = wanted.shape
+    place = ((found.image * anchors + found.anchor) * height + found.row) * width + found.column
+    order = place.argsort(stable=True)
+    ordered = place[order]
+    last = torch.ones_like(ordered, dtype=torch.bool)
+    last[:-1] = ordered[1:] != ordered[:-1]
+    flat = wanted.flatten()
+    flat[ordered[last]] = values[order[last]].to(flat.dtype)
+    return flat.view_as(wanted)

@@ -1,0 +1,74 @@
+"""Non-maximum suppression, class by class, and the list of detections of an image."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from steadyspike.detection.boxes import pairwise_iou, to_corners
+
+
+class Detections(NamedTuple):
+    """The boxes found in one image, best first. boxes: corners [n, 4]; scores, classes: [n]."""
+
+    boxes: Tensor
+    scores: Tensor
+    classes: Tensor
+
+
+@torch.no_grad()
+def suppress(
+    boxes: Tensor, scores: Tensor, overlap: float, most: int | None = None, classes: Tensor | None = None
+) -> Tensor:
+    """Indices of the boxes (corners [n, 4]) to keep, best first: none overlaps a better one by more than ``overlap``.
+
+    Of equal scores the first counts. most: stop after so many. classes: [n]; a box is compared with those of its class
+    only. (YOLOv5 moves the classes 4096 pixels apart for this, which rounds the corners of the boxes.)
+    """
+    order = scores.argsort(descending=True, stable=True)
+    kept: list[Tensor] = []
+    while len(order) and (most is None or len(kept) < most):
+        first, rest = order[0], order[1:]
+        kept.append(first)
+        free = pairwise_iou(boxes[first][None], boxes[rest])[0] <= overlap
+        if classes is not None:
+            free |= classes[rest] != classes[first]
+        order = rest[free]
+    return torch.stack(kept) if kept else order
+
+
+@torch.no_grad()
+def detections(
+    decoded: Tensor,
+    *,
+    confidence: float = 0.001,
+    overlap: float = 0.6,
+    most: int = 300,
+    candidates: int = 30_000,
+    multi_label: bool = True,
+) -> list[Detections]:
+    """The detections of each image of a batch from `decode`'s rows [B, boxes, 5 + K].
+
+    confidence: smallest product of object and class probability. overlap: IoU above which the worse of two boxes of one
+    class goes. most: boxes that are kept in an image; candidates: the best so many are looked at.
+    multi_label: a box counts for every class above ``confidence``; False: for its best class only.
+    """
+    found = []
+    for rows in decoded:
+        rows = rows[rows[:, 4] > confidence]
+        shares = rows[:, 5:] * rows[:, 4:5]
+        if multi_label and shares.shape[1] > 1:
+            box, label = (shares > confidence).nonzero(as_tuple=True)
+        else:
+            label = shares.argmax(-1) if len(shares) else shares.new_zeros(0, dtype=torch.long)
+            box = torch.arange(len(shares), device=shares.device)
+            likely = shares[box, label] > confidence
+            box, label = box[likely], label[likely]
+        scores, corners = shares[box, label], to_corners(rows[box, :4])
+        best = scores.argsort(descending=True, stable=True)[:candidates]
+        corners, scores, label = corners[best], scores[best], label[best]
+        kept = suppress(corners, scores, overlap, most, label)
+        found.append(Detections(corners[kept], scores[kept], label[kept]))
+    return found

@@ -1,0 +1,166 @@
+"""A detection recipe as a LightningModule."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.data import DataBundle
+from steadyspike.data.detection.detection_set import DetectionBundle, Targets
+from steadyspike.detection.decoding import decode
+from steadyspike.detection.loss import DetectionLoss, Gains, detection_loss
+from steadyspike.detection.mean_ap import NUMBERS
+from steadyspike.detection.nms import Detections, detections
+from steadyspike.models import model_registry
+from steadyspike.models.blocks.detect import Detect
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.own_code import is_own
+from steadyspike.train.measure.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
+from steadyspike.train.recipe import Recipe, RecipeError, schema
+
+Batch = tuple[Tensor, Targets]
+
+
+def check_detection(recipe: Recipe, data_has_boxes: bool) -> None:
+    """Refuses a recipe whose data, network and [detection] table do not belong together."""
+    wanted = recipe.detection is not None
+    if data_has_boxes != wanted:
+        need = "needs a [detection] table" if data_has_boxes else "has classes and no boxes, so [detection] cannot be"
+        raise RecipeError(f"data.name = {recipe.data.name!r} {need}")
+    if not is_own(recipe.model.name) and recipe.model.name in model_registry.names():
+        task = model_registry.entry(recipe.model.name).task
+        if (task == "detection") != wanted:
+            raise RecipeError(f"model.name = {recipe.model.name!r} is a network for {task}")
+    if wanted and (recipe.loss.name != "ce" or recipe.loss.options or recipe.loss.terms):
+        raise RecipeError("[loss] is for classes; the loss of boxes is set in [detection]")
+
+
+class Outcome(NamedTuple):
+    """loss: to minimise, of the whole batch; parts: per image; maps: the network's output."""
+
+    loss: Tensor
+    parts: DetectionLoss
+    maps: list[Tensor]
+
+
+class BoxObjective(nn.Module):
+    """Runs the network and computes the loss times the batch of an optimizer step, as published.
+
+    With accumulation and several processes gradients are averaged, so that the factor is always ``data.batch_size``.
+    """
+
+    def __init__(self, table: schema.Detection, batch_size: int, gains: Gains) -> None:
+        super().__init__()
+        self.table, self.batch_size, self.gains = table, batch_size, gains
+
+    def set_epoch(self, epoch: int) -> None:
+        """Nothing here depends on the epoch."""
+
+    def measured(self, model: nn.Module, maps: list[Tensor], targets: Targets) -> DetectionLoss:
+        anchors, strides = _scales(model)
+        raw = [one.float() for one in maps]
+        return detection_loss(raw, targets.boxes, anchors, strides, self.gains, self.table.anchor_ratio)
+
+    def forward(self, model: nn.Module, x: Tensor, targets: Targets) -> Outcome:
+        maps = model(x)
+        with torch.autocast(x.device.type, enabled=False):
+            parts = self.measured(model, maps, targets)
+        return Outcome(parts.total * self.batch_size, parts, maps)
+
+    def found(self, model: nn.Module, maps: list[Tensor]) -> list[Detections]:
+        """The detections of each image, in pixels of the input."""
+        table = self.table
+        rows = decode([one.float() for one in maps], *_scales(model))
+        return detections(rows, confidence=table.confidence, overlap=table.overlap, most=table.most)
+
+
+def _scales(model: nn.Module) -> tuple[Tensor, tuple[int, ...]]:
+    """Anchors and strides of a network's head."""
+    head = model.head
+    assert isinstance(head, Detect)
+    return head.anchors, head.strides
+
+
+class DetectionTask(SpikingTask):
+    """`SpikingTask` for boxes: its evaluation gives mAP."""
+
+    selected_by = "fitness"
+    extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {"map": ("epoch", "class", "AP", "AP50")}
+    objective: Any
+
+    def __init__(self, recipe: Recipe, model: nn.Module, objective: Any) -> None:
+        super().__init__(recipe, model, objective)
+        self.train_sums: Any = LossSums()
+        self.eval_sums: Any = None
+
+    @classmethod
+    def for_data(cls, recipe: Recipe, bundle: DataBundle) -> DetectionTask:
+        assert isinstance(bundle, DetectionBundle)
+        task = super().for_data(recipe, bundle)
+        assert isinstance(task, DetectionTask)
+        task.eval_sums = task.new_sums(bundle)
+        return task
+
+    @classmethod
+    def make_objective(cls, recipe: Recipe, bundle: DataBundle) -> Any:
+        return box_objective(recipe, bundle.num_classes, bundle.shape)
+
+    def new_sums(self, bundle: DetectionBundle) -> BoxSums:
+        """Nothing found yet, in the images of this data."""
+        return BoxSums(bundle.dataset.table, bundle.shape)
+
+    def columns(self, part: str) -> list[str]:
+        if part == "train":
+            return [f"train_{name}" for name in PARTS]
+        return [f"{part}_loss", *(f"{part}_{name}" for name in (*NUMBERS, "yolo_AP50", "yolo_AP"))]
+
+    def extra_rows(self) -> list[tuple[str, dict[str, Any]]]:
+        if not isinstance(self.last_eval, BoxScores):
+            return []
+        rows = {"all": {name: self.last_eval.numbers[name] for name in ("AP", "AP50")}, **self.last_eval.classes}
+        return [("map", {"class": name, **row}) for name, row in rows.items()]
+
+    def title(self, part: str | None) -> str:
+        return "box, obj, cls" + (f"               {part} mAP@.5, mAP@.5:.95 (COCO)" if part else "")
+
+    def train_line(self, scores: EpochScores) -> str:
+        return scores.line()
+
+    def loss_of_a_guess(self, classes: int) -> float | None:
+        return None
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        x, targets = batch
+        outcome: Outcome = self.objective(self.model, x, targets)
+        self.train_sums.add(outcome.parts, len(targets))
+        self.step_losses.append(outcome.parts.total.detach())
+        return outcome.loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.add_batch(self.eval_sums, *batch)
+
+    def add_batch(self, sums: BoxSums, x: Tensor, targets: Targets) -> None:
+        """Adds the losses and detections of a batch."""
+        with torch.inference_mode():
+            maps = self.model(x)
+            loss = self.objective.measured(self.model, maps, targets)
+            sums.add(loss, targets.samples, self.objective.found(self.model, maps))
+
+
+def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObjective:
+    """The loss of a detection recipe for so many classes and inputs of (height, width)."""
+    table = recipe.detection
+    assert table is not None
+    gains = Gains(table.box, table.obj, table.cls)
+    if table.scale_gains:
+        gains = gains.scaled(2, classes, size)
+    return BoxObjective(table, recipe.data.batch_size, gains)
+
+
+def task_for(recipe: Recipe, bundle: DataBundle) -> SpikingTask:
+    """The task of a recipe: boxes where the recipe has a [detection] table, otherwise classes."""
+    boxes = isinstance(bundle, DetectionBundle)
+    check_detection(recipe, boxes)
+    return DetectionTask.for_data(recipe, bundle) if boxes else SpikingTask.for_data(recipe, bundle)

@@ -1,0 +1,46 @@
+"""A picture of the boxes found in validation images, every few epochs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from steadyspike.detection.drawing import contact_sheet, draw_boxes
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.session.session import Session
+
+SURE = 0.25  # boxes below this score are not drawn
+
+
+class PredictionPictures(Callback):
+    """Writes pictures/epoch-NNN.png: found boxes in colour with class and score, true ones thin and white."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        session, table = self.session, self.session.recipe.detection
+        epoch, last = trainer.current_epoch + 1, trainer.current_epoch + 1 == trainer.max_epochs
+        if table is None or not table.pictures or session.task.last_eval is None:
+            return
+        every = session.recipe.train.eval_every
+        due = epoch % table.pictures_every < every if every < table.pictures_every else True
+        if not (due or last):
+            return
+        path = session.folder.root / "pictures" / f"epoch-{epoch:03d}.png"
+        path.parent.mkdir(exist_ok=True)
+        sums: Any = session.task.eval_sums
+        sheet = prediction_sheet(session.bundle, sums.found, table.pictures)
+        write_atomically(path, lambda file: sheet.save(file, "PNG"))
+
+
+def prediction_sheet(bundle: Any, found: dict[int, list[dict[str, Any]]], most: int) -> Any:
+    """The first images of an evaluation with their boxes."""
+    names = dict(bundle.dataset.table.categories)
+    scenes = []
+    for sample in sorted(found)[:most]:
+        rows = [row for row in found[sample] if row["score"] >= SURE]
+        truth = bundle.dataset.table.coco([sample])["annotations"]
+        scenes.append(draw_boxes(bundle.dataset.item.image(sample), rows, names, truth))
+    return contact_sheet(scenes)

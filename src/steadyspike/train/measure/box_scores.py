@@ -1,0 +1,150 @@
+"""What a detection epoch is measured by: losses in training, mAP in evaluation, over all images of all processes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from steadyspike.data.detection.box_table import BoxTable
+from steadyspike.data.detection.letterbox import fit
+from steadyspike.detection.loss import DetectionLoss
+from steadyspike.detection.mean_ap import Curves, class_numbers, curves, numbers
+from steadyspike.detection.nms import Detections
+from steadyspike.detection.results import as_results, as_truth
+from steadyspike.detection.yolo_ap import yolo_ap
+from steadyspike.nn.sync import summed, world_size
+from steadyspike.train.measure.scores import EpochScores as EpochScores
+
+PARTS = ("loss", "box", "obj", "cls")
+SHOWN = ("AP", "AP50", "AP75")
+
+
+class LossScores(NamedTuple):
+    """The mean losses of a training epoch per image: their sum and its three parts with their gains."""
+
+    loss: float
+    box: float
+    obj: float
+    cls: float
+    samples: int
+
+    @property
+    def selects(self) -> float:
+        return -self.loss
+
+    def cells(self, part: str) -> dict[str, float]:
+        return {f"{part}_{name}": getattr(self, name) for name in PARTS}
+
+    def line(self) -> str:
+        return f"{self.box:.4f}  {self.obj:.4f}  {self.cls:.4f}"
+
+    def record(self) -> dict[str, Any]:
+        return {**{name: getattr(self, name) for name in PARTS}, "samples": self.samples}
+
+
+class LossSums:
+    """Losses summed over images: [loss, box, obj, cls, images]."""
+
+    def __init__(self) -> None:
+        self.values = torch.zeros(len(PARTS) + 1, dtype=torch.float64)
+
+    @torch.no_grad()
+    def add(self, loss: DetectionLoss, images: int) -> None:
+        self.values = self.values.to(loss.total.device)
+        row = torch.stack([part.detach().double() for part in loss] + [torch.ones((), device=loss.total.device)])
+        self.values = self.values + row.double() * images
+
+    def scores(self, everyone: bool = True) -> LossScores:
+        *losses, samples = (summed(self.values) if everyone else self.values).tolist()
+        loss, box, obj, cls = (total / max(samples, 1.0) for total in losses)
+        return LossScores(loss, box, obj, cls, int(samples))
+
+    def reset(self) -> None:
+        self.values = self.values.new_zeros(self.values.shape)
+
+
+class BoxScores(NamedTuple):
+    """loss: mean per image; numbers: COCO's twelve; classes: AP and AP50 by name; yolo: what YOLO code prints."""
+
+    loss: float
+    samples: int
+    numbers: dict[str, float]
+    classes: dict[str, dict[str, float]]
+    yolo: dict[str, float]
+
+    @property
+    def selects(self) -> float:
+        """0.1 AP50 + 0.9 AP, as published."""
+        return 0.1 * max(self.numbers["AP50"], 0.0) + 0.9 * max(self.numbers["AP"], 0.0)
+
+    def cells(self, part: str) -> dict[str, float]:
+        values = {**self.numbers, **self.yolo}
+        return {f"{part}_loss": self.loss, **{f"{part}_{name}": value for name, value in values.items()}}
+
+    def line(self) -> str:
+        return "  ".join(f"{self.numbers[name]:6.3f}" for name in ("AP50", "AP"))
+
+    def record(self) -> dict[str, Any]:
+        """For result.json; a loss that is not finite becomes null, since JSON cannot express it."""
+        loss = self.loss if math.isfinite(self.loss) else None
+        return {
+            "metric": "COCO", **self.numbers, "classes": self.classes, **self.yolo, "loss": loss,
+            "samples": self.samples,
+        }  # fmt: skip
+
+
+class BoxSums:
+    """Collects the detections of an evaluation; `scores` brings those of all processes together."""
+
+    def __init__(self, table: BoxTable, room: tuple[int, int]) -> None:
+        self.table, self.room = table, room
+        self.losses = LossSums()
+        self.found: dict[int, list[dict[str, Any]]] = {}
+
+    def add(self, loss: DetectionLoss, samples: Tensor, found: list[Detections]) -> None:
+        """loss: of the batch; samples: [B], the images; found: their boxes in pixels of the input."""
+        self.losses.add(loss, len(samples))
+        for sample, boxes in zip(samples.tolist(), found):
+            self.found[sample] = as_rows(self.table, self.room, sample, boxes)
+
+    def merge(self, other: BoxSums) -> None:
+        self.losses.values = self.losses.values.cpu() + other.losses.values.cpu()
+        self.found |= other.found
+
+    def results(self, everyone: bool = True) -> dict[int, list[dict[str, Any]]]:
+        """The detections by image, of all processes; every image counts once."""
+        if not everyone or world_size() == 1:
+            return self.found
+        gathered: list[Any] = [None] * world_size()
+        dist.all_gather_object(gathered, self.found)
+        return {image: rows for one in gathered for image, rows in one.items()}
+
+    def scores(self, everyone: bool = True) -> BoxScores:
+        found, losses = self.results(everyone), self.losses.scores(everyone)
+        truth = as_truth(self.table.coco(sorted(found)))
+        results = as_results([row for image in sorted(found) for row in found[image]])
+        measured: Curves = curves(truth, results)
+        return BoxScores(
+            losses.loss, losses.samples, numbers(measured), class_numbers(truth, measured), yolo_ap(truth, results)
+        )
+
+    def reset(self) -> None:
+        self.losses = LossSums()
+        self.found = {}
+
+
+def as_rows(table: BoxTable, room: tuple[int, int], sample: int, found: Detections) -> list[dict[str, Any]]:
+    """Detections of the network's input as COCO's list, in pixels of the image itself and cut to it."""
+    height, width = (int(side) for side in table.sizes[sample])
+    corners = fit((height, width), room).back(found.boxes.cpu().double().numpy())
+    corners = corners.clip(0, [width, height, width, height])
+    boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], 1)
+    return [
+        {"image_id": sample, "category_id": int(table.category_ids[label]), "bbox": box, "score": score}
+        for box, label, score in zip(boxes.tolist(), found.classes.tolist(), found.scores.double().tolist())
+    ]
