@@ -18,7 +18,8 @@ from steadyspike.models.blocks.detect import Detect
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.building.own_code import is_own
 from steadyspike.train.measure.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
-from steadyspike.train.recipe import Recipe, RecipeError, schema
+from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.recipe.detection_table import Detection
 
 Batch = tuple[Tensor, Targets]
 
@@ -51,7 +52,7 @@ class BoxObjective(nn.Module):
     With accumulation and several processes gradients are averaged, so that the factor is always ``data.batch_size``.
     """
 
-    def __init__(self, table: schema.Detection, batch_size: int, gains: Gains) -> None:
+    def __init__(self, table: Detection, batch_size: int, gains: Gains) -> None:
         super().__init__()
         self.table, self.batch_size, self.gains = table, batch_size, gains
 
