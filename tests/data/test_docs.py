@@ -15,7 +15,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "data.md").read_text()
 def test_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, "data.md", "exec"), {})
 
