@@ -4,6 +4,7 @@ import io
 import os
 import random
 import resource
+import zipfile
 
 import pytest
 import torch
@@ -63,12 +64,44 @@ def test_a_tensor_marked_as_a_folder_is_refused(kept):
     kept.write_bytes(content)
     with pytest.raises(CheckpointError, match="does not have the checksum it was written with"):
         read_checkpoint(kept)
-    sealed = io.BytesIO()  # also where somebody gave the damaged file a checksum
-    writer = SealedWriter(sealed)
-    writer.write(bytes(content[:-TRAILER]))
-    writer.finish()
-    kept.write_bytes(sealed.getvalue())
+    kept.write_bytes(sealed(bytes(content[:-TRAILER])))  # also where somebody gave the damaged file a checksum
     with pytest.raises(CheckpointError, match="holds a folder"):
+        read_checkpoint(kept)
+
+
+def sealed(content):
+    """A forged file: any content with a checksum that fits."""
+    out = io.BytesIO()
+    writer = SealedWriter(out)
+    writer.write(content)
+    writer.finish()
+    return out.getvalue()
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("compression", "change", "message"),
+    [
+        (zipfile.ZIP_DEFLATED, lambda raw: [raw], "was packed anew, with compression"),
+        (zipfile.ZIP_STORED, lambda raw: [raw, bytes(len(raw))], "holds two entries of one name"),
+        (zipfile.ZIP_STORED, lambda raw: [raw[:40]], "is not a checkpoint"),
+        (zipfile.ZIP_STORED, lambda raw: [raw * 2], "is not a checkpoint"),
+        (zipfile.ZIP_STORED, lambda raw: [], "is not a checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_was_packed_anew_is_believed_only_if_it_is_the_same(kept, compression, change, message):
+    packed = {}
+    for kind, how in (("same", lambda raw: [raw]), ("other", change)):
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(kept) as old, zipfile.ZipFile(buffer, "w", 0 if kind == "same" else compression) as new:
+            for name in old.namelist():
+                for content in how(old.read(name)) if name.endswith("data/0") else [old.read(name)]:
+                    new.writestr(name, content)
+        packed[kind] = sealed(buffer.getvalue())
+    kept.write_bytes(packed["same"])
+    assert torch.equal(read_checkpoint(kept)["w"], state(2)["w"])
+    kept.write_bytes(packed["other"])
+    with pytest.raises(CheckpointError, match=message):
         read_checkpoint(kept)
 
 

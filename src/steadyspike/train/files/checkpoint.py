@@ -48,8 +48,14 @@ def read_state(file: BinaryIO) -> Any:
     check_trailer(file)
     file.seek(0)
     with zipfile.ZipFile(file) as archive:
-        if any(entry.is_dir() or entry.external_attr & _FOLDER_BIT for entry in archive.infolist()):
+        entries = archive.infolist()
+        if any(entry.is_dir() or entry.external_attr & _FOLDER_BIT for entry in entries):
             raise SealError("holds a folder")
+        # torch writes no such files; a few kilobytes could unpack to all memory, and of two entries one would win.
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+            raise SealError("was packed anew, with compression")
+        if len({entry.filename for entry in entries}) < len(entries):
+            raise SealError("holds two entries of one name")
     file.seek(0)
     return torch.load(file, map_location="cpu", weights_only=True)
 
