@@ -74,13 +74,13 @@ def markdown(cases: list[Case], results: Results, machine: dict[str, Any]) -> st
     return "\n\n".join([head, goal_table(cases, results), *(case_table(case, results[str(case)]) for case in cases)])
 
 
-def no_place(path: Path) -> str | None:
+def no_place(path: Path, marks: tuple[str, str] = MARKS) -> str | None:
     """Why the tables cannot go into ``path``, if they cannot."""
     text = path.read_text() if path.is_file() else None
     if text is None:
         return f"there is no file {path}"
-    if any(mark not in text for mark in MARKS):
-        return f"{path} has no place for the tables: it needs the lines {MARKS[0]!r} and {MARKS[1]!r}"
+    if any(mark not in text for mark in marks):
+        return f"{path} has no place for the tables: it needs the lines {marks[0]!r} and {marks[1]!r}"
     return None
 
 
@@ -89,12 +89,12 @@ def kind(machine: dict[str, Any]) -> str:
     return f"{machine['cpu']}, {machine['instruction_set']}"
 
 
-def put_between_marks(path: Path, kind: str, text: str) -> None:
+def put_between_marks(path: Path, kind: str, text: str, marks: tuple[str, str] = MARKS) -> None:
     """Puts ``text`` under a heading of its kind of machine between the two marks in ``path``.
 
     It replaces the newest run before it on that kind of machine; those on other kinds stay.
     """
-    begin, end = MARKS
+    begin, end = marks
     before, rest = path.read_text().split(begin, 1)
     inside, after = rest.split(end, 1)
     sections: dict[str, str] = {}

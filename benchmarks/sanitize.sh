@@ -18,4 +18,6 @@ nm -D "$work/steadyspike/kernels/_native.so" | grep -q __asan || { echo "the ker
 runtime="$(${CXX:-c++} -print-file-name=libasan.so):$(${CXX:-c++} -print-file-name=libstdc++.so)"
 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH="$work" OMP_NUM_THREADS=2 \
     "$python" -m pytest -q -p no:cacheprovider tests/kernels/test_cpu.py tests/kernels/test_cpu_operator.py \
-    tests/kernels/test_spike_conv.py "$@"
+    tests/kernels/test_cpu_fast.py tests/kernels/test_spike_words.py tests/kernels/test_known_spikes.py \
+    tests/kernels/test_spike_conv.py tests/kernels/test_spike_function.py tests/nn/test_norm_neuron.py \
+    tests/nn/test_needed_gradient.py tests/deploy/test_runtime.py "$@"

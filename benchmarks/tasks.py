@@ -9,12 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from benchmarks import natural
 from benchmarks.cases import Case, NetworkCase, NeuronCase
-from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS
+from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from steadyspike import models
+from steadyspike import models, use_dense
 from steadyspike.nn.memory.transform import save_memory
 
 Runs = dict[str, Callable[[], object]]
@@ -88,10 +89,15 @@ def _neuron(case: NeuronCase, contender: str) -> Runs:
 def _network(case: NetworkCase, contender: str) -> Runs:
     net = models.create("resnet19", neuron=NETWORKS[contender], width=case.width, timesteps=case.steps)
     net = net.to(memory_format=torch.channels_last)
+    if contender not in (OURS, LEAN):
+        use_dense(net)  # another library's network has torch's own convolutions
+    x, y = torch.randn(case.batch, 3, 32, 32), torch.randint(0, 10, (case.batch,))
+    if case.trained:
+        natural.load(net, case.width)
+        x, y = natural.batch(case.batch, seed=1)
     if contender == LEAN:
         save_memory(net)
-    x = torch.randn(case.batch, 3, 32, 32).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(0, 10, (case.batch,))
+    x = x.contiguous(memory_format=torch.channels_last)
     return runs_of(net, x, lambda out: F.cross_entropy(out.mean(0), y))
 
 

@@ -1,6 +1,6 @@
 """A process for one contender: takes requests as JSON lines, answers with JSON lines. Started by run.py.
 
-Requests: {"prepare": case}, {"time": metric, "budget": seconds}, {"peak": 1}, {"drop": 1}.
+Requests: {"prepare": case}, {"time": metric, "budget": seconds}, {"peak": 1}, {"shares": metric}, {"drop": 1}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import traceback
 from typing import Any
 
 import torch
-from benchmarks import tasks
+from benchmarks import shares, tasks
 from benchmarks.cases import NetworkCase, NeuronCase
 
 from steadyspike.nn.memory.heap import keep_freed_memory
@@ -41,6 +41,8 @@ def main() -> None:
                 answer = tasks.seconds(runs[request["time"]], request["budget"])
             elif "peak" in request:
                 answer = tasks.peak(runs)
+            elif "shares" in request:
+                answer = shares.shares(runs[request["shares"]])
             else:
                 runs = {}
                 tasks.give_back()

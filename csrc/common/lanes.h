@@ -21,6 +21,7 @@ typedef double Doubles __attribute__((vector_size(STEADYSPIKE_REGISTER)));
 typedef uint32_t Words __attribute__((vector_size(STEADYSPIKE_REGISTER)));
 typedef uint64_t Longs __attribute__((vector_size(STEADYSPIKE_REGISTER)));
 typedef uint16_t Halves __attribute__((vector_size(STEADYSPIKE_REGISTER / 2)));
+typedef uint16_t FullHalves __attribute__((vector_size(STEADYSPIKE_REGISTER)));
 typedef float HalfFloats __attribute__((vector_size(STEADYSPIKE_REGISTER / 2)));
 
 struct Bf16 {
@@ -59,10 +60,19 @@ inline Vec<R> magnitude(Vec<R> z) {
     return Vec<R>(Bits(z) & (~Bits{} >> 1));
 }
 
-inline Floats widen(Halves raw, Bf16) { return Floats(__builtin_convertvector(raw, Words) << 16); }
+// GCC would widen half a register at a time.
+inline Words widen_words(Halves raw) {
+#if defined(__AVX2__) && STEADYSPIKE_REGISTER == 32
+    return Words(_mm256_cvtepu16_epi32(__m128i(raw)));
+#else
+    return __builtin_convertvector(raw, Words);
+#endif
+}
+
+inline Floats widen(Halves raw, Bf16) { return Floats(widen_words(raw) << 16); }
 
 inline Floats widen(Halves raw, Fp16) {
-    const Words h = __builtin_convertvector(raw, Words);
+    const Words h = widen_words(raw);
     const Words magnitude = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
     const uint32_t rebias = 112u << 23;
     const Words smallest = Words{} + (rebias + (1u << 23));
@@ -73,14 +83,14 @@ inline Floats widen(Halves raw, Fp16) {
     return Floats(wide | sign);
 }
 
-// Round to nearest, ties to even; NaN stays NaN.
-inline Halves narrow(Floats value, Bf16) {
+// Round to nearest, ties to even; NaN stays NaN. The 16 bits of each element, in a word.
+inline Words narrow_words(Floats value, Bf16) {
     const Words raw = Words(value);
     const Words rounded = (raw + 0x7fffu + ((raw >> 16) & 1u)) >> 16, nan = Words{} + 0x7fc0u;
-    return __builtin_convertvector((raw & 0x7fffffffu) > 0x7f800000u ? nan : rounded, Halves);
+    return (raw & 0x7fffffffu) > 0x7f800000u ? nan : rounded;
 }
 
-inline Halves narrow(Floats value, Fp16) {
+inline Words narrow_words(Floats value, Fp16) {
     const Words raw = Words(value), magnitude = raw & 0x7fffffffu;
     const uint32_t rebias = 112u << 23;
     Words half = (magnitude - rebias + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -90,7 +100,27 @@ inline Halves narrow(Floats value, Fp16) {
     half = magnitude < (113u << 23) ? tiny : half;
     half = magnitude >= (143u << 23) ? Words{} + 0x7c00u : half;
     half = magnitude > 0x7f800000u ? Words{} + 0x7e00u : half;
-    return __builtin_convertvector(half | ((raw >> 16) & 0x8000u), Halves);
+    return half | ((raw >> 16) & 0x8000u);
+}
+
+template <class H>
+inline Halves narrow(Floats value, H half) {
+    return __builtin_convertvector(narrow_words(value, half), Halves);
+}
+
+// Two registers of elements in one.
+template <class H>
+inline FullHalves narrow_two(Floats first, Floats second, H half) {
+    const Words a = narrow_words(first, half), b = narrow_words(second, half);
+#if defined(__AVX2__) && STEADYSPIKE_REGISTER == 32
+    return FullHalves(_mm256_permute4x64_epi64(_mm256_packus_epi32(__m256i(a), __m256i(b)), 0xd8));
+#else
+    FullHalves both;
+    const Halves low = __builtin_convertvector(a, Halves), high = __builtin_convertvector(b, Halves);
+    __builtin_memcpy(&both, &low, sizeof(low));
+    __builtin_memcpy(reinterpret_cast<char*>(&both) + sizeof(low), &high, sizeof(high));
+    return both;
+#endif
 }
 
 // Raw registers; the last one of a row may be partial, of `count` elements.

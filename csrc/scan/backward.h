@@ -33,14 +33,15 @@ struct NormRows {
     }
 };
 
-template <class R>
-using FastBackward = bool (*)(const BackwardTile<R>&, int64_t);
+template <class IO>
+using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, Steps<const IO>, Steps<IO>, int64_t);
 
-inline FastBackward<float> fast_backward_for(const Scan& scan, bool one) {
-    constexpr FastBackward<float> table[] = {
-        fast_backward<false, false, false>, fast_backward<false, false, true>, fast_backward<false, true, false>,
-        fast_backward<false, true, true>,   fast_backward<true, false, false>, fast_backward<true, false, true>,
-        fast_backward<true, true, false>,   fast_backward<true, true, true>};
+template <class IO>
+FastBackward<IO> fast_backward_for(const Scan& scan, bool one) {
+    constexpr FastBackward<IO> table[] = {
+        fast_backward<false, false, false, IO>, fast_backward<false, false, true, IO>, fast_backward<false, true, false, IO>,
+        fast_backward<false, true, true, IO>,   fast_backward<true, false, false, IO>, fast_backward<true, false, true, IO>,
+        fast_backward<true, true, false, IO>,   fast_backward<true, true, true, IO>};
     return table[4 * one + 2 * (scan.surrogate == RECT) + (scan.family == TRSG)];
 }
 
@@ -79,25 +80,34 @@ struct BackwardBlock {
         const Scan& scan = task.scan;
         const int64_t i0 = input.i0, n = input.n;
         const bool collect = io.norm_sums != nullptr || (!fast && task.plan.stream);
+        const bool halves = fast && scan.dtype == BF16 && !scan.affine && n % PAD == 0;
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
         last_gradient();
         for (int64_t tile = task.plan.tiles - 1; tile >= 0; --tile) {
             const int64_t first = tile * TILE, steps = steps_of(tile);
-            const Steps<const R> g = read_steps<R>(io.g_out, scan.dtype, io.g_out_stride, first, steps, i0, n, g_rows);
+            const Steps<const R> g = halves ? Steps<const R>{} : read_steps<R>(io.g_out, scan.dtype, io.g_out_stride, first, steps, i0, n, g_rows);
+            const Steps<const R> in = halves ? Steps<const R>{} : input.tile(first, steps);
+            const bool past = halves ? task.plan.stream && streams_halves(io.dx, scan.n) : output.streams();
             const Steps<const R> g_m =
                 read_steps<R>(io.g_m, sizeof(R) == 8 ? F64 : F32, io.g_m_stride, first, steps, i0, n, g_m_rows);
             Vec<R>* const scratch = group_steps;
-            const BackwardTile<R> work{task, constants, steps, input.tile(first, steps), g, g_m, output.tile(first),
-                                       output.streams(), start(tile), du, dv, da,
+            const BackwardTile<R> work{task, constants, steps, in, g, g_m, output.tile(first), past, start(tile), du, dv, da,
                                        scratch, scratch + TILE * TOGETHER, scratch + 2 * TILE * TOGETHER};
             if (fast && constants.one)
                 for (int64_t i = 0; i < LANES; ++i) dv[i] = da[i] = R(0);
             if constexpr (sizeof(R) == 4) {
-                if (fast && !fast_backward_for(scan, constants.one)(work, padded(n))) return false;
+                if (halves) {
+                    const bool done = fast_backward_for<Bf16>(scan, constants.one)(
+                        work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0),
+                        rows_of<Bf16>(io.g_out, io.g_out_stride, first, i0), rows_of<Bf16>(io.dx, scan.n, first, i0), n);
+                    if (!done) return false;
+                } else if (fast && !fast_backward_for<float>(scan, constants.one)(work, in, g, output.tile(first), padded(n))) {
+                    return false;
+                }
             }
             if (!fast) general_backward<R>(work, padded(n));
             add_sums(first, steps, output.tile(first), fast && constants.one);
-            output.finish(first, steps);
+            if (!halves) output.finish(first, steps);
         }
         return true;
     }

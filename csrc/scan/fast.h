@@ -4,6 +4,8 @@
 // A spike is a mask here, so that a NaN potential would pass for silence. But with this reset a NaN stays in U, so that
 // looking at U after the last step is enough: both functions return false then, and general.h does the block again.
 #pragma once
+#include <type_traits>
+
 #include "general.h"
 
 namespace {
@@ -43,24 +45,47 @@ struct BitRows {
     }
 };
 
+// TOGETHER registers to a row in memory, past the cache if `stream`.
+template <class IO>
+inline __attribute__((always_inline)) void write_group(const Floats* values, IO* to, bool stream) {
+    constexpr int64_t W = WIDTH<float>;
+    if constexpr (std::is_same<IO, float>::value) {
+        if (stream)
+            EACH(k) stream_register(to + k * W, values[k]);
+        else
+            EACH(k) store<true>(values[k], to + k * W, 0);
+    } else {
+        for (int k = 0; k < TOGETHER; k += 2) {
+            const FullHalves both = narrow_two(values[k], values[k + 1], IO{});
+            if (stream)
+                stream_register(to + k * W, both);
+            else
+                put<true>(both, to + k * W, 0);
+        }
+    }
+}
+
+// IO: float, with the tile's own rows; or Bf16, straight from and to the tensors.
 // With ONE, the last tile writes U of the neurons that fired to kept, adds their number to the LANES places of count, and
 // does not write fired.
-template <bool ONE>
-bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRows bits, BitRows needed, float* kept,
-                  float* count) {
+template <bool ONE, class IO>
+bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, Steps<IO> out, int64_t n, bool stream, BitRows bits,
+                  BitRows needed, float* kept, float* count) {
     const ConstantRows<float>& c = tile.constants;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), level(c.level), low(c.low), high(c.high);
     const Floats one = all<float>(1);
     // Copies: what a pointer leads to would be read again after every store.
-    const int64_t steps = tile.steps, in_stride = tile.in.stride, out_stride = tile.out.stride;
-    const float *const in_first = tile.in.first, *const start = tile.start;
-    float *const out_first = tile.out.first, *const u_row = tile.u, *const fired_row = tile.fired;
+    const int64_t steps = tile.steps, in_stride = in.stride, out_stride = out.stride;
+    const IO* const in_first = in.first;
+    IO* const out_first = out.first;
+    const float* const start = tile.start;
+    float *const u_row = tile.u, *const fired_row = tile.fired;
     const bool first = tile.first, sums = ONE && tile.last;
     constexpr int64_t W = WIDTH<float>;
     Words nan{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        const float* from = in_first + i;
-        float* to = out_first + i;
+        const IO* from = in_first + i;
+        IO* to = out_first + i;
         Floats u[TOGETHER];
         Words any[TOGETHER];
         EACH(k) {
@@ -78,10 +103,9 @@ bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRow
                 u[k] = m - masked(s[k], v.at(at));
                 any[k] |= s[k];
             }
-            if (stream)
-                EACH(k) stream_register(to + k * W, masked(s[k], level.at(i + k * W)));
-            else
-                EACH(k) store<true>(masked(s[k], level.at(i + k * W)), to + k * W, 0);
+            Floats spikes[TOGETHER];
+            EACH(k) spikes[k] = masked(s[k], level.at(i + k * W));
+            write_group(spikes, to, stream);
             if (bits.first) bits.put(s, t, i);
             if (needed.first) needed.put(inside, t, i);
         }
@@ -102,15 +126,17 @@ bool fast_forward(const ForwardTile<float>& tile, int64_t n, bool stream, BitRow
 
 // dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
 // derivative cancel.
-template <bool ONE, bool RECTANGLE, bool IS_TRSG>
-bool fast_backward(const BackwardTile<float>& tile, int64_t n) {
+template <bool ONE, bool RECTANGLE, bool IS_TRSG, class IO>
+bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
     const ConstantRows<float>& c = tile.constants;
     const bool absolute = tile.task.scan.family == AS;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), inverse(c.inverse), low(c.low), high(c.high);
     const Floats height = all<float>(float(tile.task.shape.height));
-    const int64_t steps = tile.steps, in_stride = tile.in.stride, g_stride = tile.g.stride, dx_stride = tile.dx.stride;
-    const float *const in_first = tile.in.first, *const start = tile.u, *const g_last = tile.g.at(steps - 1);
-    float *const dx_last = tile.dx.at(steps - 1), *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da;
+    const int64_t steps = tile.steps, in_stride = in.stride, g_stride = g_rows.stride, dx_stride = dx_rows.stride;
+    const IO *const in_first = in.first, *const g_last = g_rows.at(steps - 1);
+    IO* const dx_last = dx_rows.at(steps - 1);
+    const float* const start = tile.u;
+    float *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da;
     Floats *const m_steps = tile.m, *const by_a_steps = tile.by_a, *const f_steps = tile.f;
     const bool stream = tile.stream;
     constexpr int64_t W = WIDTH<float>;
@@ -118,7 +144,7 @@ bool fast_backward(const BackwardTile<float>& tile, int64_t n) {
     for (int64_t i = 0; i < n; i += GROUP<float>) {
         {
             Floats u[TOGETHER];
-            const float* from = in_first + i;
+            const IO* from = in_first + i;
             EACH(k) u[k] = load<true>(start + i + k * W, 0);
             for (int64_t t = 0; t < steps; ++t, from += in_stride) {
                 if (stream) load_early(from);
@@ -139,10 +165,11 @@ bool fast_backward(const BackwardTile<float>& tile, int64_t n) {
             gu[k] = load<true>(du_row + i + k * W, 0);
             spiked[k] = weighted[k] = da[k] = Floats{};
         }
-        const float* g_at = g_last + i;
-        float* to = dx_last + i;
+        const IO* g_at = g_last + i;
+        IO* to = dx_last + i;
         for (int64_t t = steps - 1; t >= 0; --t, g_at -= g_stride, to -= dx_stride) {
             if (stream) load_early(g_at);
+            Floats dx[TOGETHER];
             EACH(k) {
                 const int64_t at = i + k * W, step = t * TOGETHER + k;
                 const Floats m = m_steps[step], g = load<true>(g_at + k * W, 0);
@@ -162,12 +189,9 @@ bool fast_backward(const BackwardTile<float>& tile, int64_t n) {
                 weighted[k] += !IS_TRSG && absolute ? from_spike : from_spike * m;
                 da[k] += gm * by_a_steps[step];
                 gu[k] = gm * keep.at(at);
-                const Floats dx = gm * gain.at(at);
-                if (stream)
-                    stream_register(to + k * W, dx);
-                else
-                    store<true>(dx, to + k * W, 0);
+                dx[k] = gm * gain.at(at);
             }
+            write_group(dx, to, stream);
         }
         EACH(k) {
             const int64_t at = i + k * W;

@@ -83,14 +83,33 @@ inline void read_row(const void* tensor, int64_t dtype, int64_t at, int64_t n, R
     }
 }
 
-template <class IO>
-inline void narrow_row(const float* from, int64_t n, IO* to) {
-    for (int64_t i = 0; i < n; i += WIDTH<float>) store<true>(load<true>(from + i, 0), to + i, 0);
-}
-
 inline void write_bytes(void* to, const void* from, int64_t bytes, bool stream) {
     if (stream) return stream_bytes(to, from, bytes);
     std::memcpy(to, from, size_t(bytes));
+}
+
+// To an address that is a multiple of a register's size if STREAM; n: a multiple of two registers.
+template <bool STREAM, class IO>
+inline void narrow_row(const float* from, int64_t n, IO* to) {
+    constexpr int64_t W = WIDTH<float>;
+    for (int64_t i = 0; i < n; i += 2 * W) {
+        const FullHalves both = narrow_two(load<true>(from + i, 0), load<true>(from + i + W, 0), IO{});
+        if (STREAM)
+            stream_register(to + i, both);
+        else
+            put<true>(both, to + i, 0);
+    }
+}
+
+// Straight to the tensor where whole registers fit, else by way of a row of its own.
+template <class IO>
+inline void write_narrow(const float* from, IO* to, int64_t n, bool stream) {
+    const bool aligned = reinterpret_cast<uintptr_t>(to) % STEADYSPIKE_REGISTER == 0;
+    if (n % PAD == 0 && !stream) return narrow_row<false>(from, n, to);
+    if (n % PAD == 0 && aligned) return narrow_row<true>(from, n, to);
+    alignas(64) IO half[BLOCK];
+    narrow_row<false>(from, padded(n), half);
+    write_bytes(to, half, n * 2, stream);
 }
 
 // The inverse of read_row.
@@ -99,12 +118,8 @@ inline void write_row(const R* from, void* tensor, int64_t dtype, int64_t at, in
     if (sizeof(R) == 8 || dtype == F32)
         return write_bytes(static_cast<R*>(tensor) + at, from, n * int64_t(sizeof(R)), stream);
     if constexpr (sizeof(R) == 4) {
-        alignas(64) uint16_t half[BLOCK];
-        if (dtype == BF16)
-            narrow_row(from, n, reinterpret_cast<Bf16*>(half));
-        else
-            narrow_row(from, n, reinterpret_cast<Fp16*>(half));
-        write_bytes(static_cast<uint16_t*>(tensor) + at, half, n * 2, stream);
+        if (dtype == BF16) return write_narrow(from, static_cast<Bf16*>(tensor) + at, n, stream);
+        write_narrow(from, static_cast<Fp16*>(tensor) + at, n, stream);
     }
 }
 
@@ -119,6 +134,21 @@ inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stri
     if (computed_in<R>(dtype) && n % PAD == 0) return {static_cast<const R*>(tensor) + first * stride + i0, stride};
     for (int64_t t = 0; t < steps; ++t) read_row(tensor, dtype, (first + t) * stride + i0, n, scratch + t * BLOCK);
     return {scratch, BLOCK};
+}
+
+// A tensor's rows of one tile of a block as they are.
+template <class T>
+inline Steps<T> rows_of(void* tensor, int64_t stride, int64_t first, int64_t i0) {
+    return {static_cast<T*>(tensor) + first * stride + i0, stride};
+}
+template <class T>
+inline Steps<const T> rows_of(const void* tensor, int64_t stride, int64_t first, int64_t i0) {
+    return {static_cast<const T*>(tensor) + first * stride + i0, stride};
+}
+
+// True if stores past the cache can go straight to rows of a 16-bit tensor of n elements per time step.
+inline bool streams_halves(const void* tensor, int64_t n) {
+    return (reinterpret_cast<uintptr_t>(tensor) | uintptr_t(n) * 2) % STEADYSPIKE_REGISTER == 0;
 }
 
 // A block's input current: x, or an affine map of it with per-channel constants.

@@ -1,0 +1,78 @@
+"""Where the time of one run goes: the convolutions by events and dense, the scan, the norm, and the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+
+from steadyspike.kernels.conv import function
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.nn import norm_neuron
+
+# What is timed: (where it is looked up, its name there) by what it is. None of them calls another.
+TIMED: dict[str, list[tuple[Any, str]]] = {
+    "convolution forward by events": [(function, "conv_forward"), (function, "pack_weight")],
+    "weight gradient by events": [(function, "conv_weight_gradient")],
+    "input gradient at needed places": [(function, "conv_input_gradient")],
+    "look at the input": [(function, "find_spikes")],
+    "scan forward": [(CpuBackend, "forward")],
+    "scan backward": [(CpuBackend, "backward")],
+    "norm: statistics": [(torch, "batch_norm_update_stats")],
+    "norm: last step of the backward": [(norm_neuron, "norm_input_gradient")],
+}
+
+
+@contextmanager
+def _timed(seconds: dict[str, float]) -> Iterator[None]:
+    def wrapped(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return original(*args, **options)
+            finally:
+                seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+
+        return call
+
+    with ExitStack() as stack:
+        for name, places in TIMED.items():
+            for owner, attribute in places:
+                stack.enter_context(patch.object(owner, attribute, wrapped(name, getattr(owner, attribute))))
+        yield
+
+
+def shares(run: Callable[[], object]) -> dict[str, float]:
+    """Seconds by part, in the order of `TIMED`; dense convolutions by torch's profiler, "the rest", and "all"."""
+    best: dict[str, float] = {}
+    for _ in range(2):
+        seconds: dict[str, float] = {}
+        start = time.perf_counter()
+        with _timed(seconds):
+            run()
+        seconds["all"] = time.perf_counter() - start
+        best = seconds if not best or seconds["all"] < best["all"] else best
+    found = {name: best[name] for name in TIMED if name in best}
+    for name, operators in (("dense convolution forward", ("mkldnn_convolution",)),
+                            ("dense convolution backward", ("convolution_backward",))):  # fmt: skip
+        found[name] = _operators(run, operators)
+    found["the rest"] = max(0.0, best["all"] - sum(found.values()))
+    return {**found, "all": best["all"]}
+
+
+def _operators(run: Callable[[], object], names: tuple[str, ...]) -> float:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        run()
+    rows = profile.key_averages()
+    return sum(row.cpu_time_total for row in rows if row.key in {f"aten::{name}" for name in names}) / 1e6
+
+
+def share_table(title: str, found: dict[str, float]) -> str:
+    """Milliseconds and per cent of the whole."""
+    lines = [f"**{title}: {1e3 * found['all']:.0f} ms**\n", "| part | ms | share |", "|---|---|---|"]
+    rows = [(name, value) for name, value in found.items() if name != "all" and value > 0]
+    return "\n".join(lines + [f"| {name} | {1e3 * t:.0f} | {t / found['all']:.0%} |" for name, t in rows])

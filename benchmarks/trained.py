@@ -1,0 +1,102 @@
+"""A network that fires as a trained one does, against SpikingJelly's PLIF, with one thread and with two.
+
+    python -m benchmarks.trained [--threads 1 2] [--rounds 3] [--quick] [--markdown docs/benchmarks.md]
+
+Trains ResNet-19 until its rates have settled (natural.py), prints them, measures (run.py says how), and shows where the
+time of our step goes. Every case is written to benchmarks/results/trained.json when it is done; the same command takes
+up where it was stopped, unless the code or the machine is another one. Freed memory is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, natural, report, run
+from benchmarks.cases import Case, NetworkCase, trained_cases
+from benchmarks.contenders import OURS
+from benchmarks.shares import share_table
+
+MARKS = ("<!-- trained network: written by benchmarks/trained.py -->", "<!-- end of trained network -->")
+FILE = natural.FOLDER / "trained.json"
+GIB = 24  # what one process may take
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement and round")
+    parser.add_argument("--quick", action="store_true", help="one small network: to try the program; writes no file")
+    parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
+    args = parser.parse_args()
+    wrong = report.no_place(args.markdown, MARKS) if args.markdown else None
+    if wrong is not None:
+        print(wrong)
+        return 2
+    cases = trained_cases(args.quick)
+    widths = sorted({case.width for case in cases if isinstance(case, NetworkCase)})
+    rates = [natural.rate_table(width) for width in widths]
+    print("\n\n".join(rates), flush=True)
+    found = _read(args.quick)
+    sections = []
+    for threads in args.threads:
+        for case in cases:
+            key = f"{case}, {threads} threads"
+            # How much memory the largest case takes does not depend on the threads.
+            if len(case.contenders) == 2 and threads != max(args.threads):
+                continue
+            if key not in found["cases"]:
+                found["cases"][key] = _measured(case, threads, args)
+                if not args.quick:
+                    FILE.write_text(json.dumps(found, indent=1))
+            sections.append(_section(case, threads, found["cases"][key]))
+            print(f"\n{sections[-1]}", flush=True)
+    if args.markdown and not args.quick:
+        described = found["machine"]
+        head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
+        text = "\n\n".join([head, *sections, *rates])
+        report.put_between_marks(args.markdown, report.kind(described), text, MARKS)
+    return 0
+
+
+def _read(quick: bool) -> dict[str, Any]:
+    """What was measured before with this code on this kind of machine."""
+    now = machine.describe(0)
+    if not quick and FILE.exists():
+        found = json.loads(FILE.read_text())
+        if all(found["machine"][key] == now[key] for key in ("cpu", "instruction_set", "versions", "commit")):
+            return found
+    return {"machine": now, "cases": {}}
+
+
+def _measured(case: Case, threads: int, args: argparse.Namespace) -> dict[str, Any]:
+    pool = run.Pool(threads, GIB)
+    options = argparse.Namespace(rounds=args.rounds, budget=args.budget)
+    rows = run.measure(case, options, pool)
+    worker = pool.get(OURS, "kept")
+    worker.ask(prepare=(type(case).__name__, asdict(case)))
+    parts = {metric: worker.ask(shares=metric) for metric in ("train", "forward")}
+    pool.close()
+    return {"rows": rows, "shares": parts}
+
+
+def _section(case: Case, threads: int, found: dict[str, Any]) -> str:
+    name = f"{case}, {threads} thread{'s' * (threads > 1)}"
+    tables = [report.case_table(name, found["rows"])]
+    goals = report.goal_table([case], {str(case): found["rows"]})
+    if goals.count("\n") > 1:
+        tables.append(goals)
+    titles = {"train": "a step of SteadySpike", "forward": "an evaluation of SteadySpike"}
+    for metric, title in titles.items():
+        if not run.failed(found["shares"][metric]) or "all" in found["shares"][metric]:
+            tables.append(share_table(f"Where the time of {title} goes", found["shares"][metric]))
+    return "\n\n".join(tables)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
