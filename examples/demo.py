@@ -11,7 +11,8 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from steadyspike.train.callbacks.display import Display, duration
+from steadyspike.train.callbacks.display import Display
+from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.files.folder import RunFolder, new_folder
 from steadyspike.train.files.run_figure import draw_runs
 from steadyspike.train.recipe import load_recipe

@@ -28,7 +28,8 @@ def run(tmp_path_factory):
 
 def test_commands_are_pinned():
     assert {c.callback.__name__ for c in app.registered_commands} == {
-        "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce",
+        "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
+        "compare", "report",
     }  # fmt: skip
     assert [g.name for g in app.registered_groups] == ["data"]
 

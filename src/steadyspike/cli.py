@@ -205,6 +205,68 @@ def reproduce(
     raise typer.Exit(command.run(name, scale, data, data_dir, seeds, out, not show, record))
 
 
+@app.command()
+def runs(
+    root: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds runs.")] = Path("runs"),
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only runs with all these words in their path or recipe.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only running, stopped, killed, finished, diverged, silent, collapsed or damaged."),
+    ] = None,
+    sort: Annotated[str, typer.Option(help="changed, accuracy or name; the highest comes last.")] = "changed",
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, from the end of the list.")] = None,
+) -> None:
+    """List all runs below a folder: recipe, state, accuracy, when and how long."""
+    from steadyspike.commands.runs import run
+
+    if sort not in ("changed", "accuracy", "name"):
+        raise typer.BadParameter(f"{sort!r} is not changed, accuracy or name", param_hint="--sort")
+    raise typer.Exit(run(root, words or [], state, sort, last))
+
+
+@app.command()
+def show(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
+) -> None:
+    """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
+    from steadyspike.commands.show_run import run
+
+    raise typer.Exit(run(folder, follow))
+
+
+@app.command()
+def report(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", help="Run folders.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; default: report.html in the run, or beside the runs.")
+    ] = None,
+    data_dir: DataDir = None,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Leave out what needs the data: confusion, samples, membranes.")
+    ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Several runs: which one to compare with; default: the first.")
+    ] = None,
+) -> None:
+    """Write one HTML file about a run, or several runs side by side: it needs no network."""
+    from steadyspike.commands.report import run
+
+    raise typer.Exit(run(folders, out, data_dir, no_data, baseline))
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.")],
+) -> None:
+    """Compare runs: best first, what differs between their recipes, and the spread over seeds."""
+    from steadyspike.commands.compare import run
+
+    raise typer.Exit(run(folders))
+
+
 def _mount_data() -> None:
     from steadyspike.commands.data import app as data_app
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+
+if TYPE_CHECKING:
+    from steadyspike.deploy.energy import EnergyReport
 
 
 @one_line_errors
@@ -21,6 +25,8 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
     data = _of_files(place, files, facts) if files else _of_run(place, data_dir, samples)
     with console.status("counting operations"):
         report = count_operations(network, data, pool_as_synapse=not strict, stem_every_step=every_step)
+    if place.is_dir() and not files:
+        _keep(place, report, strict, every_step)
     console.print(str(report), markup=False, soft_wrap=True)
     estimate = show_energy(report.energy(estimate=True))
     console.print(f"with ACs as papers count them (rate x dense): {estimate} at 45 nm fp32")
@@ -49,3 +55,20 @@ def _of_run(place: Path, data_dir: Path | None, samples: int) -> Iterator[Tensor
         )
     loaded = load_run(place if place.is_dir() else place.parent, data_dir)
     return (x for x, _ in batches(loaded, "test", samples))
+
+
+def _keep(root: Path, report: EnergyReport, strict: bool, every_step: bool) -> None:
+    """energy.json, which the report of the run shows; a run folder that may not be written is done without it."""
+    from steadyspike.deploy.energy import TABLES
+    from steadyspike.disk.checksum import file_sha256
+    from steadyspike.train.files.atomic import CheckpointError
+    from steadyspike.train.files.folder import RunFolder
+
+    folder = RunFolder(root)
+    found = {
+        "weights": file_sha256(folder.weights), "samples": report.samples, "timesteps": report.timesteps,
+        "strict": strict, "every_step": every_step, "energy": {table: report.energy(table) for table in TABLES},
+        **{what: report.total(what) for what in ("acs", "macs", "estimate", "dense")},
+    }  # fmt: skip
+    with suppress(CheckpointError, OSError):
+        folder.write_json("energy.json", found)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,18 +49,25 @@ def _run(
 ) -> tuple[int, Path | None]:
     """The exit code and, in the one process that reports about the run, its folder."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
+    from steadyspike.train.recipe.origin import origin
 
     extra = [f"train.devices={devices}"] if devices is not None else []
     recipe = load_recipe(name, [*settings, *extra])
-    stem = find_recipe(name).name
+    stem, made = find_recipe(name).name, origin(name, [*settings, *extra])
     try:
-        return _checked_run(recipe, stem, data_dir, resume, out, signals)
+        return _checked_run(recipe, made, stem, data_dir, resume, out, signals)
     except RecipeError as error:
         raise RecipeError(f"{stem}: {error}") from None
 
 
 def _checked_run(
-    recipe: Any, stem: str, data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
+    recipe: Any,
+    made: dict[str, Any],
+    stem: str,
+    data_dir: Path | None,
+    resume: bool,
+    out: Path | None,
+    signals: Signals,
 ) -> tuple[int, Path | None]:
     from steadyspike.train.building.dry_run import check_recipe
     from steadyspike.train.building.lightning_data import batch_per_process
@@ -75,7 +83,7 @@ def _checked_run(
     if under_torchrun():
         if out is None:
             raise RunError("under torchrun every process must know the run folder: give it with --out")
-        code = _under_torchrun(recipe, data_dir, resume, out, stem, signals)
+        code = _under_torchrun(recipe, made, data_dir, resume, out, stem, signals)
         return code, out if os.environ["RANK"] == "0" else None
     folder = open_folder(out, stem) if resume else new_folder(out, stem)
     try:
@@ -85,13 +93,24 @@ def _checked_run(
                 ended = _ended_before(folder)
                 if ended is not None:
                     return ended, folder.root
+            _write_origin(folder, made)
             result = _start(recipe, folder, data_dir, resume, signals)
     except Exception:
         if not resume and out is None:
             folder.remove_if_unused()
         raise
     draw(result, folder)
+    _last_report(recipe, folder, data_dir)
     return report(result, folder.root), folder.root
+
+
+def _write_origin(folder: Any, made: dict[str, Any]) -> None:
+    """origin.json, which is only shown: what keeps it from being written is told by the next file that is needed."""
+    from steadyspike.train.files.atomic import CheckpointError
+    from steadyspike.train.recipe.origin import ORIGIN
+
+    with suppress(CheckpointError, OSError):
+        folder.write_json(ORIGIN, made)
 
 
 def _ended_before(folder: Any) -> int | None:
@@ -114,13 +133,17 @@ def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signal
             return _start_several(recipe, folder, data_dir, resume, signals)
         from steadyspike.train.callbacks.display import Display
 
-        return train(recipe, folder, data_dir=data_dir, resume=resume, display=Display, signals=signals)
+        look = _live(recipe, folder)
+        return train(
+            recipe, folder, data_dir=data_dir, resume=resume, display=Display, signals=signals, after_epoch=look
+        )
     except Stopped as stop:
         return interrupted(recipe, folder, stop.number, signals.where)
 
 
 def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
     from steadyspike.train.building.lightning_data import load_data
+    from steadyspike.train.callbacks.after_epoch import Sparingly
     from steadyspike.train.run.conclusion import interrupted
     from steadyspike.train.run.processes import launch
 
@@ -128,7 +151,9 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
     load_data(recipe.data, data_dir)  # downloads and caches once, before several processes need it
     folder.write_recipe(recipe)
     (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
-    launch(folder, recipe.train.devices, data_dir, resume, signals)
+    look = _live(recipe, folder)
+    meanwhile = Sparingly(look, _no_report) if look is not None else lambda: None
+    launch(folder, recipe.train.devices, data_dir, resume, signals, meanwhile)
     if signals.number is not None and not (folder.root / "result.json").exists():
         return interrupted(recipe, folder, signals.number, "before the first step")
     result: dict[str, Any] = folder.read_json("result.json")
@@ -137,7 +162,9 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
     return result
 
 
-def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path, stem: str, signals: Signals) -> int:
+def _under_torchrun(
+    recipe: Any, made: dict[str, Any], data_dir: Path | None, resume: bool, out: Path, stem: str, signals: Signals
+) -> int:
     from steadyspike.train.callbacks.display import Display
     from steadyspike.train.files.folder import RunFolder, new_folder, resumable
     from steadyspike.train.run.trainer import Processes, leave_group
@@ -153,6 +180,8 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path,
             return ended
     processes = Processes(local, world // local)
     with folder.locked() if rank == 0 else nullcontext():
+        if rank == 0:
+            _write_origin(folder, made)
         result = train(
             recipe,
             folder,
@@ -162,11 +191,43 @@ def _under_torchrun(recipe: Any, data_dir: Path | None, resume: bool, out: Path,
             rank=rank,
             display=Display,
             signals=signals,
+            after_epoch=_live(recipe, folder) if rank == 0 else None,
         )
     leave_group()
     if rank == 0:
         draw(result, folder)
+        _last_report(recipe, folder, data_dir)
     return report(result, out) if rank == 0 else _code(result)
+
+
+def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
+    """What writes report.html while the run trains; None where nobody asked for it."""
+    if not recipe.train.report:
+        return None
+    from steadyspike.report.live import live_report
+
+    return live_report(folder.root)
+
+
+def _last_report(recipe: Any, folder: Any, data_dir: Path | None) -> None:
+    """The report of the run as it is now. As the figure, it is a service and fails nothing."""
+    if not recipe.train.report:
+        return
+    try:
+        from steadyspike.commands.report import add_details
+        from steadyspike.report.live import PAGE
+        from steadyspike.report.run_view import read_run
+        from steadyspike.report.write_page import write_report
+
+        view = read_run(folder.root)
+        add_details(view, data_dir, False)
+        write_report([view], folder.root / PAGE)
+    except Exception as error:
+        _no_report(f"{type(error).__name__}: {error}")
+
+
+def _no_report(text: str) -> None:
+    console.print(f"no report: {text}", style="yellow", markup=False, soft_wrap=True)
 
 
 def _code(result: dict[str, Any]) -> int:
@@ -214,5 +275,7 @@ def report(result: dict[str, Any], root: Path) -> int:
         console.print(f"the paper: {paper['value']}{spread} {paper['unit']} ({paper['where']}){note}", soft_wrap=True)
     if (root / "figure.png").exists():
         console.print(f"figure: {root / 'figure.png'}", markup=False, soft_wrap=True)
+    if (root / "report.html").exists():
+        console.print(f"report: {root / 'report.html'}", markup=False, soft_wrap=True)
     console.print(f"everything is in {root}", markup=False, soft_wrap=True)
     return ENDED

@@ -23,6 +23,7 @@ from steadyspike.train.building.lightning_data import check_data, load_data
 from steadyspike.train.building.optimizer import build_optimizer
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
+from steadyspike.train.files.loggers import check_loggers
 from steadyspike.train.recipe import Recipe, RecipeError
 from steadyspike.train.recipe.constructor_options import below, check_name, naming
 
@@ -128,6 +129,7 @@ def check_recipe(recipe: Recipe) -> None:
 
     The shape of the user's own data is known only when it is loaded, so with it the network is not built here.
     """
+    check_loggers(recipe.train.loggers)
     own_data = is_own(recipe.data.name)
     try:
         if not own_data:

@@ -12,21 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
+from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.callbacks.memory_use import memory_held, memory_line
 from steadyspike.train.session.session import Session
 
 _WARM_UP = 2  # steps before the clock counts
 _OFTEN_ENOUGH = 0.1  # seconds between two movements of the bar
-
-
-def duration(seconds: float) -> str:
-    """``"45 s"``, ``"3 min 20 s"``, ``"2 h 05 min"``."""
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
 class Display(Callback):

@@ -36,6 +36,12 @@ def mean_of(out: Any) -> torch.Tensor:
     return out.mean() if isinstance(out, torch.Tensor) else torch.stack([one.mean() for one in out]).sum()
 
 
+def most_memory() -> dict[str, int]:
+    """Bytes that this process held at most so far, and that it had on its GPU; without what nobody knows."""
+    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+    return {name: count for name, count in (("process", memory_held()[1]), ("GPU", gpu)) if count}
+
+
 def memory_line(session: Session, batch: Any, device: torch.device, before: int, processes: int = 1) -> str:
     """What must be free for this run, said after its first steps.
 

@@ -9,10 +9,12 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
+from steadyspike.train.files.loggers import Loggers
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.internals import rate_of_step
 from steadyspike.train.measure.firing_rates import layer_rows
+from steadyspike.train.measure.membranes import MembraneWatch
 from steadyspike.train.session.session import Session
 
 TABLES = ("metrics", "layers", "steps", "health")
@@ -50,12 +52,16 @@ class Recorder(Callback):
     def __init__(self, session: Session, tables: dict[str, Table], board: Path | None) -> None:
         self.session, self.tables, self._folder = session, tables, board
         self._board: Board | None = None
+        self._loggers: Loggers | None = None
+        self._membranes: MembraneWatch | None = None
         self._step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._step = trainer.global_step
         if self._folder is not None:
             self._board = Board(self._folder, trainer.global_step + 1)
+            self._loggers = Loggers(self.session.recipe, self.session.folder.root, self.session.messages.append)
+            self._membranes = MembraneWatch(self.session.task.model)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.session.start_epoch()
@@ -94,20 +100,29 @@ class Recorder(Callback):
                 values = {column: getattr(layer, column) for column in LAYER_COLUMNS}
                 rates = {f"rate_{t}": r for t, r in enumerate(layer.rates, 1)}
                 self.tables["layers"].add(epoch=epoch, layer=layer.layer, **values, **rates)
-                self._scalars(f"layers/{layer.layer}", values, trainer.global_step)
+                self._scalars(f"layers/{layer.layer}", {**values, **rates}, trainer.global_step)
+            if self._board is not None and self._membranes is not None and (found := self._membranes.take()):
+                self._board.add_histograms("membrane", found, trainer.global_step)
         session.losses = []
 
     def _scalars(self, prefix: str, row: dict[str, Any], step: int) -> None:
         if self._board is not None:
             self._board.add(prefix, row, step)
+        if self._loggers is not None:
+            self._loggers.add(prefix, row, step)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        self._close()
+        self._close("failed")
 
-    def _close(self) -> None:
+    def _close(self, status: str = "success") -> None:
+        if self._membranes is not None:
+            self._membranes.close()
+        if self._loggers is not None:
+            self._loggers.close(status)
+            self._loggers = None
         if self._board is not None:
             self._board.close()
             self._board = None

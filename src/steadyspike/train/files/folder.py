@@ -1,6 +1,7 @@
 """The run folder: what a run leaves behind, where.
 
 recipe.toml          the resolved recipe, with everything it inherited
+origin.json          the recipe's name and base, and what differs from the base
 run.json             environment, commit, seed, data and split with fingerprints
 metrics.csv          one row per epoch        layers.csv   one row per epoch and layer
 steps.csv            one row per log_every    health.csv   what went wrong, where
@@ -8,12 +9,17 @@ tensorboard/         the same for TensorBoard
 checkpoints/         last.ckpt, last.previous.ckpt, best.ckpt
 weights.safetensors  the weights the result is of
 result.json          how it ended, and the numbers
+details.json         made by `steadyspike report`: confusion matrix, sample predictions, membranes over time steps
+energy.json          made by `steadyspike energy`: operations and energy per sample
+report.html          the report, where one was asked for
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,6 +31,8 @@ from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.forms import form_problem
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
+
+_TRIES, _PAUSE = 5, 0.02  # to take a lock that somebody who only looks (`in_use`) may hold for a moment
 
 
 class RunError(RuntimeError):
@@ -52,7 +60,8 @@ class RunFolder:
     def remove_if_unused(self) -> None:
         """Removes a folder in which no run began."""
         if not (self.root / "recipe.toml").exists():
-            (self.root / ".lock").unlink(missing_ok=True)
+            for name in (".lock", "origin.json"):
+                (self.root / name).unlink(missing_ok=True)
             with suppress(OSError):  # something is in it after all
                 self.root.rmdir()
                 self.root.parent.rmdir()
@@ -118,11 +127,28 @@ class RunFolder:
 
         self.root.mkdir(parents=True, exist_ok=True)
         with open(self.root / ".lock", "w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunError(f"{self.root} is being written by another process") from None
+            for attempt in range(_TRIES):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except OSError:
+                    if attempt == _TRIES - 1:
+                        raise RunError(f"{self.root} is being written by another process") from None
+                    time.sleep(_PAUSE)
             yield
+
+    def in_use(self) -> bool:
+        """Whether a process is training in this folder now."""
+        import fcntl
+
+        try:
+            with open(self.root / ".lock") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            return error.errno == errno.EWOULDBLOCK
+        return False
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import json
 from steadyspike.train.recipe import PRIVATE, Recipe
 
 # What may differ between the parts of one run: where it runs, not what it computes.
-_ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every"}, "data": {"workers"}}
+_ANYWHERE = {"train": {"devices", "accelerator", "save_every", "log_every", "report", "loggers"}, "data": {"workers"}}
 
 
 def fingerprint(recipe: Recipe) -> str:

@@ -1,4 +1,4 @@
-"""Writes scalars for TensorBoard in this thread, so that a full disk is reported here."""
+"""Writes scalars and histograms for TensorBoard in this thread, so that a full disk is reported here."""
 
 from __future__ import annotations
 
@@ -8,8 +8,24 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from steadyspike.train.files.atomic import CheckpointError, why_not_written
+
+
+class BinCounts(Protocol):
+    """Counts of values in equal bins from low to high, with the sum of the values and of their squares."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
+    @property
+    def counts(self) -> list[float]: ...
+    @property
+    def total(self) -> float: ...
+    @property
+    def squares(self) -> float: ...
 
 
 class Board:
@@ -17,10 +33,10 @@ class Board:
 
     def __init__(self, folder: Path, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._event, self._summary = Event, Summary
+        self._event, self._summary, self._histogram = Event, Summary, HistogramProto
         folder.mkdir(parents=True, exist_ok=True)
         self.path = folder / f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
         self._records = RecordWriter(open(self.path, "wb"))  # noqa: SIM115
@@ -36,6 +52,18 @@ class Board:
             for name, value in row.items()
             if value is not None
         ]
+        self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
+
+    def add_histograms(self, prefix: str, rows: Mapping[str, BinCounts], step: int) -> None:
+        """Writes counts in equal bins as prefix/name, as TensorBoard draws them."""
+        values = []
+        for name, row in rows.items():
+            width = (row.high - row.low) / len(row.counts)
+            histo = self._histogram(
+                min=row.low, max=row.high, num=sum(row.counts), sum=row.total, sum_squares=row.squares,
+                bucket_limit=[row.low + width * (i + 1) for i in range(len(row.counts))], bucket=row.counts,
+            )  # fmt: skip
+            values.append(self._summary.Value(tag=f"{prefix}/{name}", histo=histo))
         self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
 
     def _write(self, *events: object) -> None:

@@ -16,7 +16,7 @@ from steadyspike.train.recipe.schema import Recipe
 
 INCIDENTAL = {
     "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
-    "data.eval_batch_size", "train.log_every",
+    "data.eval_batch_size", "train.log_every", "train.report", "train.loggers",
 }  # fmt: skip
 PRIVATE = ("about", "shown", "note", "paper", "measured")  # what a recipe says about itself alone
 _NUMBERS = ("shown", "paper", "measured")  # what no longer holds for a recipe that was changed

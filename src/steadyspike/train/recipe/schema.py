@@ -259,6 +259,10 @@ class Train(Table):
         description="Write a checkpoint every so many optimizer steps too; 0 means after every epoch only.",
     )
     eval_every: int = Field(default=1, ge=1, description="Evaluate every so many epochs.")
+    report: bool = Field(default=False, description="Write report.html too, every few epochs and at the end.")
+    loggers: list[Literal["wandb", "mlflow"]] = Field(
+        default=[], description="Also log there; the packages are not installed with this one."
+    )
 
 
 Policy = Literal["warn", "stop", "stop_keep_last_good"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from steadyspike.train.callbacks.memory_use import most_memory
 from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
@@ -14,6 +15,9 @@ from steadyspike.train.files.weights import load_weights, read_weights, save_wei
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
+
+# What a recipe says about other things than the weights: equal weights must give equal files.
+_NOT_OF_WEIGHTS: Any = {"paper": True, "measured": True, "train": {"report", "loggers"}}
 
 
 def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank: int = 0) -> dict[str, Any]:
@@ -66,6 +70,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
         "best": _best(session),
         "seed": recipe.train.seed,
         "tables": session.extents,
+        "memory": most_memory(),
     }
     if recipe.paper is not None:
         result["paper"] = recipe.paper.model_dump(exclude_none=True)
@@ -90,7 +95,7 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
         whole = epoch if checkpoint["batch"] == 0 else None
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
     about = {
-        "recipe": session.recipe.model_dump(exclude_none=True, exclude={"paper", "measured"}),
+        "recipe": session.recipe.model_dump(exclude_none=True, exclude=_NOT_OF_WEIGHTS),
         "split": session.bundle.split.record(),
         "epoch": whole,
     }

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -49,17 +50,25 @@ def _environment(rank: int, devices: int, port: int) -> dict[str, str]:
     }
 
 
-def launch(folder: RunFolder, devices: int, data_dir: Path | None, resume: bool, signals: Signals) -> None:
+def launch(
+    folder: RunFolder,
+    devices: int,
+    data_dir: Path | None,
+    resume: bool,
+    signals: Signals,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> None:
     """Runs ``devices`` processes of the run in ``folder`` to their end; RunError with the message of the one that died.
 
-    The first process writes to the screen; the others write to logs/process-N.log in the run folder.
+    The first process writes to the screen; the others write to logs/process-N.log in the run folder. meanwhile: called
+    again and again while they run.
     """
     command = [sys.executable, "-m", "steadyspike.train.run.rank", str(folder.root)]
     command += ["--data-dir", str(data_dir)] if data_dir is not None else []
     command += ["--resume"] if resume else []
     port = free_port()
     environments = [_environment(rank, devices, port) for rank in range(devices)]
-    supervise(command, environments, folder.root / "logs", signals=signals)
+    supervise(command, environments, folder.root / "logs", signals=signals, meanwhile=meanwhile)
 
 
 def supervise(
@@ -68,6 +77,7 @@ def supervise(
     logs: Path,
     grace: float = 15.0,
     signals: Signals | None = None,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> None:
     """Starts one process per environment, all with the same command, and waits until all have ended.
 
@@ -100,7 +110,7 @@ def supervise(
                         preexec_fn=_die_with_parent,
                     )
                 )
-            _wait(children, signals, logs, grace)
+            _wait(children, signals, logs, grace, meanwhile)
         finally:
             kill()
             for child in children:
@@ -109,7 +119,9 @@ def supervise(
                 file.close()
 
 
-def _wait(children: list[subprocess.Popen[bytes]], signals: Signals, logs: Path, grace: float) -> None:
+def _wait(
+    children: list[subprocess.Popen[bytes]], signals: Signals, logs: Path, grace: float, meanwhile: Callable[[], object]
+) -> None:
     passed_on = False
     while any(child.poll() is None for child in children):
         if signals() and not passed_on:
@@ -119,6 +131,7 @@ def _wait(children: list[subprocess.Popen[bytes]], signals: Signals, logs: Path,
                     child.send_signal(signal.SIGTERM)
         if any(child.poll() not in (None, 0) for child in children):
             break
+        meanwhile()
         time.sleep(0.05)
     dead = [rank for rank, child in enumerate(children) if child.poll() not in (None, 0)]
     if not dead:

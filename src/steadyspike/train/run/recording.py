@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.recipe import PRIVATE, Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
-from steadyspike.train.recipe.load import INCIDENTAL
+from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
+from steadyspike.train.recipe.configuration import configuration
 from steadyspike.train.recipe.numbers_of_recipe import Measured
 from steadyspike.train.recipe.recipe_catalogue import Source
 
@@ -66,15 +65,8 @@ def _entry(source: Source, measured: Measured) -> str:
     return f"{table}\n{toml.dumps(measured.model_dump(exclude_defaults=True))}"
 
 
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    """``{"table.key": value}`` of what makes the configuration."""
-    tables = recipe.model_dump(exclude=set(PRIVATE))
-    found = {f"{table}.{key}": value for table, keys in tables.items() if keys for key, value in keys.items()}
-    return {key: value for key, value in found.items() if key not in INCIDENTAL}
-
-
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:
-    wanted, found = _plain(recipe), _plain(ran)
+    wanted, found = configuration(recipe), configuration(ran)
     said = ((k, found.get(k), wanted.get(k)) for k in {**wanted, **found})
     return next((f"{k} is {there!r}, the recipe says {here!r}" for k, there, here in said if there != here), None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lightning.pytorch import Callback
 from steadyspike.data.sources import worker_ended
 from steadyspike.train.building.detection_task import task_for
 from steadyspike.train.building.lightning_data import SpikingData
+from steadyspike.train.callbacks.after_epoch import AfterEpoch
 from steadyspike.train.callbacks.average_weights import AverageWeights
 from steadyspike.train.callbacks.best_epoch import BestEpoch
 from steadyspike.train.callbacks.health_policy import HealthWatch
@@ -46,11 +48,13 @@ def train(
     rank: int = 0,
     display: Any = None,
     signals: Signals | None = None,
+    after_epoch: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Trains, or continues, the recipe in ``folder`` and returns what result.json says (rank 0; others: the status).
 
-    display: a factory ``display(session, notes) -> Callback`` for what people see. SIGTERM and SIGINT end the run with
-    status "interrupted", wherever it is.
+    display: a factory ``display(session, notes) -> Callback`` for what people see. after_epoch: called after epochs as
+    long as that takes 1 % of the time at most (rank 0). SIGTERM and SIGINT end the run with status "interrupted",
+    wherever it is.
     """
     started = time.monotonic()
     with signals or Signals() as signals:
@@ -66,7 +70,7 @@ def train(
                 write_about(session, processes.count, data_dir)
             seed_all(recipe.train.seed, rank)
             with quietly():
-                ended = _fit(session, processes, rank, display, notes)
+                ended = _fit(session, processes, rank, display, notes, after_epoch)
             if ended is not None and ended.status == "interrupted":
                 return interrupted(recipe, folder, signals.number or signal.SIGTERM, ended.message, rank)
             signals.now("in the test evaluation")
@@ -93,7 +97,9 @@ def new_session(recipe: Recipe, folder: RunFolder, data: SpikingData) -> Session
     return Session(recipe, folder, task, data, watch, GradientWatch(task.model), average)
 
 
-def _fit(session: Session, processes: Processes, rank: int, display: Any, notes: list[str]) -> EndOfRun | None:
+def _fit(
+    session: Session, processes: Processes, rank: int, display: Any, notes: list[str], look: Callable[[], None] | None
+) -> EndOfRun | None:
     """Trains; returns None after the last epoch, or how the run ended before it."""
     recipe, state = session.recipe, session.resumed
     extents = state["files"] if state is not None else None
@@ -111,6 +117,7 @@ def _fit(session: Session, processes: Processes, rank: int, display: Any, notes:
         *([PredictionPictures(session)] if first and recipe.detection is not None else []),
         *([display(session, notes)] if display is not None and first else []),
         saver,
+        *([AfterEpoch(session, look)] if look is not None and first else []),
         StopOnSignal(session, saver),
         CheckpointRestorer(session),  # last: what others do at the start must not move the random generators
     ]

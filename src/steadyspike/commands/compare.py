@@ -1,0 +1,125 @@
+"""`steadyspike compare`: some runs side by side, best first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+from steadyspike.commands.terminal import STYLES, bare_table, marks, plain, wide_enough
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from steadyspike.report.run_view import RunView
+
+
+@one_line_errors
+def run(roots: list[Path]) -> int:
+    """Prints the table of runs, what differs between their recipes, and the spread over seeds."""
+    from steadyspike.report.comparison import best_first, groups
+    from steadyspike.report.run_view import read_runs
+
+    runs = best_first(read_runs(roots))
+    if len(runs) < 2:
+        errors.print("error: compare needs two runs; one is shown by `steadyspike show`", style="red", soft_wrap=True)
+        return 2
+    screen = wide_enough(console)
+    _table(screen, runs)
+    _differences(screen, runs)
+    if any(len(group.runs) > 1 for group in groups(runs)):
+        _spread(screen, runs)
+    return ENDED
+
+
+def _table(screen: Console, runs: list[RunView]) -> None:
+    from rich.text import Text
+
+    from steadyspike.report.sparkline import sparkline
+
+    columns = ("", "run", "state", "%", "to best", "epoch", "accuracy by epoch")
+    table = bare_table(*columns, right=("%", "to best", "epoch"), fold=("run",))
+    known = [value for one in runs for value in one.curve() if value is not None]
+    low, high = (min(known), max(known)) if known else (None, None)
+    first = runs[0].score()
+    notes = set()
+    for place, one in enumerate(runs, 1):
+        score, mark = one.score(), ""
+        if score is not None and not score.final:
+            mark = "*"
+            notes.add(f"* {score.part} accuracy of the best epoch so far: this run has no result")
+        behind = "" if score is None or first is None or one is runs[0] else f"{score.value - first.value:+.2f}"
+        table.add_row(
+            str(place),
+            Text(plain(one.label)),
+            Text(plain(one.state.kind), style=STYLES.get(one.state.kind, "red")),
+            "" if score is None else f"{score.value:.2f}{mark}",
+            behind,
+            f"{one.epochs[-1] if one.epochs else 0}/{one.recipe.schedule.epochs}",
+            Text(sparkline(one.curve(), 16, low, high, marks(screen))),
+        )
+    screen.print(table)
+    paper = {_paper(one) for one in runs if one.recipe.paper is not None and one.recipe.paper.value is not None}
+    for note in [*sorted(notes), *(f"the paper: {text}" for text in sorted(paper))]:
+        screen.print(note, style="dim", markup=False, soft_wrap=True)
+
+
+def _paper(one: RunView) -> str:
+    paper = one.recipe.paper
+    assert paper is not None
+    spread = f" ± {paper.spread}" if paper.spread is not None else ""
+    return plain(f"{paper.value}{spread} {paper.unit} ({paper.where})")
+
+
+def _differences(screen: Console, runs: list[RunView]) -> None:
+    """One row per key where there is room for a column per run; else one row per run."""
+    from rich.text import Text
+
+    from steadyspike.report.comparison import differing_keys
+
+    found = differing_keys(runs)
+    if not found:
+        screen.print("\nthe recipes are equal", style="dim")
+        return
+    screen.print("\nwhat differs", style="bold")
+    if len(runs) <= 4:
+        table = bare_table("key", *(f"{place}: {plain(one.label)}" for place, one in enumerate(runs, 1)))
+        for column in table.columns:
+            column.no_wrap, column.overflow = False, "fold"
+        for key, values in found.items():
+            table.add_row(Text(plain(key)), *(Text(plain(shown(value))) for value in values))
+    else:
+        table = bare_table("", "run", "what differs", fold=("run", "what differs"))
+        for place, one in enumerate(runs):
+            said = ", ".join(f"{key}={shown(values[place])}" for key, values in found.items())
+            table.add_row(str(place + 1), Text(plain(one.label)), Text(plain(said)))
+    screen.print(table)
+
+
+def shown(value: Any) -> str:
+    """A value of a recipe as TOML writes it, without quotes around plain words; a dash for none."""
+    from steadyspike.train.recipe import toml
+
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else toml.text(value)
+
+
+def _spread(screen: Console, runs: list[RunView]) -> None:
+    from rich.text import Text
+
+    from steadyspike.report.comparison import groups
+
+    screen.print("\nover seeds (mean ± sample standard deviation of runs that have ended)", style="bold")
+    table = bare_table(
+        "configuration of", "seeds", "%", "runs", right=("%", "runs"), fold=("configuration of", "seeds")
+    )
+    for group in groups(runs):
+        spread = "" if group.spread is None else f" ± {group.spread:.2f}"
+        table.add_row(
+            Text(plain(group.runs[0].label)),
+            ", ".join(str(seed) for seed in group.seeds),
+            "" if group.mean is None else f"{group.mean:.2f}{spread}",
+            str(group.ended),
+        )
+    screen.print(table)

@@ -1,0 +1,69 @@
+"""`steadyspike report`: one HTML file about one run or several."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steadyspike.commands.common import ENDED, console, one_line_errors
+
+if TYPE_CHECKING:
+    from steadyspike.report.run_view import RunView
+
+
+@one_line_errors
+def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: bool, baseline: Path | None) -> int:
+    """Writes the page and says where it is."""
+    from steadyspike.report.run_view import read_runs
+    from steadyspike.report.write_page import write_report
+
+    wanted = (
+        roots if baseline is None or baseline.resolve() in [root.resolve() for root in roots] else [*roots, baseline]
+    )
+    views = read_runs(wanted)
+    for view in views:
+        add_details(view, data_dir, no_data)
+    base = next((v for v in views if baseline is not None and v.root.resolve() == baseline.resolve()), None)
+    path = write_report(views, out or default_place(roots), base)
+    for view in views:
+        if not view.state.ended:
+            console.print(f"{view.label}: {view.state.text}", style="yellow", markup=False, soft_wrap=True)
+    console.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False, soft_wrap=True)
+    return ENDED
+
+
+def default_place(roots: list[Path]) -> Path:
+    """report.html in the run folder; for several runs in the folder that holds them all."""
+    from steadyspike.report.live import PAGE
+
+    if len(roots) == 1:
+        return roots[0] / PAGE
+    common = Path(os.path.commonpath([root.resolve() for root in roots]))
+    return (common.parent if (common / "recipe.toml").exists() else common) / PAGE
+
+
+def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
+    """Confusion, samples and membranes: those that are kept, or made anew; a note where that cannot be."""
+    from steadyspike.data.errors import DataError
+    from steadyspike.report.details import is_current, make_details
+    from steadyspike.train.files.folder import RunError, RunFolder
+    from steadyspike.train.recipe import RecipeError
+
+    folder = RunFolder(view.root)
+    if not is_current(view.energy, folder):
+        view.energy = None
+    if not view.state.ended or is_current(view.details, folder):
+        return
+    view.details = None
+    if view.recipe.detection is not None:
+        view.notes.append(f"{view.label}: finds boxes; confusion and samples are made for classes only.")
+        return
+    if no_data:
+        view.notes.append(f"{view.label}: predictions were left out (--no-data).")
+        return
+    try:
+        with console.status(f"looking at the predictions of {view.label}"):
+            view.details = make_details(folder, data_dir)
+    except (DataError, RecipeError, RunError, OSError) as error:
+        view.notes.append(f"{view.label}: no predictions, since {error}")

@@ -1,0 +1,53 @@
+"""`steadyspike runs`: every run below a folder in one list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.terminal import STYLES, bare_table, plain, when, wide_enough
+
+if TYPE_CHECKING:
+    from steadyspike.report.run_list import RunLine
+
+
+@one_line_errors
+def run(root: Path, words: list[str], state: str | None, sort: str, last: int | None) -> int:
+    """Exit code 1 where there is no such run."""
+    from rich.text import Text
+
+    from steadyspike.report.run_list import list_runs
+    from steadyspike.train.callbacks.duration import duration
+
+    found = list_runs(root)
+    lines = [line for line in found if _wanted(line, words, state)]
+    if not lines:
+        asked = " that fits" if found else ""
+        errors.print(f"there is no run{asked} below {plain(root)}", style="red", markup=False, soft_wrap=True)
+        return FAILED
+    if sort == "accuracy":
+        lines.sort(key=lambda line: -1.0 if line.accuracy is None else line.accuracy)
+    elif sort == "name":
+        lines.sort(key=lambda line: str(line.path))
+    table = bare_table("run", "recipe", "state", "%", "changed", "took", right=("%", "changed", "took"), fold=("run",))
+    for line in lines[-last:] if last else lines:
+        at = f" {line.epoch}/{line.epochs}" if line.epoch is not None else ""
+        mark = "" if line.part == "test" else "*"
+        table.add_row(
+            Text(plain(line.path.relative_to(root) if line.path != root else line.path)),
+            Text(plain(line.recipe)),
+            Text(plain(line.state) + at, style=STYLES.get(line.state, "red")),
+            "" if line.accuracy is None else f"{line.accuracy:.2f}{mark}",
+            when(line.changed),
+            "" if line.seconds is None else duration(line.seconds),
+        )
+    wide_enough(console).print(table)
+    if any(line.accuracy is not None and line.part != "test" for line in lines):
+        console.print("* not the test part: the last epoch of a run without a result", style="dim", markup=False)
+    return ENDED
+
+
+def _wanted(line: RunLine, words: list[str], state: str | None) -> bool:
+    text = f"{line.path} {line.recipe}".lower()
+    return all(word.lower() in text for word in words) and state in (None, line.state)

@@ -1,0 +1,187 @@
+"""`steadyspike show`: one run at a glance, and live while it trains."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.terminal import STYLES, bare_table, marks, number, plain, wide_enough
+from steadyspike.train.session.signals import exit_code
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from steadyspike.report.run_view import RunView
+
+_LOOK = 1.0  # seconds between two looks at a run that trains
+_CURVE = 40  # characters of a curve
+
+
+@one_line_errors
+def run(root: Path, follow: bool) -> int:
+    """Prints one run; ``follow``: again and again until it ends."""
+    from steadyspike.report.run_view import read_run
+
+    view = read_run(root)
+    if not follow or view.state.kind != "running":
+        wide_enough(console).print(glance(view, marks(console)))
+        return ENDED
+    try:
+        return _live(root, view) if console.is_terminal else _lines(root, view)
+    except KeyboardInterrupt:
+        return exit_code(signal.SIGINT)
+
+
+def _live(root: Path, view: RunView) -> int:
+    from rich.live import Live
+
+    with Live(glance(view, marks(console)), console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
+        while view.state.kind == "running":
+            time.sleep(_LOOK)
+            view = _again(root, view)
+            live.update(glance(view, marks(console)), refresh=True)
+    return ENDED
+
+
+def _lines(root: Path, view: RunView) -> int:
+    """For files and other programs: one line per epoch as it comes, then the whole."""
+    said = 0
+    while True:
+        for place in range(said, len(view.epochs)):
+            loss, accuracy = (column[place] for column in (view.metrics["train_loss"], view.curve()))
+            part = view.part or "train"
+            console.print(f"epoch {view.epochs[place]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}  {part} "
+                          f"accuracy {number(accuracy, 2)}", markup=False, soft_wrap=True)  # fmt: skip
+        said = len(view.epochs)
+        if view.state.kind != "running":
+            wide_enough(console).print(glance(view, marks(console)))
+            return ENDED
+        time.sleep(_LOOK)
+        view = _again(root, view)
+
+
+def _again(root: Path, view: RunView) -> RunView:
+    """The run as it is now; as it was, where it was caught while a file was being replaced."""
+    from steadyspike.report.run_view import read_run
+    from steadyspike.train.files.folder import RunError
+
+    try:
+        return read_run(root)
+    except (RunError, OSError):
+        return view
+
+
+def glance(view: RunView, blocks: str) -> RenderableType:
+    """Everything about one run that fits on a screen of 80 columns."""
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text.assemble(
+        (plain(view.label), "bold"), "  ", (plain(view.state.kind), STYLES.get(view.state.kind, "bold red"))
+    )
+    parts: list[RenderableType] = [head, Text(_what(view))]
+    if view.recipe.about:
+        parts.append(Text(plain(view.recipe.about), style="dim"))
+    if view.state.kind != "finished":
+        parts.append(Text(plain(view.state.text), style=STYLES.get(view.state.kind, "red")))
+    parts += [Text(), *_numbers(view), *_curves(view, blocks), *_layers(view, blocks), *_health(view)]
+    parts.append(Text(plain(view.root), style="dim"))
+    return Group(*parts)
+
+
+def _what(view: RunView) -> str:
+    recipe = view.recipe
+    return plain(
+        f"{view.name}: {recipe.model.name} on {recipe.data.name}, neuron {recipe.neuron.name}, T = "
+        f"{recipe.data.timesteps}, seed {recipe.train.seed}"
+    )
+
+
+def _numbers(view: RunView) -> list[RenderableType]:
+    from rich.text import Text
+
+    from steadyspike.train.callbacks.duration import duration
+
+    lines: list[RenderableType] = []
+    if accuracy := view.test_accuracy():
+        listed = "  ".join(f"{value:.2f}" for value in accuracy)
+        lines.append(
+            Text.assemble(
+                f"test {view.measure} after each time step  " if len(accuracy) > 1 else f"test {view.measure}  ",
+                (listed, "bold"),
+                " %",
+            )
+        )
+        lines.append(Text(plain(f"weights: {view.result.get('weights', '')}"), style="dim"))
+    done, whole = (view.epochs[-1] if view.epochs else 0), view.recipe.schedule.epochs
+    took = view.result.get("seconds")
+    time_said = "" if took is None else f"  in {duration(took)}"
+    lines.append(Text(f"epoch {done} of {whole}{time_said}"))
+    if (classes := view.about.get("data", {}).get("classes")) is not None:
+        lines.append(Text(f"a constant guess: {100 / max(classes, 1):.2f} %", style="dim"))
+    paper = view.recipe.paper
+    if paper is not None:
+        said = f"{paper.value} {paper.unit}" if paper.value is not None else paper.verdict
+        lines.append(Text(plain(f"the paper: {said} ({paper.where})")))
+    return lines
+
+
+def _curves(view: RunView, blocks: str) -> list[RenderableType]:
+    from rich.text import Text
+
+    from steadyspike.report.sparkline import sparkline
+
+    if not view.epochs:
+        return []
+    table = bare_table("", "by epoch", "first", "last", "best", right=("first", "last", "best"))
+    shown: list[tuple[str, list[float | None], Any]] = [("training loss", view.metrics.get("train_loss", []), min)]
+    shown.append((f"{view.part or 'train'} {view.measure}", view.curve(), max))
+    for title, values, best in shown:
+        known = [value for value in values if value is not None]
+        if known:
+            ends = (number(value, 4 if best is min else 2) for value in (known[0], known[-1], best(known)))
+            table.add_row(title, Text(sparkline(values, _CURVE, marks=blocks)), *ends)
+    return [Text(), table]
+
+
+def _layers(view: RunView, blocks: str) -> list[RenderableType]:
+    from rich.text import Text
+
+    from steadyspike.report.sparkline import sparkline
+
+    layers = view.layers
+    if not layers.epochs:
+        return []
+    columns = {
+        "V": "threshold",
+        "tau": "tau",
+        "mean": "running_mean",
+        "rate": "rate",
+        "silent": "silent",
+        "grad": "gradient",
+    }
+    table = bare_table("layer", *columns, "rate by step", right=tuple(columns), fold=("layer",))
+    for place, name in enumerate(layers.names):
+        values = (layers.values[quantity][-1][place] for quantity in columns.values())
+        steps = layers.rates[-1][place]
+        table.add_row(
+            Text(plain(name)), *(number(value, 3) for value in values), Text(sparkline(steps, 12, 0.0, marks=blocks))
+        )
+    return [Text(), Text(f"layers after epoch {layers.epochs[-1]}", style="bold"), table]
+
+
+def _health(view: RunView) -> list[RenderableType]:
+    from rich.text import Text
+
+    if not view.health:
+        return [Text(), Text("health: nothing was found", style="dim")]
+    lines: list[RenderableType] = [
+        Text(),
+        Text(f"health: {len(view.health)} findings, the last ones:", style="bold red"),
+    ]
+    for row in view.health[-5:]:
+        lines.append(Text(plain(f"epoch {row.get('epoch', '')}: {row.get('message', '')}")))
+    return lines

@@ -1,0 +1,59 @@
+"""How the commands about runs write: safe names, sparklines that the terminal can show, times and numbers."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+from steadyspike.report.sparkline import BLOCKS, PLAIN
+
+STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "killed": "yellow"}  # all others: red
+
+
+def plain(text: object) -> str:
+    """A text from a file without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+
+
+def marks(console: Console) -> str:
+    """Characters for sparklines: blocks, or ASCII where the output cannot hold them."""
+    try:
+        BLOCKS.encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return PLAIN
+    return BLOCKS
+
+
+def wide_enough(console: Console) -> Console:
+    """The terminal, or, where the output goes to a file or another program, a page on which nothing is cut."""
+    return console if console.is_terminal else Console(width=200, file=console.file, highlight=False)
+
+
+def when(moment: float, now: float | None = None) -> str:
+    """``"10:19"`` today, ``"11-16 10:19"`` this year, else ``"2025-11-16"``."""
+    then, today = time.localtime(moment), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M", then)
+    return time.strftime("%m-%d %H:%M" if then[0] == today[0] else "%Y-%m-%d", then)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number of about ``digits`` digits; nothing for None."""
+    if value is None:
+        return ""
+    return f"{value:.{digits}g}" if value and not 1e-3 <= abs(value) < 1e4 else f"{value:.{digits}f}"[: digits + 3]
+
+
+def bare_table(*columns: str, right: tuple[str, ...] = (), fold: tuple[str, ...] = ()) -> Table:
+    """A table without lines; columns of ``right`` are flush right, those of ``fold`` may break, the others may not."""
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=name not in fold,
+            overflow="fold" if name in fold else "ellipsis",
+        )
+    return table

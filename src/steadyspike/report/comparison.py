@@ -1,0 +1,70 @@
+"""Several runs side by side: in which keys their recipes differ, and how runs that differ in the seed alone spread."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from steadyspike.report.run_view import RunView
+from steadyspike.train.recipe.configuration import configuration, keys_of
+
+
+class Group(NamedTuple):
+    """Runs of one configuration; mean, spread (sample standard deviation): of the ``ended`` ones."""
+
+    runs: list[RunView]
+    mean: float | None
+    spread: float | None
+    ended: int
+
+    @property
+    def seeds(self) -> list[int]:
+        return [run.recipe.train.seed for run in self.runs]
+
+
+def best_first(runs: Sequence[RunView]) -> list[RunView]:
+    """Runs with a test accuracy by that, then the others by their best epoch so far, then those with neither."""
+
+    def rank(run: RunView) -> tuple[bool, bool, float]:
+        score = run.score()
+        return score is None, score is not None and not score.final, -score.value if score is not None else 0.0
+
+    return sorted(runs, key=rank)
+
+
+def groups(runs: Sequence[RunView]) -> list[Group]:
+    """Runs that share a configuration, the group with the best mean first."""
+    by_key: dict[str, list[RunView]] = {}
+    for run in best_first(runs):
+        by_key.setdefault(json.dumps(configuration(run.recipe), sort_keys=True), []).append(run)
+    found = [_group(members) for members in by_key.values()]
+    return sorted(found, key=lambda group: (group.mean is None, -(group.mean or 0.0)))
+
+
+def _group(runs: list[RunView]) -> Group:
+    scores = [score.value for run in runs if (score := run.score()) is not None and score.final]
+    return Group(
+        runs,
+        statistics.mean(scores) if scores else None,
+        statistics.stdev(scores) if len(scores) > 1 else None,
+        len(scores),
+    )
+
+
+def differing_keys(runs: Sequence[RunView], *, seeds: bool = True) -> dict[str, list[Any]]:
+    """Key -> its value in every run (None: the run has no such key), for keys in which not all runs agree."""
+    flat = [dict(_leaves("", keys_of(run.recipe) if seeds else configuration(run.recipe))) for run in runs]
+    names = list(dict.fromkeys(name for one in flat for name in one))
+    values = {name: [one.get(name) for one in flat] for name in names}
+    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+
+
+def _leaves(path: str, item: Any) -> Iterator[tuple[str, Any]]:
+    """``("model.options.dropout", 0.1)`` for every value below a table."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            yield from _leaves(f"{path}.{key}" if path else key, value)
+    else:
+        yield path, item

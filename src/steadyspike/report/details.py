@@ -1,0 +1,157 @@
+"""What only the trained network can tell, asked once and kept in details.json: confusion, samples, membranes.
+
+Needs the run's data. Training is not touched: the file is made afterwards, by `steadyspike report`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from steadyspike.data import DataBundle
+from steadyspike.data.show import event_pixels, image_pixels, raw_samples
+from steadyspike.disk.checksum import file_sha256
+from steadyspike.nn.neuron import neurons
+from steadyspike.nn.probe import probe
+from steadyspike.report.png import data_url
+from steadyspike.train.building.lightning_data import load_data
+from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.weights import load_weights
+from steadyspike.train.run.evaluation import evaluation_device
+
+DETAILS = "details.json"
+MATRIX = 40  # classes up to which the whole confusion matrix is kept
+PAIRS = 40  # otherwise: so many of the most frequent confusions
+SHOWN = {False: 18, True: 12}  # samples: still images, clips
+PROBED = 64  # samples whose membranes are looked at
+TOP = 3
+
+
+def is_current(details: dict[str, Any] | None, folder: RunFolder) -> bool:
+    """Whether details.json is of the weights that the run has now."""
+    return details is not None and folder.weights.is_file() and details.get("weights") == file_sha256(folder.weights)
+
+
+def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, Any]:
+    """Runs the test part through the network once, and writes details.json.
+
+    RunError where the data found is not what the run was tested on; DataError where there is none.
+    """
+    recipe, about = folder.read_recipe(), folder.read_json("run.json")
+    bundle = load_data(recipe.data, data_dir or folder.data_dir(), download=False)
+    if (other := bundle.split.difference(about["data"]["split"])) is not None:
+        raise RunError(other)
+    task = SpikingTask.for_data(recipe, bundle)
+    load_weights(folder.weights, task.model)
+    device = evaluation_device(recipe)
+    task.model.to(device).eval()
+    with torch.inference_mode():
+        outputs, labels = _outputs(task, bundle, device)
+        found = {
+            "weights": file_sha256(folder.weights),
+            "part": "test",
+            "samples": len(labels),
+            "classes": list(bundle.classes),
+            **_confusion(outputs[-1].argmax(-1), labels, bundle.num_classes),
+            "pictures": _pictures(bundle, outputs, labels),
+            "membranes": _membranes(task, bundle, device),
+        }
+    folder.write_json(DETAILS, found)
+    return found
+
+
+def _outputs(task: SpikingTask, bundle: DataBundle, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Class scores after each number of time steps, [T, N, K], and the labels, [N]."""
+    scores, labels, recipe = [], [], task.recipe
+    half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(recipe.train.precision)
+    loader = bundle.eval_loader("test", recipe.data.eval_batch_size, device=device, workers=recipe.data.workers)
+    with torch.autocast(device.type, dtype=half, enabled=half is not None):
+        for x, y in loader:
+            logits = task.model(x)
+            prefixes = [task.objective.predict(logits[:t]) for t in range(1, len(logits) + 1)]
+            scores.append(torch.stack(prefixes).float().cpu())
+            labels.append(y.cpu())
+    return torch.cat(scores, 1), torch.cat(labels)
+
+
+def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any]:
+    """The matrix [true][predicted] of counts where it is small, else the most frequent confusions; both with recall."""
+    counts = torch.zeros(classes * classes, dtype=torch.int64)
+    counts = counts.index_add(0, labels * classes + predicted, torch.ones_like(labels)).view(classes, classes)
+    right, all_of = counts.diagonal(), counts.sum(1)
+    wrong = counts - torch.diag(right)
+    order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
+    pairs = [[i // classes, i % classes, int(wrong.view(-1)[i])] for i in order if wrong.view(-1)[i] > 0]
+    return {
+        "accuracy": 100 * int(right.sum()) / max(1, len(labels)),
+        "recall": [float(r) / float(n) if n else None for r, n in zip(right, all_of)],
+        "confusion": counts.tolist() if classes <= MATRIX else None,
+        "confused": pairs,
+    }
+
+
+def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[str, Any]]:
+    """Some samples with what the network says after each step: wrong ones, ones that took time, ones right at once."""
+    right = outputs.argmax(-1) == labels  # [T, N]
+    wrong, late = ~right[-1], right[-1] & ~right.all(0)
+    most = SHOWN[bundle.timesteps is not None]
+    chosen: list[int] = []
+    for kind in (wrong, late, right.all(0)):
+        room = most - len(chosen) if kind is not wrong and kind is not late else most // 3
+        chosen += _spread(torch.nonzero(kind).flatten(), labels, room)
+    samples = raw_samples(bundle, bundle.indices("test")[np.array(chosen, dtype=np.int64)]) if chosen else []
+    found = []
+    for place, sample in zip(chosen, samples):
+        shares, best = outputs[:, place].softmax(-1).topk(min(TOP, outputs.shape[-1]), -1)
+        steps = [[[c, round(p, 4)] for c, p in zip(*row)] for row in zip(best.tolist(), shares.tolist())]
+        kind_name = "wrong" if wrong[place] else "late" if late[place] else "right"
+        found.append({"label": int(labels[place]), "kind": kind_name, "steps": steps,
+                      "images": _images(sample, bundle.timesteps is not None)})  # fmt: skip
+    return found
+
+
+def _spread(places: Tensor, labels: Tensor, most: int) -> list[int]:
+    """At most ``most`` of ``places``: the first of every class, then the second, and so on."""
+    seen: dict[int, int] = {}
+    turn = []
+    for place, label in zip(places.tolist(), labels[places].tolist()):
+        turn.append((seen.get(label, 0), place))
+        seen[label] = seen.get(label, 0) + 1
+    return [place for _, place in sorted(turn)[:most]]
+
+
+def _images(sample: NDArray[Any], clip: bool) -> list[str]:
+    """One picture of a still image; one for each time step of a clip."""
+    if not clip:
+        return [data_url(image_pixels(sample))]
+    full = float(np.quantile(sample[sample > 0], 0.95)) if (sample > 0).any() else 1.0
+    return [data_url(event_pixels(f, full) if len(f) == 2 else image_pixels(f)) for f in sample]
+
+
+def _membranes(task: SpikingTask, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
+    """Mean and standard deviation of M, in units of V, per layer and time step: where they move, the network drifts."""
+    x, _ = next(iter(bundle.eval_loader("test", PROBED, device=device)))
+    with probe(task.model, record="m") as seen:
+        task.model(x)
+    names, means, spreads = [], [], []
+    for name, layer in neurons(task.model).items():
+        if name not in seen or not layer.spiking:
+            continue
+        m = seen[name].m
+        assert m is not None
+        flat = m.double().flatten(1) / float(layer.threshold.double().mean())
+        names.append(name)
+        means.append(flat.mean(1).tolist())
+        spreads.append(flat.std(1, correction=0).tolist())
+    return {
+        "layers": names,
+        "mean": means,
+        "std": spreads,
+        "samples": int(x.shape[0 if bundle.timesteps is None else 1]),
+    }

@@ -1,0 +1,116 @@
+"""All runs below a folder, read quickly: one small file per run that has ended, the end of a table for the others."""
+
+from __future__ import annotations
+
+import csv
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from steadyspike.report.run_view import RUNNING, state_of, test_percent
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe import toml
+from steadyspike.train.recipe.origin import ORIGIN
+
+DAMAGED = "damaged"
+_DEPTH = 12
+_END = 8192  # bytes of a table that are read
+
+
+class RunLine(NamedTuple):
+    """One run of the list; None where nothing is known.
+
+    accuracy: in percent, of ``part``; epoch: the last one that is complete, of ``epochs`` (runs without a result only);
+    changed: when its result (or its last row) was written, seconds since 1970; seconds: how long it took or has taken.
+    """
+
+    path: Path
+    recipe: str
+    state: str
+    accuracy: float | None
+    part: str
+    epoch: int | None
+    epochs: int | None
+    changed: float
+    seconds: float | None
+
+
+def find_runs(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
+    """Folders with a recipe.toml, without looking inside them; links to folders are not followed."""
+    if (root / "recipe.toml").is_file():
+        yield root
+        return
+    try:
+        with os.scandir(root) as entries:
+            below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False) and not e.name.startswith("."))
+    except (PermissionError, FileNotFoundError):
+        return
+    if depth > 0:
+        for name in below:
+            yield from find_runs(root / name, depth - 1)
+
+
+def list_runs(root: Path) -> list[RunLine]:
+    """Every run below ``root``, the one that changed last at the end."""
+    if not root.is_dir():
+        raise RunError(f"{root} is not a folder: name the folder that holds your runs")
+    return sorted((line(path) for path in find_runs(root)), key=lambda run: (run.changed, str(run.path)))
+
+
+def line(root: Path) -> RunLine:
+    """One run; a damaged one is told as such and stops nobody from seeing the others."""
+    folder = RunFolder(root)
+    try:
+        return _line(folder)
+    except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return RunLine(root, _name(folder), DAMAGED, None, "", None, None, _changed(root), None)
+
+
+def _line(folder: RunFolder) -> RunLine:
+    root = folder.root
+    result: dict[str, Any] = folder.read_json("result.json") if (root / "result.json").exists() else {}
+    state = state_of(folder, result)
+    if state.ended:
+        scores = test_percent(result.get("test", {}))
+        best, took = scores[-1] if scores else None, result.get("seconds")
+        return RunLine(root, _name(folder), state.kind, best, "test", None, None, _changed(root), took)
+    document = toml.loads((root / "recipe.toml").read_text())
+    epoch, accuracy, part = _last_row(root / "metrics.csv")
+    took = time.time() - (root / "run.json").stat().st_mtime if state.kind == RUNNING else None
+    epochs = document["schedule"]["epochs"]
+    return RunLine(root, _name(folder), state.kind, accuracy, part, epoch, epochs, _changed(root), took)
+
+
+def _name(folder: RunFolder) -> str:
+    found = folder.read_json(ORIGIN).get("name") if folder.intact(ORIGIN) else None
+    return found if isinstance(found, str) else folder.root.resolve().parent.name
+
+
+def _changed(root: Path) -> float:
+    found = [0.0]
+    for name in ("result.json", "metrics.csv", "recipe.toml"):
+        with suppress(OSError):
+            found.append((root / name).stat().st_mtime)
+    return max(found)
+
+
+def _last_row(path: Path) -> tuple[int | None, float | None, str]:
+    """(epoch, accuracy, part) of a table's last complete row."""
+    try:
+        with open(path, "rb") as file:
+            head = file.readline(_END)
+            file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END))
+            tail = file.read(_END)
+    except FileNotFoundError:
+        return None, None, ""
+    lines = tail[: tail.rfind(b"\n") + 1].splitlines()
+    if not lines:
+        return 0, None, ""
+    names, cells = next(csv.reader([head.decode()])), next(csv.reader([lines[-1].decode()]))
+    row = dict(zip(names, cells))
+    scores = [name for name in names if "_accuracy_" in name or name.endswith("_AP50")] or ["train_accuracy"]
+    text, factor = row.get(scores[-1], ""), 100 if scores[-1].endswith("_AP50") else 1
+    return int(row["epoch"]), factor * float(text) if text else None, scores[-1].partition("_")[0]

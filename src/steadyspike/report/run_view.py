@@ -1,0 +1,176 @@
+"""One run as its folder shows it at this moment: ended, stopped, killed or still training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from steadyspike.report.tables import Columns, LayerHistory, read_columns, read_layers, read_rows
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe.origin import ORIGIN
+
+MARKS = ("_accuracy_", "_AP50")  # in the names of columns
+RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
+
+
+class State(NamedTuple):
+    """kind: running, stopped, killed, or how it ended (finished, diverged, silent, collapsed); text: a sentence."""
+
+    kind: str
+    text: str
+
+    @property
+    def ended(self) -> bool:
+        return self.kind not in (RUNNING, STOPPED, KILLED)
+
+
+def test_percent(test: dict[str, Any]) -> list[float]:
+    """What result.json says about the test part: accuracy in percent after 1, 2, ... steps, or mAP@.5 of boxes."""
+    if "AP50" in test:
+        return [100 * float(test["AP50"])]
+    return [float(value) for value in test.get("accuracy") or []]
+
+
+class Score(NamedTuple):
+    """value: accuracy (boxes: mAP@.5) in percent; part: of the data; final: of the result, not the best of the epochs so far."""
+
+    value: float
+    part: str
+    final: bool
+
+
+@dataclass
+class RunView:
+    """What the files of a run say."""
+
+    root: Path
+    label: str
+    state: State
+    recipe: Recipe
+    about: dict[str, Any]  # run.json, empty before the run has written it
+    result: dict[str, Any]  # result.json, empty for a run that has not ended
+    origin: dict[str, Any] | None
+    metrics: Columns
+    steps: Columns
+    layers: LayerHistory
+    health: list[dict[str, str]]
+    details: dict[str, Any] | None = None  # details.json
+    energy: dict[str, Any] | None = None  # energy.json
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """The recipe's name: as it was trained, or else the folder's (runs/NAME/001)."""
+        return str(self.origin["name"]) if self.origin else self.root.resolve().parent.name
+
+    @property
+    def epochs(self) -> list[int]:
+        return [int(epoch or 0) for epoch in self.metrics.get("epoch", [])]
+
+    @property
+    def part(self) -> str | None:
+        """The part of the data that was evaluated after the epochs."""
+        return next((name.rpartition(mark)[0] for mark in MARKS for name in self.metrics if mark in name), None)
+
+    @property
+    def measure(self) -> str:
+        """What the run is measured by."""
+        return "accuracy" if self.recipe.detection is None else "mAP@.5"
+
+    def curve(self) -> list[float | None]:
+        """Accuracy of the selection part after all time steps, epoch by epoch; of training where there is none."""
+        if boxes := [name for name in self.metrics if name.endswith("_AP50")]:
+            return [None if value is None else 100 * value for value in self.metrics[boxes[0]]]
+        found = [name for name in self.metrics if "_accuracy_" in name]
+        return self.metrics.get(found[-1] if found else "train_accuracy", [])
+
+    def test_accuracy(self) -> list[float]:
+        """In percent, after 1, 2, ... time steps (boxes: one number); empty for a run that has not ended."""
+        return test_percent(self.result.get("test", {}))
+
+    def score(self) -> Score | None:
+        """The number that runs are compared by."""
+        if accuracy := self.test_accuracy():
+            return Score(accuracy[-1], "test", True)
+        known = [value for value in self.curve() if value is not None]
+        return Score(max(known), self.part or "train", False) if known else None
+
+
+def state_of(folder: RunFolder, result: dict[str, Any]) -> State:
+    """Tells a run that trains from one that was stopped or killed."""
+    status = str(result.get("status", ""))
+    if status not in ("", "interrupted"):
+        return State(status, str(result.get("message", "")) or "the run ended after its last epoch")
+    if folder.in_use():
+        return State(RUNNING, "the run is training now: this is what it has written so far")
+    if status == "interrupted":
+        where = result.get("where", "")
+        return State(STOPPED, f"the run was stopped by a signal {where}; --resume continues it".replace("  ", " "))
+    return State(KILLED, "the run has no result and no process works on it: --resume continues it")
+
+
+def read_run(root: Path, label: str | None = None) -> RunView:
+    """A run folder; RunError, in one line, where it is none or a file of the run is damaged."""
+    folder = RunFolder(root)
+    recipe = folder.read_recipe()
+    about, result = (folder.read_json(name) if (root / name).exists() else {} for name in ("run.json", "result.json"))
+    extents = result.get("tables", {})
+
+    def path(name: str) -> tuple[Path, Any]:
+        return root / f"{name}.csv", extents.get(name)
+
+    state = state_of(folder, result)
+    return RunView(
+        root=root,
+        label=label or default_label(root),
+        state=state,
+        recipe=recipe,
+        about=about,
+        result=result if state.ended else {},
+        origin=_optional(folder, ORIGIN),
+        metrics=read_columns(*path("metrics")),
+        steps=read_columns(*path("steps")),
+        layers=read_layers(*path("layers")),
+        health=read_rows(*path("health")),
+        details=_optional(folder, "details.json") if state.ended else None,
+        energy=_optional(folder, "energy.json") if state.ended else None,
+    )
+
+
+# The keys without which a file that only adds to what is shown is not used.
+_OPTIONAL: dict[str, tuple[str, ...]] = {
+    ORIGIN: ("name", "base", "changed"),
+    "details.json": ("classes", "recall", "confusion", "confused", "pictures", "membranes", "samples"),
+    "energy.json": ("acs", "macs", "energy"),
+}
+
+
+def _optional(folder: RunFolder, name: str) -> dict[str, Any] | None:
+    """A file that only adds to what is shown: one that is missing, damaged or of another version is done without."""
+    found = folder.read_json(name) if folder.intact(name) else {}
+    return found if all(key in found for key in _OPTIONAL[name]) else None
+
+
+def default_label(root: Path) -> str:
+    """``"demo/001"`` of ``runs/demo/001``."""
+    return "/".join(root.resolve().parts[-2:]).lstrip("/")
+
+
+def read_runs(roots: Sequence[Path]) -> list[RunView]:
+    """Several runs, each once, with labels that tell them apart."""
+    unique = list({root.resolve(): root for root in roots}.items())
+    labels = _labels([resolved for resolved, _ in unique])
+    return [read_run(root, label) for (_, root), label in zip(unique, labels)]
+
+
+def _labels(paths: list[Path]) -> list[str]:
+    """The shortest ends of paths, of two names or more, that differ from each other."""
+    for length in range(2, max(len(path.parts) for path in paths) + 1):
+        labels = [os.sep.join(path.parts[-length:]).lstrip(os.sep) for path in paths]
+        if len(set(labels)) == len(labels):
+            return labels
+    raise RunError("the same run is named twice")

@@ -1,0 +1,123 @@
+"""The top of a report: what was trained, how well, against which baseline and which published value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from steadyspike.report.comparison import best_first, differing_keys, groups
+from steadyspike.report.markup import Markup, joined, number, table, tag
+from steadyspike.report.run_view import RunView
+from steadyspike.train.callbacks.duration import duration
+from steadyspike.train.recipe import toml
+
+
+def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
+    """Cards for one run; for several a table, best first, with what differs and the spread over seeds."""
+    return _one(runs[0]) if len(runs) == 1 else _several(runs, baseline or runs[0])
+
+
+def banner(run: RunView) -> Markup:
+    """A line about a run that did not simply finish."""
+    if run.state.kind == "finished":
+        return Markup("")
+    kind = "notice" if not run.state.ended else "alarm"
+    return tag("p", tag("strong", f"{run.label}: {run.state.kind}. "), run.state.text, class_=kind)
+
+
+def _card(title: str, value: str, note: str = "", kind: str = "card") -> Markup:
+    return tag("div", tag("dt", title), tag("dd", value, tag("small", note) if note else ""), class_=kind)
+
+
+def chance(run: RunView) -> float | None:
+    """Accuracy of a constant guess, in percent."""
+    classes = run.about.get("data", {}).get("classes")
+    return 100 / classes if isinstance(classes, int) and classes > 0 else None
+
+
+def _one(run: RunView) -> Markup:
+    recipe, cards, score = run.recipe, [], run.score()
+    if score is not None:
+        steps = f"after {recipe.data.timesteps} time steps"
+        note = f"{run.result.get('weights', '')}; {steps}" if score.final else f"best epoch so far; {steps}"
+        cards.append(_card(f"{score.part} {run.measure}", f"{score.value:.2f} %", note, "card main"))
+        if (guess := chance(run)) is not None and run.recipe.detection is None:
+            cards.append(_card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points against it"))
+    cards.append(_paper_card(run))
+    for entry in recipe.measured[:3]:
+        cards.append(_card("recorded before", f"{entry.value} {entry.unit}", f"seed {entry.seed}, {entry.date}"))
+    done = run.epochs[-1] if run.epochs else 0
+    took = run.result.get("seconds")
+    cards.append(_card("epochs", f"{done} of {recipe.schedule.epochs}", "" if took is None else f"in {duration(took)}"))
+    if run.health:
+        cards.append(_card("health", f"{len(run.health)} findings", "see below", "card bad"))
+    what = (
+        f"{run.name}: {recipe.model.name} on {recipe.data.name}, neuron {recipe.neuron.name}, norm {recipe.norm.name}, "
+        f"T = {recipe.data.timesteps}, seed {recipe.train.seed}."
+    )
+    about = [tag("p", what), tag("p", recipe.about) if recipe.about else ""]
+    selection = run.result.get("selection")
+    return joined([banner(run), *about, tag("dl", *cards, class_="cards"),
+                   tag("p", f"{str(selection).capitalize()}.", class_="quiet") if selection else ""])  # fmt: skip
+
+
+def _paper_card(run: RunView) -> Markup:
+    paper, score = run.recipe.paper, run.score()
+    if paper is None:
+        return _card("the paper", "no number", "it has none for this configuration")
+    if paper.value is None:
+        return _card("the paper", paper.verdict, paper.where)
+    spread = f" ± {paper.spread}" if paper.spread is not None else ""
+    against = f"{score.value - paper.value:+.2f} against it; " if score is not None and score.final else ""
+    return _card("the paper", f"{paper.value}{spread} {paper.unit}", f"{against}{paper.where}. {paper.note}")
+
+
+def _several(runs: Sequence[RunView], baseline: RunView) -> Markup:
+    ranked, base = best_first(runs), baseline.score()
+    best = ranked[0].score()
+    rows = []
+    for place, run in enumerate(ranked, 1):
+        score, paper = run.score(), run.recipe.paper
+        mark = "" if score is None or score.final else f" ({score.part}, so far)"
+        against = [
+            "–" if score is None or other is None else f"{score.value - other.value:+.2f}" for other in (base, best)
+        ]
+        took = run.result.get("seconds")
+        rows.append([
+            f"{place}. {run.label}", run.name, run.state.kind, "–" if score is None else f"{score.value:.2f} %{mark}",
+            "baseline" if run is baseline else against[0], against[1],
+            "–" if paper is None or paper.value is None else f"{paper.value} {paper.unit}",
+            run.recipe.train.seed, f"{run.epochs[-1] if run.epochs else 0}/{run.recipe.schedule.epochs}",
+            "–" if took is None else duration(took),
+        ])  # fmt: skip
+    head = ("run", "recipe", "state", "accuracy", "to baseline", "to best", "paper", "seed", "epochs", "took")
+    parts: list[object] = [banner(run) for run in runs]
+    parts.append(table(f"{len(runs)} runs, best first; baseline: {baseline.label}", head, rows))
+    parts.append(_spread(runs))
+    parts.append(_differences(ranked))
+    return joined(parts)
+
+
+def _spread(runs: Sequence[RunView]) -> Markup:
+    found = groups(runs)
+    if all(len(group.runs) < 2 for group in found):
+        return Markup("")
+    rows = [
+        (
+            group.runs[0].label,
+            ", ".join(map(str, group.seeds)),
+            number(group.mean),
+            number(group.spread),
+            group.ended,
+        )
+        for group in found
+    ]
+    head = ("configuration of", "seeds", "mean accuracy (%)", "standard deviation", "runs that have ended")
+    return table("Spread over seeds", head, rows)
+
+
+def _differences(runs: Sequence[RunView]) -> Markup:
+    found = differing_keys(runs)
+    if not found:
+        return tag("p", "The recipes of these runs are equal.")
+    rows = [(key, *("–" if v is None else toml.text(v) for v in values)) for key, values in found.items()]
+    return table("Keys of the recipes that differ", ("key", *(run.label for run in runs)), rows)

@@ -1,0 +1,97 @@
+"""Puts a report together: one HTML file that needs no network and lets nothing in it run but its own script."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import steadyspike
+from steadyspike.report import tables_page as tables
+from steadyspike.report.markup import Markup, escape, joined, tag
+from steadyspike.report.page_data import page_data
+from steadyspike.report.run_view import RunView
+from steadyspike.report.summary import summary
+from steadyspike.train.files.atomic import write_atomically
+
+SCRIPTS = ("elements.js", "line_chart.js", "heat_map.js", "curves.js", "layers.js", "network.js", "start.js")
+# What could end a script element or a line of it, or begin markup, is written in another way that JSON reads equally.
+_JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+def write_report(runs: Sequence[RunView], path: Path, baseline: RunView | None = None) -> Path:
+    """Writes the report of some runs; a crash leaves the old file or the new one."""
+    content = render(runs, baseline).encode()
+    write_atomically(path, lambda file: file.write(content))
+    return path
+
+
+def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
+    """The whole page."""
+    title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
+    style, script = _page_file("style.css"), _script()
+    parts: dict[str, object] = {
+        "policy": _policy(style, script),
+        "title": f"{title} · SteadySpike report",
+        "heading": title,
+        "state": _states(runs),
+        "made": f"Made on {time.strftime('%Y-%m-%d %H:%M %Z')} by SteadySpike {steadyspike.__version__}.",
+        "style": Markup(style),
+        "script": Markup(script),
+        "data": Markup(embedded(page_data(runs))),
+        "summary": summary(runs, baseline),
+        "accuracy-table": tables.curves_table(runs, "accuracy"),
+        "loss-table": tables.curves_table(runs, "loss"),
+        "steps-table": tables.steps_table(runs),
+        "layers-table": tag("div", *(tables.layers_table(run) for run in runs), class_="plain"),
+        "notes": joined(tag("p", note, class_="quiet") for run in runs for note in run.notes),
+        "health": tables.per_run(runs, tables.health),
+        "cost": tables.per_run(runs, tables.cost),
+        "recipe": tables.per_run(runs, tables.recipe),
+        "environment": tables.per_run(runs, tables.environment),
+    }
+    pieces = _page_file("page.html").split("{{")
+    filled = [pieces[0]]
+    for piece in pieces[1:]:
+        name, _, rest = piece.partition("}}")
+        filled += [escape(parts[name]), rest]
+    return "".join(filled)
+
+
+def embedded(data: Any) -> str:
+    """JSON that cannot leave its script element."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character, instead in _JSON_ESCAPES.items():
+        text = text.replace(character, instead)
+    return text
+
+
+def _states(runs: Sequence[RunView]) -> Markup:
+    """A word beside the heading: how the run ended, or that it has not."""
+    kinds = list(dict.fromkeys(run.state.kind for run in runs))
+    return joined(tag("span", kind, class_=f"state {'good' if kind == 'finished' else 'other'}") for kind in kinds)
+
+
+def _page_file(name: str) -> str:
+    return (files("steadyspike") / "report" / "page" / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    return '(() => {\n"use strict";\n' + "\n".join(_page_file(name) for name in SCRIPTS) + "\n})();\n"
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing but this page's own style and script, known by their hashes, and pictures that are in the page."""
+
+    def known(text: str) -> str:
+        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
+
+    return (
+        f"default-src 'none'; script-src {known(script)}; style-src {known(style)}; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )

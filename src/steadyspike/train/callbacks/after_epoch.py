@@ -1,0 +1,51 @@
+"""Calls something after an epoch that is only for people, and as rarely as its cost demands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+
+from steadyspike.train.session.session import Session
+
+SHARE = 0.01  # of the time at most
+_GUESS = 0.2  # seconds that the first call is thought to take
+
+
+class Sparingly:
+    """``sparingly()`` calls ``look`` if that takes at most `SHARE` of the time since the last call ended.
+
+    What goes wrong in ``look`` is told once, to ``tell``, and harms nobody.
+    """
+
+    def __init__(
+        self, look: Callable[[], None], tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ):
+        self._look, self._tell, self._clock = look, tell, clock
+        self._ended, self._cost, self._told = clock(), _GUESS, False
+
+    def __call__(self) -> bool:
+        """Whether it was called."""
+        start = self._clock()
+        if self._cost > SHARE * (start - self._ended):
+            return False
+        try:
+            self._look()
+        except Exception as error:
+            if not self._told:
+                self._tell(f"{type(error).__name__}: {error}")
+            self._told = True
+        self._ended = self._clock()
+        self._cost = self._ended - start
+        return True
+
+
+class AfterEpoch(Callback):
+    """Calls ``look`` after epochs, sparingly; comes after the callbacks that write tables and checkpoint."""
+
+    def __init__(self, session: Session, look: Callable[[], None]) -> None:
+        self._call = Sparingly(look, lambda text: session.messages.append(f"no report: {text}"))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._call()

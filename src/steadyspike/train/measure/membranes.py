@@ -1,0 +1,63 @@
+"""Histograms of the membranes, one per neuron layer and evaluation, for TensorBoard."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.core.reference_scan import ScanResult
+from steadyspike.nn.neuron import Neuron, Tap, neurons
+
+BINS = 48
+
+
+class Histogram(NamedTuple):
+    """counts of values in equal bins from low to high; total: their sum, squares: the sum of their squares."""
+
+    low: float
+    high: float
+    counts: list[float]
+    total: float
+    squares: float
+
+
+class MembraneWatch:
+    """Looks at U[T] / V, the potential after the last time step, in the first batch of an evaluation.
+
+    The scan returns U[T] anyway, so nothing is computed twice and no kernel changes.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = neurons(model)
+        self._seen: dict[str, tuple[Tensor, Tensor]] = {}
+        for name, layer in self.layers.items():
+            layer.taps["membranes"] = Tap(self._see(name))
+
+    def _see(self, name: str) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
+        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            if layer.training or not layer.spiking or name in self._seen:
+                return
+            with torch.no_grad():
+                u = result.u.float().flatten() / layer.threshold.float().mean()
+                ends = torch.stack([u.min(), u.max(), u.sum(), u.square().sum()])
+                self._seen[name] = (torch.histc(u.nan_to_num(0.0, 0.0, 0.0), BINS), ends)  # `take` drops such layers
+
+        return see
+
+    def take(self) -> dict[str, Histogram]:
+        """The histograms by layer, of layers whose potentials are finite; the next evaluation makes new ones."""
+        found = {}
+        for name, (counts, ends) in self._seen.items():
+            low, high, total, squares = ends.tolist()
+            if math.isfinite(squares) and high > low:
+                found[name] = Histogram(low, high, counts.tolist(), total, squares)
+        self._seen = {}
+        return found
+
+    def close(self) -> None:
+        for layer in self.layers.values():
+            layer.taps.pop("membranes", None)

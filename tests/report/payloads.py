@@ -1,0 +1,26 @@
+"""Texts that try to become markup or script wherever a page shows them."""
+
+PAYLOADS = (
+    "<script>window.pwned=1</script>",
+    "</script><script>window.pwned=1</script>",
+    "<!--<script>",
+    "--><img src=x onerror=window.pwned=1>",
+    "<svg onload=window.pwned=1>",
+    "<svg><style><img src=x onerror=window.pwned=1>",
+    '"><x onmouseover=window.pwned=1 autofocus onfocus=window.pwned=1 tabindex=1>',
+    "' onclick='window.pwned=1",
+    "javascript:window.pwned=1",
+    "</title></style></textarea></noscript><img src=x onerror=window.pwned=1>",
+    "<iframe srcdoc='<script>parent.pwned=1</script>'></iframe>",
+    "<base href=https://example.org/><link rel=stylesheet href=//example.org/a.css>",
+    "<meta http-equiv=refresh content='0;url=https://example.org'>",
+    "{{script}}{{data}}${window.pwned=1}#{1}",
+    "__proto__",
+    "constructor",
+    "<math><mtext></form><form><mglyph><style></math><img src onerror=window.pwned=1>",
+    "url(https://example.org/x)",
+    "\u2028window.pwned=1//\u2029",
+    "\u202egnp.exe\u0000\u001b[31m",
+    "&lt;script&gt;&#x3c;img onerror=window.pwned=1&#x3e;",
+    "a" * 300,
+)

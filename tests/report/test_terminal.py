@@ -1,0 +1,129 @@
+"""`steadyspike runs`, `show` and `compare` as a user sees them."""
+
+import threading
+import time
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from steadyspike.cli import app
+from steadyspike.commands import show_run
+from steadyspike.commands.show_run import glance
+from steadyspike.commands.terminal import PLAIN, marks, number, plain, when
+from steadyspike.report.run_view import read_run
+from tests.report.made import made_run
+
+ESCAPES = "evil\x1b[2J\x1b]0;title\x07\u202e[bold]name[/bold]"
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made_run(tmp_path / "demo" / "001", accuracy=90.0)
+    made_run(tmp_path / "demo" / "002", accuracy=92.0, settings=["train.seed=1"])
+    made_run(tmp_path / "other" / "001", accuracy=70.0, settings=["neuron.tau=3.0"], name="other", ended=False)
+    return tmp_path
+
+
+def test_runs_lists_state_accuracy_and_time(folder):
+    result = call("runs", folder)
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line for line in result.output.splitlines()[1:4]}
+    assert "finished" in rows["demo/001"] and "90.00" in rows["demo/001"] and "12 s" in rows["demo/001"]
+    assert "killed 3/3" in rows["other/001"] and "*" in rows["other/001"] and "not the test part" in result.output
+    best = call("runs", folder, "--sort", "accuracy", "--last", "1").output.splitlines()
+    assert best[1].startswith("demo/002") and len(best) <= 3
+    assert "demo" not in call("runs", folder, "other").output
+    assert call("runs", folder, "--state", "running").exit_code == 1
+    assert call("runs", folder / "nothing").exit_code == 1
+    assert call("runs", folder, "--sort", "colour").exit_code == 2
+
+
+def test_compare_is_best_first_with_differences_and_spread(folder):
+    result = call("compare", *(folder / name for name in ("demo/001", "demo/002", "other/001")))
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[1].startswith("1  demo/002") and lines[2].startswith("2  demo/001") and "-2.00" in lines[2]
+    assert lines[3].startswith("3  other/001") and "this run has no result" in result.output
+    key = next(line for line in lines if line.startswith("neuron.tau"))
+    assert key.split() == ["neuron.tau", "-", "-", "3.0"]
+    assert "91.00 ± 1.41" in result.output
+    assert call("compare", folder / "demo/001").exit_code == 2
+    assert call("compare", folder / "demo/001", folder).exit_code == 1
+    for number_of_run in range(3, 6):
+        made_run(folder / "demo" / f"00{number_of_run}", settings=[f"train.seed={number_of_run}"])
+    many = call("compare", *sorted((folder / "demo").iterdir()))
+    assert "train.seed=4" in many.output
+
+
+def test_show_is_one_screen(folder):
+    result = call("show", folder / "demo/001")
+    assert result.exit_code == 0, result.output
+    for text in (
+        "demo/001  finished",
+        "89.00  90.00",
+        "epoch 3 of 3",
+        "training loss",
+        "body.1.lif",
+        "nothing was found",
+    ):
+        assert text in result.output
+    assert call("show", folder).exit_code == 1 and call("show", folder).output.count("\n") == 1
+
+
+def test_show_follows_a_run_that_trains(folder, monkeypatch):
+    monkeypatch.setattr(show_run, "_LOOK", 0.02)
+    from steadyspike.train.files.folder import RunFolder
+
+    run = RunFolder(folder / "other" / "001")
+
+    def trains():
+        with run.locked():
+            time.sleep(0.3)
+
+    thread = threading.Thread(target=trains)
+    thread.start()
+    time.sleep(0.05)
+    result = call("show", run.root, "--follow")
+    thread.join()
+    assert result.exit_code == 0 and "epoch 3/3  loss" in result.output and "killed" in result.output
+
+
+@pytest.mark.parametrize("columns", [80, 60])
+def test_lines_fit_the_terminal_and_have_no_colour_elsewhere(folder, columns):
+    view = read_run(made_run(folder / "long" / "name-of-a-run-that-is-long", layers=3).root)
+    console = Console(width=columns, force_terminal=True)
+    with console.capture() as capture:
+        console.print(glance(view, "▁█"))
+    assert "\x1b[" in capture.get()
+    lines = Console(width=columns).render_lines(glance(view, "▁█"))
+    assert all(sum(len(piece.text) for piece in line) <= columns for line in lines)
+    assert "\x1b" not in call("show", view.root).output
+
+
+def test_what_a_file_says_cannot_steer_the_terminal(tmp_path):
+    made_run(tmp_path / "a" / "001", names=[ESCAPES, "fine"], name=ESCAPES, health=[f'1,1,k,x,"{ESCAPES}"'],
+             settings=["note=" + "x"])  # fmt: skip
+    made_run(tmp_path / "a" / "002", settings=["train.seed=1"])
+    for output in (call("show", tmp_path / "a/001").output, call("runs", tmp_path).output,
+                   call("compare", tmp_path / "a/001", tmp_path / "a/002").output):  # fmt: skip
+        assert "\x1b" not in output and "\x07" not in output and "\u202e" not in output
+    assert "[bold]name[/bold]" in call("runs", tmp_path).output
+
+
+def test_small_things():
+    assert plain("a\x1b[1mb\n") == "a\\x1b[1mb\\n" and plain("déjà 猫") == "déjà 猫"
+    assert number(None) == "" and number(0.0001234) == "0.000123"
+    assert number(12.3456) == "12.346" and number(0) == "0.000"
+    noon = time.mktime((2026, 11, 16, 12, 0, 0, 0, 0, -1))
+    assert when(noon, noon + 60) == "12:00" and when(noon - 86400, noon) == "11-15 12:00"
+    assert when(noon - 400 * 86400, noon).startswith("2025-")
+
+    class Ascii:
+        encoding = "ascii"
+
+    assert marks(Ascii()) == PLAIN
