@@ -49,8 +49,9 @@ def test_states(tmp_path):
     assert view.state.kind == "stopped" and "in training" in view.state.text and view.result == {}
     with folder.locked():
         assert read_run(folder.root).state.kind == "running"
-    folder.write_json("result.json", {"status": "diverged", "message": "layer 'x'", "test": {"accuracy": [10.0]}})
-    assert read_run(folder.root).state == ("diverged", "layer 'x'")
+    ended = made_run(tmp_path / "b")
+    rewritten(ended, "result.json", status="diverged", message="layer 'x'")
+    assert read_run(ended.root).state == ("diverged", "layer 'x'")
 
 
 def test_looking_at_a_run_does_not_stop_it_from_starting(tmp_path):
@@ -146,7 +147,7 @@ def test_runs_are_grouped_by_configuration_and_ordered_by_accuracy(tmp_path):
 def test_the_list_of_runs(tmp_path):
     made_run(tmp_path / "r" / "a")
     made_run(tmp_path / "r" / "b", ended=False, epochs=5)
-    rewritten(made_run(tmp_path / "r" / "c"), "result.json", status="diverged")
+    rewritten(made_run(tmp_path / "r" / "c"), "result.json", status="diverged", message="m")
     (made_run(tmp_path / "r" / "d").root / "result.json").write_text("{}")
     made_run(tmp_path / "r" / "a" / "inside")
     (tmp_path / "r" / "e").symlink_to(tmp_path / "r")

@@ -1,7 +1,7 @@
 """`steadyspike runs`, `show` and `compare` as a user sees them."""
 
-import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 from rich.console import Console
@@ -12,6 +12,7 @@ from steadyspike.commands import show_run
 from steadyspike.commands.show_run import glance
 from steadyspike.commands.terminal import PLAIN, marks, number, plain, when
 from steadyspike.report.run_view import read_run
+from steadyspike.train.files.folder import RunFolder
 from tests.report.made import made_run
 
 ESCAPES = "evil\x1b[2J\x1b]0;title\x07\u202e[bold]name[/bold]"
@@ -76,20 +77,19 @@ def test_show_is_one_screen(folder):
 
 
 def test_show_follows_a_run_that_trains(folder, monkeypatch):
-    monkeypatch.setattr(show_run, "_LOOK", 0.02)
-    from steadyspike.train.files.folder import RunFolder
+    run, training, looks, again = RunFolder(folder / "other" / "001"), ExitStack(), [], show_run._again
 
-    run = RunFolder(folder / "other" / "001")
+    def look(root, view):
+        looks.append(view.state.kind)
+        if len(looks) == 2:
+            training.close()  # the run is killed
+        return again(root, view)
 
-    def trains():
-        with run.locked():
-            time.sleep(0.3)
-
-    thread = threading.Thread(target=trains)
-    thread.start()
-    time.sleep(0.05)
+    monkeypatch.setattr(show_run, "_LOOK", 0.001)
+    monkeypatch.setattr(show_run, "_again", look)
+    training.enter_context(run.locked())
     result = call("show", run.root, "--follow")
-    thread.join()
+    assert looks == ["running", "running"]
     assert result.exit_code == 0 and "epoch 3/3  loss" in result.output and "killed" in result.output
 
 

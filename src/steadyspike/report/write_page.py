@@ -7,11 +7,11 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import steadyspike
 from steadyspike.report import tables_page as tables
 from steadyspike.report.markup import Markup, escape, joined, tag
 from steadyspike.report.page_data import page_data
@@ -40,7 +40,7 @@ def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
         "title": f"{title} · SteadySpike report",
         "heading": title,
         "state": _states(runs),
-        "made": f"Made on {time.strftime('%Y-%m-%d %H:%M %Z')} by SteadySpike {steadyspike.__version__}.",
+        "made": f"Made on {time.strftime('%Y-%m-%d %H:%M %Z')} by SteadySpike {version('steadyspike')}.",
         "style": Markup(style),
         "script": Markup(script),
         "data": Markup(embedded(page_data(runs))),
