@@ -105,7 +105,7 @@ def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[
     for kind in (wrong, late, right.all(0)):
         room = most - len(chosen) if kind is not wrong and kind is not late else most // 3
         chosen += _spread(torch.nonzero(kind).flatten(), labels, room)
-    samples = raw_samples(bundle, bundle.indices("test")[np.array(chosen, dtype=np.int64)]) if chosen else []
+    samples: Any = raw_samples(bundle, bundle.indices("test")[np.array(chosen, dtype=np.int64)]) if chosen else []
     found = []
     for place, sample in zip(chosen, samples):
         shares, best = outputs[:, place].softmax(-1).topk(min(TOP, outputs.shape[-1]), -1)

@@ -36,7 +36,7 @@ def test_percent(test: dict[str, Any]) -> list[float]:
 
 
 class Score(NamedTuple):
-    """value: accuracy (boxes: mAP@.5) in percent; part: of the data; final: of the result, not the best of the epochs so far."""
+    """value: accuracy (boxes: mAP@.5) in percent; part: of the data; final: of the result, not of the best epoch."""
 
     value: float
     part: str

@@ -47,7 +47,8 @@ class Loggers:
     """The loggers of a run. One that fails (a network that is gone) is told once and not used again."""
 
     def __init__(self, recipe: Recipe, root: Path, tell: Callable[[str], None]) -> None:
-        self._tell, self._open = tell, {}
+        self._tell = tell
+        self._open: dict[str, Any] = {}
         check_loggers(recipe.train.loggers)
         for name in recipe.train.loggers:
             self._try(name, lambda name=name: self._begin(name, recipe, root))  # type: ignore[misc]

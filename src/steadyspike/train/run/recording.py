@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
