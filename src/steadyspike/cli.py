@@ -166,19 +166,20 @@ def energy(
 @app.command()
 def predict(
     place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
-    files: Annotated[list[Path], typer.Argument(help="Images, or event recordings.")],
+    files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
     data_dir: DataDir = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
     confidence: Annotated[
         float | None,
-        typer.Option(min=1e-9, max=1, help="Stop at the first step with this confidence: 0.9."),
+        typer.Option(min=1e-9, max=1, help="Stop at the first step with this confidence: 0.9; detection: least score."),
     ] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Detection: folder for pictures and JSON.")] = None,
 ) -> None:
-    """Predict the class of image or event files, and say at which time step it was decided."""
+    """Predict the class of image or event files, or find the boxes in them, and say at which step it was decided."""
     from steadyspike.commands.predict import run
 
-    raise typer.Exit(run(place, files, data_dir, top, confidence, resize))
+    raise typer.Exit(run(place, files, data_dir, top, confidence, resize, out))
 
 
 @app.command()

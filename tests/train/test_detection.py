@@ -178,6 +178,58 @@ def test_the_dry_run_makes_a_step():
     assert done.parameters > 100_000 and 0 < done.loss < 100
 
 
+def test_predictions_are_drawn_and_written(finished, tmp_path, monkeypatch):
+    import numpy as np
+    from PIL import Image
+    from typer.testing import CliRunner
+
+    from steadyspike.cli import app
+
+    run = load_run(finished.root)
+    folder = tmp_path / "video"
+    folder.mkdir()
+    for i in range(2):
+        run.data.dataset.item.image(i).save(folder / f"{i}.png")
+    single = tmp_path / "0.png"
+    Image.fromarray(np.zeros((50, 90, 3), np.uint8)).save(single)
+    monkeypatch.setattr("steadyspike.data.load", None)  # the data is not needed
+    args = [
+        "predict",
+        str(finished.root),
+        str(single),
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--confidence",
+        "0.01",
+    ]
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.output
+    found = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert [one["file"] for one in found["images"]] == ["0.png", "video/0.png", "video/1.png"]
+    for one in found["images"]:
+        with Image.open(tmp_path / "out" / one["picture"]) as picture:
+            assert picture.size == (one["width"], one["height"])
+        for box in one["boxes"]:
+            left, top, width, height = box["bbox"]
+            assert box["category"] in ("circle", "square", "triangle") and 0.01 < box["score"] <= 1
+            assert (
+                left >= 0 and top >= 0 and left + width <= one["width"] + 0.01 and top + height <= one["height"] + 0.01
+            )
+    refused = CliRunner().invoke(app, ["predict", str(finished.root), str(tmp_path / "none.png")])
+    assert refused.exit_code == 1 and "is not a file" in refused.output
+
+
+def test_events_are_pictures_frame_by_frame(tmp_path):
+    from steadyspike.commands.predict_boxes import pictures
+
+    path = tmp_path / "one.bin"
+    events = [(5 + i, 9, i % 2, 1000 * i) for i in range(20)]
+    path.write_bytes(b"".join(bytes([x, y, (p << 7) | (t >> 16), (t >> 8) & 255, t & 255]) for x, y, p, t in events))
+    frames = list(pictures([path]))
+    assert len(frames) == 10 and frames[0][0] == "one/frame-001.png" and frames[0][1].size == (34, 34)
+
+
 def test_a_recipe_of_boxes_is_recorded_in_its_run(finished):
     text = (finished.root / "recipe.toml").read_text()
     assert "[detection]" in text and "scale_gains = false" in text

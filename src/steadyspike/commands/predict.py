@@ -5,10 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.data.errors import DataError
 
 
 @one_line_errors
-def run(place: Path, files: list[Path], data_dir: Path | None, top: int, confidence: float | None, resize: bool) -> int:
+def run(
+    place: Path,
+    files: list[Path],
+    data_dir: Path | None,
+    top: int,
+    confidence: float | None,
+    resize: bool,
+    out: Path | None = None,
+) -> int:
+    from steadyspike.commands.predict_boxes import finds_boxes, predict_boxes
+
+    if finds_boxes(place):
+        return predict_boxes(place, files, confidence, out)
+    if out is not None:
+        raise DataError(f"--out is for runs that find boxes; {place} finds classes.")
     import torch
     from rich.table import Column, Table
 

@@ -108,6 +108,7 @@ def detection_set(
         settings={
             "boxes": len(table.boxes), "annotations": table.fingerprint, "box_augment": augment.as_dict(),
             "boxes_left_out": table.left_out(),
+            "categories": {str(category): name for category, name in table.categories.items()},
         },
         item=item,
     )  # fmt: skip

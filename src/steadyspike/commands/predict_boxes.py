@@ -1,0 +1,101 @@
+"""`steadyspike predict` for runs that find boxes: pictures with the boxes drawn in, and a JSON file of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from steadyspike.commands.common import ENDED, console
+from steadyspike.data.errors import DataError
+
+SURE = 0.25  # the smallest score of a box that is shown
+FILE = "predictions.json"
+
+
+def finds_boxes(place: Path) -> bool:
+    """Whether a place is the folder of a detection run."""
+    from steadyspike.train.files.folder import RunFolder
+
+    return place.is_dir() and RunFolder(place).read_recipe().detection is not None
+
+
+def predict_boxes(place: Path, files: list[Path], confidence: float | None, out: Path | None) -> int:
+    """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json."""
+    from rich.table import Column, Table
+
+    from steadyspike.detection.drawing import draw_boxes
+    from steadyspike.train.files.atomic import write_atomically
+    from steadyspike.train.run.box_prediction import BoxPredictor
+
+    predictor = BoxPredictor(place, SURE if confidence is None else confidence)
+    folder = out or Path("predictions")
+    folder.mkdir(parents=True, exist_ok=True)
+    table = Table(Column("image", overflow="fold"), "boxes", Column("the best", overflow="fold"))
+    listed: list[dict[str, Any]] = []
+    taken: set[Path] = set()
+    for name, image in pictures(files):
+        boxes = predictor(image)
+        path = _free(folder / Path(name).with_suffix(".png"), taken)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        drawn = draw_boxes(image, boxes, predictor.names)
+        write_atomically(path, lambda file, drawn=drawn: drawn.save(file, "PNG"))
+        listed.append({"file": name, "picture": str(path.relative_to(folder)), "width": image.width,
+                       "height": image.height, "boxes": boxes})  # fmt: skip
+        best = ", ".join(f"{row['category']} {row['score']:.2f}" for row in boxes[:3])
+        table.add_row(name, str(len(boxes)), best)
+    if not listed:
+        raise DataError("there is no image among the files that were given.")
+    content = {"run": str(place), "confidence": predictor.confidence, "images": listed}
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    write_atomically(folder / FILE, lambda file: file.write(text.encode()))
+    console.print(table)
+    console.print(f"pictures and {FILE} are in {folder}", markup=False, soft_wrap=True)
+    return ENDED
+
+
+def _free(path: Path, taken: set[Path]) -> Path:
+    """``path``, or with a number where another image of this call has its name."""
+    number, free = 1, path
+    while free in taken:
+        number += 1
+        free = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    taken.add(free)
+    return free
+
+
+def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
+    """(name, RGB image) of image files, of the images of folders in order, and of recordings frame by frame."""
+    from steadyspike.data.formats.recording_file import SUFFIXES as RECORDINGS
+    from steadyspike.data.images import open_rgb
+    from steadyspike.data.sets.image_folder import SUFFIXES as IMAGES
+
+    for file in files:
+        if file.is_dir():
+            inside = sorted(path for path in file.iterdir() if path.suffix.lower() in IMAGES)
+            if not inside:
+                raise DataError("is a folder without images.", file)
+            for path in inside:
+                yield f"{file.name}/{path.name}", open_rgb(path)
+        elif not file.is_file():
+            raise DataError("is not a file.", file)
+        elif file.suffix in RECORDINGS:
+            yield from _frames(file)
+        else:
+            yield file.name, open_rgb(file)
+
+
+def _frames(file: Path) -> Iterator[tuple[str, Any]]:
+    """A recording as pictures: brighter pixels red, darker ones blue, as `steadyspike data show` draws them."""
+    from PIL import Image
+
+    from steadyspike.commands.input_files import NMNIST
+    from steadyspike.data.formats.recording_file import read_recording
+    from steadyspike.data.frames import FrameSettings, clip
+    from steadyspike.data.show import event_pixels
+
+    frames = clip(read_recording(file, NMNIST), FrameSettings())
+    full = float(max(frames.max(), 1))
+    for number, frame in enumerate(frames, 1):
+        yield f"{file.stem}/frame-{number:03d}.png", Image.fromarray(event_pixels(frame, full))
