@@ -9,6 +9,8 @@ from torch import Tensor
 
 from steadyspike.detection.boxes import pairwise_iou, to_corners
 
+_BLOCK = 256  # boxes that are compared with each other at a time
+
 
 class Detections(NamedTuple):
     """The boxes found in one image, best first. boxes: corners [n, 4]; scores, classes: [n]."""
@@ -28,15 +30,24 @@ def suppress(
     only. (YOLOv5 moves the classes 4096 pixels apart for this, which rounds the corners of the boxes.)
     """
     order = scores.argsort(descending=True, stable=True)
-    kept: list[Tensor] = []
-    while len(order) and (most is None or len(kept) < most):
-        first, rest = order[0], order[1:]
-        kept.append(first)
-        free = pairwise_iou(boxes[first][None], boxes[rest])[0] <= overlap
-        if classes is not None:
-            free |= classes[rest] != classes[first]
-        order = rest[free]
-    return torch.stack(kept) if kept else order
+    kept = order[:0]
+    for block in order.split(_BLOCK):
+        free = ~_covered(block, kept, boxes, overlap, classes).any(1)
+        among = _covered(block, block, boxes, overlap, classes).cpu().numpy()
+        alive = free.cpu().numpy()
+        for place in range(len(alive)):  # one after the other: only a box that stays covers those behind it
+            if alive[place]:
+                alive[place + 1 :] &= ~among[place, place + 1 :]
+        kept = torch.cat([kept, block[torch.from_numpy(alive).to(block.device)]])
+        if most is not None and len(kept) >= most:
+            break
+    return kept if most is None else kept[:most]
+
+
+def _covered(first: Tensor, second: Tensor, boxes: Tensor, overlap: float, classes: Tensor | None) -> Tensor:
+    """[n, m]: whether boxes ``first`` and ``second`` (indices), of one class, overlap too much."""
+    much = pairwise_iou(boxes[first], boxes[second]) > overlap
+    return much if classes is None else much & (classes[first][:, None] == classes[second][None])
 
 
 @torch.no_grad()

@@ -41,6 +41,14 @@ class _Scores(_Form):
         return self
 
 
+class _BoxScores(_Form):
+    AP: float
+    AP50: float
+    classes: dict[str, dict[str, float]]
+    loss: float | None
+    samples: int
+
+
 class _Interrupted(_Form):
     signal: int
 
@@ -54,6 +62,10 @@ class _Ended(_Form):
 
 class _EndedEarly(_Ended):
     message: str
+
+
+class _EndedWithBoxes(_Ended):
+    test: _BoxScores  # type: ignore[assignment]
 
 
 class _Result(_Form):
@@ -89,7 +101,9 @@ def form_problem(name: str, content: dict[str, Any]) -> str | None:
         if name == "result.json":
             status = _Result.model_validate(content).status
             forms: dict[str, type[_Form]] = {"interrupted": _Interrupted, "finished": _Ended}
-            forms.get(status, _EndedEarly).model_validate(content)
+            boxes = isinstance(test := content.get("test"), dict) and "AP50" in test
+            form = forms.get(status, _EndedEarly)
+            (_EndedWithBoxes if boxes and form is not _Interrupted else form).model_validate(content)
     except ValidationError as error:
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         return f"its {key!r} is missing or of another kind"
