@@ -2,8 +2,8 @@
 
     python -m benchmarks.proof_stabilize --data-dir DATA [--out runs/proof-stabilize] [--jobs 1] [--write PAGE] [--all]
 
-Three seeds of the network as it is and after `ss.stabilize`; with --all also after `ss.convert` (same dynamics). Each run
-is a process of its own with one thread. Runs that are there already are kept, so the program can be stopped and
+Three seeds of the network as it is and after `ss.stabilize`; with --all also after `ss.convert` (same dynamics). Each
+run is a process of its own with one thread. Runs that are there already are kept, so the program can be stopped and
 started again. Time is the processor's time, which other programs on the machine hardly change.
 """
 

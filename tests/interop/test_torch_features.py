@@ -1,4 +1,4 @@
-"""A converted and a stabilised model with what people use of torch: export, compile, functional_call, DDP, FSDP2, EMA."""
+"""Converted and stabilised models with what people use of torch: export, compile, functional_call, DDP, FSDP2, EMA."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_moving_average_of_the_weights(change) -> None:
 @CHANGES
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_activation_checkpointing(change, reentrant: bool) -> None:
-    """The recomputed forward starts at the same mean and does not count twice. Batch norm's statistics do, as in torch."""
+    """The recomputed forward starts at the same mean and does not count twice (batch norm's do, as in torch)."""
     model = change(network(), report=None)
     twin = copy.deepcopy(model)
 
