@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,11 +13,11 @@ from typing import Any, NamedTuple
 
 from steadyspike.report.run_view import RUNNING, state_of, test_percent
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.origin import ORIGIN
 
 DAMAGED = "damaged"
 _DEPTH = 12
+_EPOCHS = re.compile(r"^\[schedule\]$[^\[]*?^epochs = ([0-9]+)$", re.M)  # quicker than the whole recipe
 _END = 8192  # bytes of a table that are read
 
 
@@ -77,16 +78,18 @@ def _line(folder: RunFolder) -> RunLine:
         scores = test_percent(result.get("test", {}))
         best, took = scores[-1] if scores else None, result.get("seconds")
         return RunLine(root, _name(folder), state.kind, best, "test", None, None, _changed(root), took)
-    document = toml.loads((root / "recipe.toml").read_text())
+    said = _EPOCHS.search((root / "recipe.toml").read_text())
     epoch, accuracy, part = _last_row(root / "metrics.csv")
     took = time.time() - (root / "run.json").stat().st_mtime if state.kind == RUNNING else None
-    epochs = document["schedule"]["epochs"]
+    epochs = int(said[1]) if said is not None else None
     return RunLine(root, _name(folder), state.kind, accuracy, part, epoch, epochs, _changed(root), took)
 
 
 def _name(folder: RunFolder) -> str:
-    found = folder.read_json(ORIGIN).get("name") if folder.intact(ORIGIN) else None
-    return found if isinstance(found, str) else folder.root.resolve().parent.name
+    with suppress(RunError, OSError):
+        if isinstance(found := folder.read_json(ORIGIN).get("name"), str):
+            return found
+    return folder.root.resolve().parent.name
 
 
 def _changed(root: Path) -> float:
