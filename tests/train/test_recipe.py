@@ -204,14 +204,25 @@ def test_every_recipe_passes_the_check(name):
         ("\x00", "is not TOML"),
         ("[model]\nname = '" + "x" * 5000 + "'", ""),
         ("model = 3", "model = 3 is not valid; it must be a table"),
+        (".".join(["a"] * 20_000) + " = 1", "a line has more than 500 dots"),
+        ("x = 1 # " + "y" * (1 << 20), "1048576 are read"),
     ],
-    ids=["digits", "hexadecimal", "brackets", "base", "base file", "null", "name", "type"],
+    ids=["digits", "hexadecimal", "brackets", "base", "base file", "null", "name", "type", "dots", "size"],
 )
 def test_a_strange_recipe_is_one_short_line(tmp_path, text, said):
     (tmp_path / "strange.toml").write_text(text)
     with pytest.raises(RecipeError) as error:
         check_recipe(load_recipe(tmp_path / "strange.toml"))
-    assert said in str(error.value) and "\n" not in str(error.value)
+    assert said in str(error.value) and "\n" not in str(error.value) and "x" * 100 not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["x" * 300 + ".toml", "x" * 100_000, "a\nb", "a\nb.toml", "a\0b.toml"])
+def test_a_strange_name_is_one_short_line(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a\nb.toml").write_text("colour = 1")
+    with pytest.raises(RecipeError) as error:
+        load_recipe(name)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
 
 
 def test_a_name_is_no_pattern():

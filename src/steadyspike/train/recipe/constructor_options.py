@@ -33,7 +33,7 @@ def kinds_of(build: Any) -> dict[str, Any]:
 def check_name(name: str, valid: Iterable[str], key: str) -> None:
     """Refuses a name that is not one of ``valid``; ``key``: where the recipe says it."""
     if name not in (names := list(valid)):
-        raise RecipeError(f"{key} = {name!r} is not valid; it must be one of {', '.join(names)}")
+        raise RecipeError(f"{key} = {shortened(name)} is not valid; it must be one of {', '.join(names)}")
 
 
 def check_options(

@@ -22,6 +22,11 @@ def shortened(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}..."
 
 
+def named(text: str) -> str:
+    """A name for a message of one line: as it is, or `shortened` where it is long or does not print."""
+    return text if len(text) <= 80 and text.isprintable() else shortened(text)
+
+
 def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
     """The class of the table that holds the key at ``location``."""
     current: type[BaseModel] | None = model

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.errors import RecipeError, explain, shortened
+from steadyspike.train.recipe.errors import RecipeError, explain, named, shortened
 from steadyspike.train.recipe.merge import merge
 from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.schema import Recipe
@@ -65,7 +65,7 @@ def parse(document: dict[str, Any], name: str = "recipe") -> Recipe:
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
-        raise RecipeError(f"{name}: {explain(error, Recipe)}") from None
+        raise RecipeError(f"{named(name)}: {explain(error, Recipe)}") from None
 
 
 def _decides(changes: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.errors import RecipeError
+from steadyspike.train.recipe.errors import RecipeError, named
 from steadyspike.train.recipe.grid import expand
 from steadyspike.train.recipe.merge import merge
 
@@ -49,7 +49,7 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
     try:
         return toml.loads(path.read_text(encoding="utf-8"))
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"{path.name} is not TOML: {error}") from None
+        raise RecipeError(f"{named(path.name)} is not TOML: {error}") from None
 
 
 def recipes_of(path: Path) -> dict[str, dict[str, Any]]:
@@ -94,13 +94,19 @@ def find_recipe(recipe: str | Path) -> Source:
     if text not in found:
         near = get_close_matches(text, list(found), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise RecipeError(f"there is no recipe {text}{hint} (`steadyspike recipes` lists them; a file ends in .toml)")
+        raise RecipeError(
+            f"there is no recipe {named(text)}{hint} (`steadyspike recipes` lists them; a file ends in .toml)"
+        )
     return found[text]
 
 
 def _in_file(path: Path, cell: str) -> Source:
-    if not path.is_file():
-        raise RecipeError(f"there is no recipe file {path}")
+    try:
+        there = path.is_file()
+    except OSError as error:  # such as a name that is too long for a file
+        raise RecipeError(f"{named(str(path))}: {error.strerror}") from None
+    if not there:
+        raise RecipeError(f"there is no recipe file {named(str(path))}")
     if "grid" not in read(path):
         if cell:
             raise RecipeError(f"{path} holds one recipe: leave out ':{cell}'")

@@ -13,10 +13,17 @@ else:
     import tomli as tomllib
 
 TOMLDecodeError = tomllib.TOMLDecodeError
+# The library's time grows with the square of the parts of a dotted key (40 kB of "a.a.a..." take minutes), and a recipe
+# of a thousand kilobytes is none.
+_MOST_DOTS, _MOST_TEXT = 500, 1 << 20
 
 
 def loads(text: str) -> dict[str, Any]:
     """A TOML document as plain values; raises a one-line TOMLDecodeError if the text is not TOML."""
+    if len(text) > _MOST_TEXT:
+        raise TOMLDecodeError(f"it has {len(text)} characters; {_MOST_TEXT} are read")
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+        raise TOMLDecodeError(f"a line has more than {_MOST_DOTS} dots")
     try:
         return tomllib.loads(text)
     except TOMLDecodeError:
