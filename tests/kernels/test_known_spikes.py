@@ -11,6 +11,7 @@ from torch import Tensor
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.spikes.known import find_spikes, known_spikes
 from steadyspike.kernels.spikes.packed import pack_spikes
 
@@ -87,3 +88,20 @@ def test_they_are_freed_with_the_output() -> None:
     del out, spikes
     gc.collect()
     assert words() is None
+
+
+def test_needed_places_are_found_in_training_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    like = SpikeWords.like
+
+    def counted(x: Tensor, needed: bool = False) -> SpikeWords:
+        asked.append(needed)
+        return like(x, needed)
+
+    monkeypatch.setattr(SpikeWords, "like", counted)
+    output()
+    with torch.no_grad():
+        output()
+    output(ss.LIF(learn=False))  # nothing to train
+    output(ss.LIF(surrogate="sigmoid"))  # needed everywhere
+    assert asked == [True, False, False, False]

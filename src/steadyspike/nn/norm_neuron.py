@@ -40,6 +40,7 @@ class _Settings(NamedTuple):
 
     neuron: Neuron
     eps: float
+    trained: bool  # gradients are enabled
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
         y, weight, bias, extra, u0, v, a = tensors
@@ -60,7 +61,7 @@ class _NormScan(torch.autograd.Function):
         shift = bias - mean * scale
         spec, channelwise = settings.neuron.spec, settings.neuron.channels is not None
         scan = Scan(y, u0, v, a, Call.of(spec, channelwise=channelwise), Affine(scale, shift, extra))  # type: ignore[arg-type]
-        results = forward_with_notes(scan, wanted_words(scan, any(ctx.needs_input_grad)), ctx)
+        results = forward_with_notes(scan, wanted_words(scan, settings.trained and any(ctx.needs_input_grad)), ctx)
         ctx.settings = settings
         ctx.save_for_backward(mean, invstd, scale, shift, *tensors)
         ctx.set_materialize_grads(False)
@@ -174,7 +175,7 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tenso
         neuron.limit_constants()
     u0 = like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
     v, a = (p.to(y.dtype).contiguous() for p in (neuron.threshold, neuron.leak))
-    settings = _Settings(neuron, norm.eps)
+    settings = _Settings(neuron, norm.eps, torch.is_grad_enabled())
     out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, u0, v, a)
     for tap in neuron.taps.values():
         tap.see(neuron, y, u0, ScanResult(out, u, None, active))

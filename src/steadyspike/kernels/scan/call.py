@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, reference_scan
@@ -40,7 +41,7 @@ def lif_scan(
     u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     call = Call.of(spec, membrane, channelwise, chosen)
     if is_ordinary(x, u0, v, a):
-        out, u, m, active = DirectScan.apply(x, u0, v, a, call)
+        out, u, m, active = DirectScan.apply(x, u0, v, a, call, torch.is_grad_enabled())
     else:
         out, u, m, active = lif_scan_op(x, u0, v, a, *call)
     return ScanResult(out, u, m if membrane else None, active)

@@ -104,9 +104,10 @@ class DirectScan(torch.autograd.Function):
     """The operator without its dispatch, for arguments that `lif_scan` has checked and laid out."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call) -> Results:
+    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call, trained: bool) -> Results:
+        """trained: gradients are enabled, which cannot be asked for in here."""
         scan = Scan(dense_steps(x), u0, v, a, call)
-        words = wanted_words(scan, any(ctx.needs_input_grad))
+        words = wanted_words(scan, trained and any(ctx.needs_input_grad))
         if words is None:
             results = get_backend(call.backend).forward(scan)
         else:
@@ -119,14 +120,14 @@ class DirectScan(torch.autograd.Function):
         call: Call = ctx.call
         g_m = g_m if call.membrane else None
         if g_out is None and g_u is None and g_m is None:
-            return (None,) * 5
+            return (None,) * 6
         saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
         if is_ordinary(*(t for t in (g_out, g_u, g_m, *saved) if t is not None)):
             scan = _laid_out_again(saved, call)
             grads = get_backend(call.backend).backward(scan, gradients_like(scan.x, g_out, g_u, g_m))
         else:  # batched gradients, for instance
             grads = lif_scan_backward_op(g_out, g_u, g_m, *saved, *call)
-        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None)
+        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None, None)
 
 
 def _laid_out_again(saved: tuple[Tensor, ...], call: Call) -> Scan:
