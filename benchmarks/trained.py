@@ -1,6 +1,6 @@
 """A network that fires as a trained one does, against SpikingJelly's PLIF, with one thread and with two.
 
-    python -m benchmarks.trained [--threads 1 2] [--rounds 3] [--quick] [--markdown docs/benchmarks.md]
+    python -m benchmarks.trained [--threads 1 2] [--quick] [--markdown docs/benchmarks.md] [--readme README.md]
 
 Trains ResNet-19 until its rates have settled (natural.py), prints them, measures (run.py says how), and shows where the
 time of our step goes. Every case is written to benchmarks/results/trained.json when it is done; the same command takes
@@ -12,15 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks import machine, natural, report, run
 from benchmarks.cases import Case, NetworkCase, trained_cases
-from benchmarks.contenders import OURS
+from benchmarks.contenders import OURS, PLIF
 from benchmarks.shares import share_table
 
+LINE = ("<!-- speed: written by benchmarks/trained.py -->", "<!-- end of speed -->")
 MARKS = ("<!-- trained network: written by benchmarks/trained.py -->", "<!-- end of trained network -->")
 FILE = natural.FOLDER / "trained.json"
 GIB = 24  # what one process may take
@@ -33,10 +35,12 @@ def main() -> int:
     parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement and round")
     parser.add_argument("--quick", action="store_true", help="one small network: to try the program; writes no file")
     parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
+    parser.add_argument("--readme", type=Path, help="a file with the marks between which one line of it goes")
     args = parser.parse_args()
-    wrong = report.no_place(args.markdown, MARKS) if args.markdown else None
-    if wrong is not None:
-        print(wrong)
+    places = ((args.markdown, MARKS), (args.readme, LINE))
+    wrong = [text for path, marks in places if path and (text := report.no_place(path, marks)) is not None]
+    if wrong:
+        print("\n".join(wrong))
         return 2
     cases = trained_cases(args.quick)
     widths = sorted({case.width for case in cases if isinstance(case, NetworkCase)})
@@ -56,8 +60,13 @@ def main() -> int:
                     FILE.write_text(json.dumps(found, indent=1))
             sections.append(_section(case, threads, found["cases"][key]))
             print(f"\n{sections[-1]}", flush=True)
+    described = found["machine"]
+    line = one_line(found["cases"], report.kind(described))
+    print(f"\n{line}")
+    if args.readme and not args.quick and line:
+        before, rest = args.readme.read_text().split(LINE[0], 1)
+        args.readme.write_text(f"{before}{LINE[0]}\n{line}\n{LINE[1]}{rest.split(LINE[1], 1)[1]}")
     if args.markdown and not args.quick:
-        described = found["machine"]
         head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
         text = "\n\n".join([head, *sections, *rates])
         report.put_between_marks(args.markdown, report.kind(described), text, MARKS)
@@ -83,6 +92,26 @@ def _measured(case: Case, threads: int, args: argparse.Namespace) -> dict[str, A
     parts = {metric: worker.ask(shares=metric) for metric in ("train", "forward")}
     pool.close()
     return {"rows": rows, "shares": parts}
+
+
+def one_line(cases: dict[str, Any], kind: str) -> str:
+    """The ratios to SpikingJelly's PLIF of all cases in a sentence; empty if there are none."""
+    parts = []
+    for name, found in cases.items():
+        ours, theirs = found["rows"].get(OURS, {}), found["rows"].get(PLIF, {})
+        numbers = [ours.get("train"), theirs.get("train"), ours.get("forward"), theirs.get("forward")]
+        if all(isinstance(number, float) for number in numbers):
+            step, evaluation = numbers[1] / numbers[0], numbers[3] / numbers[2]
+            short = (
+                name.replace(", trained, freed memory kept", "")
+                .replace("ResNet-19, ", "")
+                .replace("1 threads", "1 thread")
+            )
+            parts.append(f"{short}: step {step:.1f}, evaluation {evaluation:.1f}")
+    if not parts:
+        return ""
+    head = f"Speed against SpikingJelly's PLIF in the same trained ResNet-19 ({kind}), times as fast"
+    return "\n".join(textwrap.wrap(f"{head}: {'; '.join(parts)} ([benchmarks](docs/benchmarks.md)).", 120))
 
 
 def _section(case: Case, threads: int, found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import report  # noqa: E402
+from benchmarks import report, trained  # noqa: E402
 
 
 def test_a_run_replaces_that_of_its_kind_of_machine_and_no_other(tmp_path: Path) -> None:
@@ -27,3 +27,15 @@ def test_the_page_has_its_place_and_names_its_machines() -> None:
     assert report.no_place(page) is None
     inside = page.read_text().split(report.MARKS[0])[1].split(report.MARKS[1])[0]
     assert inside.strip().startswith(report.HEADING)
+
+
+def test_the_trained_network_has_its_places_and_its_line() -> None:
+    assert report.no_place(ROOT / "docs/benchmarks.md", trained.MARKS) is None
+    assert report.no_place(ROOT / "README.md", trained.LINE) is None
+    rows = {"SteadySpike": {"train": 1.0, "forward": 0.25}, "SpikingJelly PLIF": {"train": 2.5, "forward": 1.0}}
+    line = trained.one_line(
+        {"ResNet-19, width 1, B=16, T=4, trained, freed memory kept, 2 threads": {"rows": rows}}, "CPU, avx2"
+    )
+    assert "width 1, B=16, T=4, 2 threads: step 2.5, evaluation 4.0" in line.replace("\n", " ")
+    failed = {"SteadySpike": {"train": {"error": "no memory"}}}
+    assert trained.one_line({"ResNet-19": {"rows": failed}}, "CPU, avx2") == ""
