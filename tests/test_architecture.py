@@ -34,12 +34,14 @@ MAX_LINES = 400
 
 PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
-    "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "check_model", "convert", "health",
+    "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "analyse", "check_model", "convert",
+    "health",
     "keep_freed_memory", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
     "save_memory", "stabilize", "stream", "surrogate", "undo", "use_dense", "use_events", "window",
 }  # fmt: skip
 
 PARTS = {
+    "analysis": {"LayerShift", "ShiftReport", "analyse"},
     "data": {
         "DataBundle", "DataError", "DataSet", "Events", "FrameSettings", "Split", "SplitMismatchWarning",
         "from_dataset", "from_recordings", "load", "names",

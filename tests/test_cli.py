@@ -29,9 +29,25 @@ def run(tmp_path_factory):
 def test_commands_are_pinned():
     assert {c.callback.__name__ for c in app.registered_commands} == {
         "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
-        "compare", "report",
+        "compare", "report", "analyse",
     }  # fmt: skip
     assert [g.name for g in app.registered_groups] == ["data"]
+
+
+def test_analyse_gives_a_number_per_layer_and_a_verdict(run, tmp_path):
+    folder, _ = run
+    for place in (folder, folder / "checkpoints" / "last.ckpt"):
+        result = CliRunner().invoke(app, ["analyse", str(place), "--samples", "64", "--timesteps", "4"])
+        assert result.exit_code == 0, result.output
+        assert "stem.lif" in result.output and "mean shift" in result.output and "64 samples" in result.output
+    figure = tmp_path / "shift.svg"
+    assert CliRunner().invoke(app, ["analyse", str(folder), "--samples", "32", "--figure", str(figure)]).exit_code == 0
+    assert figure.exists()
+    broken = tmp_path / "checkpoints" / "last.ckpt"
+    broken.parent.mkdir()
+    broken.write_bytes(b"no checkpoint")
+    missing = CliRunner().invoke(app, ["analyse", str(broken)])
+    assert missing.exit_code == 1 and "is not a run folder" in missing.output
 
 
 def test_help_is_light():

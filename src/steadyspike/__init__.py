@@ -22,8 +22,12 @@ from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
-_PARTS = ("data", "deploy", "detection", "interop", "models", "nn", "train")
-_FROM_PARTS = {"stream": "deploy", **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop")}
+_PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "train")
+_FROM_PARTS = {
+    "analyse": "analysis",
+    "stream": "deploy",
+    **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop"),
+}
 
 __all__ = [
     "DIET",
@@ -43,6 +47,7 @@ __all__ = [
     "Readout",
     "Reset",
     "__version__",
+    "analyse",
     "check_model",
     "convert",
     "health",

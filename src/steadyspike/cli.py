@@ -183,6 +183,21 @@ def predict(
 
 
 @app.command()
+def analyse(
+    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint RUN/checkpoints/*.ckpt.")],
+    data_dir: DataDir = None,
+    part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    samples: Annotated[int, typer.Option(min=2, help="How many samples to run.")] = 512,
+    timesteps: Annotated[int | None, typer.Option(min=2, help="Still images: show them for so many steps.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw the distributions, as .png, .pdf or .svg.")] = None,
+) -> None:
+    """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
+    from steadyspike.commands.analyse import run
+
+    raise typer.Exit(run(place, data_dir, part, samples, timesteps, figure))
+
+
+@app.command()
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,

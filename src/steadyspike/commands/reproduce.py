@@ -94,13 +94,15 @@ def _train(experiment: Any, work: Any) -> int:
 
 
 def _show(experiment: Any, work: Any) -> None:
+    from steadyspike.analysis.figures.style import save
+
     page = experiment.page(work)
     console.print(page.text(), markup=False, soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.name}"
     path = work.store.write_text(f"{folder}/page.md", page.markdown())
     for name, figure in page.figures.items():
         for ending in ("png", "pdf"):
-            figure.savefig(path.parent / f"{name}.{ending}")
+            save(figure, path.parent / f"{name}.{ending}")
     console.print(f"\nwritten to {path.parent}", markup=False, soft_wrap=True)
 
 

@@ -66,6 +66,9 @@ class ShiftReport:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
         lines = [f"{'layer':{width}}  shift  floor  input  firing rate, first to last step    active"]
         for one in self.layers:
+            if not one.active:
+                lines.append(f"{one.name:{width}}  silent: no neuron fired")
+                continue
             rates = _shown(one.rates.tolist())
             inputs = float(one.current[:-1].max()) - one.current_floor
             lines.append(

@@ -5,11 +5,29 @@ from __future__ import annotations
 from difflib import get_close_matches
 
 from steadyspike.analysis.reproduce.experiment import Experiment
-from steadyspike.analysis.reproduce.experiments import ablation, frozen
+from steadyspike.analysis.reproduce.experiments import (
+    ablation,
+    comparisons,
+    frozen,
+    networks,
+    simulations,
+    sweeps,
+)
 from steadyspike.train.recipe import RecipeError
 
+_MODULES = (ablation, comparisons, frozen, networks, sweeps, simulations)
+
+
+def _order(experiment: Experiment) -> tuple[int, int]:
+    """Tables first, then figures, then the rest; by number."""
+    kinds = [i for i, kind in enumerate(("table", "figure")) if experiment.where.startswith(kind)]
+    numbers = [int(word) for word in experiment.where.split() if word.isdigit()]
+    return (kinds[0], numbers[0]) if kinds else (2, 0)
+
+
 EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment for module in (ablation, frozen) for experiment in module.EXPERIMENTS
+    experiment.name: experiment
+    for experiment in sorted((e for module in _MODULES for e in module.EXPERIMENTS), key=_order)
 }
 
 

@@ -45,8 +45,9 @@ def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
     small = SMALL.get(recipe.model.name, recipe.model.name)
     changes = [
         f"model.name='{small}'", "model.options.dropout=0.0", f"data.name='{name}'", "data.validation='none'",
-        "data.batch_size=32", "data.options={}", f"data.timesteps={min(recipe.data.timesteps, MINI_STEPS)}",
-        f"schedule.epochs={MINI_EPOCHS}", "schedule.warmup=0", "schedule.cooldown=0", "optimizer.lr=0.05",
+        "data.batch_size=32", f"data.timesteps={min(recipe.data.timesteps, MINI_STEPS)}",
+        "schedule.name='cosine'", f"schedule.epochs={MINI_EPOCHS}", "schedule.warmup=0", "schedule.cooldown=0",
+        "schedule.min_lr=0.0", f"optimizer.lr={0.05 if recipe.optimizer.name == 'sgd' else 2e-3}",
         "train.accumulate=1", "train.devices=1", "train.precision='fp32'", "train.checkpointing=false",
     ]  # fmt: skip
     if recipe.data.split is not None:

@@ -12,6 +12,8 @@ from torch import nn
 from steadyspike.data import DataBundle
 from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.lightning_data import load_data
+from steadyspike.train.files.atomic import CheckpointError
+from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.weights import load_weights
 from steadyspike.train.recipe import Recipe
@@ -43,11 +45,32 @@ class LoadedRun:
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
     """A finished run by its folder; ``data_dir`` in place of the folder where its data was found."""
     root = RunFolder(Path(folder))
-    recipe, about, result = root.read_recipe(), root.read_json("run.json"), root.read_json("result.json")
+    result = root.read_json("result.json")
+    recipe, model, place = _network(root, data_dir)
+    load_weights(root.weights, model)
+    return LoadedRun(root.root, recipe, model.eval(), result, place)
+
+
+def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
+    """A run with the weights of one of its checkpoints, ``RUN/checkpoints/last.ckpt``; it need not have ended."""
+    path = Path(file)
+    root = RunFolder(path.resolve().parent.parent)
+    recipe, model, place = _network(root, data_dir)
+    checkpoint = read_checkpoint(path)
+    try:
+        model.load_state_dict(checkpoint["average"] or checkpoint["state_dict"])
+    except RuntimeError:
+        raise CheckpointError(f"{path} is of another network than {root.root}") from None
+    result = {"status": "checkpoint", "test": {"accuracy": [float("nan")]}}
+    return LoadedRun(root.root, recipe, model.eval(), result, place)
+
+
+def _network(root: RunFolder, data_dir: str | Path | None) -> tuple[Recipe, nn.Module, Path | None]:
+    """A run's recipe, its network without the trained weights, and the place of its data."""
+    recipe, about = root.read_recipe(), root.read_json("run.json")
     channels, height, width = about["data"]["shape"]
     model = build_model(recipe, num_classes=about["data"]["classes"], in_channels=channels, image_size=(height, width))
-    load_weights(root.weights, model)
     if recipe.train.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     place = data_dir if data_dir is not None else about.get("data_dir")
-    return LoadedRun(root.root, recipe, model.eval(), result, None if place is None else Path(place))
+    return recipe, model, None if place is None else Path(place)

@@ -1,0 +1,115 @@
+"""Distributions per time step, distances between them, firing rates and predicted classes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from steadyspike.analysis.figures.style import (
+    COLOURS,
+    MARKERS,
+    hide_rest,
+    panels,
+    step_colours,
+    styled,
+    whole_steps,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = NDArray[Any]
+
+
+def step_distributions(shares: Mapping[str, Array], label: str, reach: tuple[float, float]) -> Figure:
+    """One panel per key: a curve per time step. shares: [T, bins + 2] on equal bins of ``reach``.
+
+    The two bins at the ends hold what lies outside, which is said in the panel's title.
+    """
+    with styled():
+        columns = min(4, len(shares))
+        rows = math.ceil(len(shares) / columns)
+        figure, axes = panels(rows, columns, sharex=True)
+        for axis, (name, steps) in zip(axes.flat, shares.items()):
+            bins = steps.shape[1] - 2
+            edges = np.linspace(*reach, bins + 1)
+            density = steps[:, 1:-1] / (edges[1] - edges[0])
+            for t, (colour, curve) in enumerate(zip(step_colours(len(steps)), density), 1):
+                axis.stairs(curve, edges, color=colour, label=f"t = {t}")
+            outside = 100 * float((steps[:, 0] + steps[:, -1]).max())
+            axis.set_title(name + (f" ({outside:.0f} % outside)" if outside >= 1 else ""))
+            axis.set_yticks([])
+            axis.set_xlabel(label)
+        axes.flat[0].legend()
+        hide_rest(axes.flat[len(shares) :])
+        return figure
+
+
+def distances(curves: Mapping[str, Array], *, floor: float | None = None, title: str = "", label: str = "") -> Figure:
+    """Total variation per time step, one curve per key: [T]; a dashed line for the noise floor."""
+    with styled():
+        figure, axes = panels(1, 1, width=4.5, height=3.0)
+        axis = axes[0, 0]
+        many = len(curves) > len(COLOURS)
+        colours = step_colours(len(curves)) if many else COLOURS
+        for i, (name, curve) in enumerate(curves.items()):
+            marker = "" if many else MARKERS[i % len(MARKERS)]
+            axis.plot(range(1, len(curve) + 1), curve, color=colours[i], marker=marker, label=name)
+        if floor is not None:
+            axis.axhline(floor, color="#7f7f7f", linestyle="--", linewidth=1, label="noise floor")
+        axis.set_ylim(bottom=0)
+        axis.set_ylabel(label or "total variation against the last step")
+        axis.set_title(title)
+        axis.legend(fontsize=6 if many else 8, ncols=2 if many else 1)
+        whole_steps(axis)
+        return figure
+
+
+def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
+    """One panel per network, one curve per layer: firing rate at every time step, on one scale."""
+    with styled():
+        figure, axes = panels(1, len(panels_of), width=3.6, height=2.8, sharey=True)
+        for axis, (title, layers) in zip(axes.flat, panels_of.items()):
+            for i, (name, rates) in enumerate(layers.items()):
+                style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
+                axis.plot(range(1, len(rates) + 1), rates, label=name, **style)
+            axis.set_title(title)
+            axis.set_ylim(bottom=0)
+            whole_steps(axis)
+        axes.flat[0].set_ylabel("firing rate")
+        axes.flat[-1].legend(fontsize=7)
+        return figure
+
+
+def predicted_classes(panels_of: Mapping[str, Array], classes: Sequence[str]) -> Figure:
+    """One panel per network: share of samples predicted as each class after every step, shares [T, classes]."""
+    with styled():
+        figure, axes = panels(1, len(panels_of), width=3.6, height=2.8, sharey=True)
+        highest = max(float(shares.max()) for shares in panels_of.values())
+        for axis, (title, shares) in zip(axes.flat, panels_of.items()):
+            image = axis.imshow(shares.T, aspect="auto", cmap="viridis", vmin=0, vmax=highest, origin="lower")
+            axis.set_yticks(range(len(classes)), classes, fontsize=7)
+            axis.set_xticks(range(len(shares)), range(1, len(shares) + 1))
+            axis.set_xlabel("after time step")
+            axis.set_title(title)
+            axis.grid(visible=False)
+        figure.colorbar(image, ax=list(axes.flat), label="share of samples")
+        return figure
+
+
+def bars_with_baseline(values: Mapping[str, float], baseline: float, label: str, baseline_label: str) -> Figure:
+    """One bar per key in percent, and a line at what chance gives."""
+    with styled():
+        figure, axes = panels(1, 1, width=max(4.5, 0.35 * len(values)), height=3.0)
+        axis = axes[0, 0]
+        axis.bar(range(len(values)), [100 * v for v in values.values()], color=COLOURS[0])
+        axis.axhline(100 * baseline, color=COLOURS[1], linestyle="--", label=baseline_label)
+        axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
+        axis.set_ylabel(label)
+        axis.set_ylim(0, 105)
+        axis.legend(loc="lower left")
+        return figure

@@ -1,0 +1,80 @@
+"""The style of all figures: colours that stay apart for colour-blind readers, sizes, and how a figure is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's palette, the darker ones first; every series also has a marker or a label of its own.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+HATCHES = ("", "//", "..", "xx")
+ORDERED = "viridis"  # for time steps and layers: dark to light, in order
+DIVERGING = "RdBu_r"  # for cosines, -1 to 1
+STYLE: dict[str, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 4,
+    "savefig.dpi": 150,
+    "pdf.fonttype": 42,  # text stays text
+    "svg.fonttype": "none",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The style while a figure is made; what the user set up for their own figures returns afterwards."""
+    import matplotlib
+
+    with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as its ending says: .png, .pdf or .svg; text stays text in the last two."""
+    with styled():
+        figure.savefig(path)
+
+
+def panels(rows: int, columns: int, width: float = 3.0, height: float = 2.3, **options: Any) -> tuple[Figure, Any]:
+    """A figure of rows x columns panels; axes as an array [rows, columns]."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(columns * width, rows * height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def step_colours(count: int) -> list[Any]:
+    """Colours of time steps or layers in order."""
+    from matplotlib import colormaps
+
+    return [colormaps[ORDERED](0.9 * i / max(count - 1, 1)) for i in range(count)]
+
+
+def whole_steps(axis: Axes, label: str = "time step") -> None:
+    """Whole numbers on the x axis."""
+    from matplotlib.ticker import MaxNLocator
+
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    axis.set_xlabel(label)
+
+
+def hide_rest(axes: Sequence[Axes]) -> None:
+    """Panels without content disappear."""
+    for axis in axes:
+        axis.axis("off")

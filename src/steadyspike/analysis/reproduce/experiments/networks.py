@@ -1,0 +1,288 @@
+"""Figures of what happens inside trained networks: distributions, logits, rates, gradients, assumption 1."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+import torch
+
+from steadyspike.analysis.figures import distributions as draw
+from steadyspike.analysis.figures import matrices
+from steadyspike.analysis.networks.gradient_flow import step_cosines, weights_before
+from steadyspike.analysis.networks.observe import Observation, observe
+from steadyspike.analysis.reproduce.experiment import Experiment
+from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
+from steadyspike.analysis.reproduce.store import Arrays
+from steadyspike.analysis.reproduce.work import Case, Work
+from steadyspike.analysis.statistics.autocorrelation import iid_share
+from steadyspike.analysis.statistics.distributions import against_last
+from steadyspike.analysis.statistics.projection import principal_axes, project, separation
+from steadyspike.train.run.loading import LoadedRun
+
+STEM = "cifar100-resnet19-t4"
+WITH = Case("with MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd")
+WITHOUT = Case("without MP-Init", f"{STEM}-tdbn", "deep-resnet19-neither-sgd")
+NORMS = [
+    Case("tdBN", f"{STEM}-tdbn", "deep-resnet19-neither-sgd"),
+    Case("TEBN", f"{STEM}-tebn", "deep-tebn"),
+    Case("TAB", f"{STEM}-tab", "deep-tab"),
+    Case("MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd"),
+]
+ALL = ("mini", "deep", "paper")
+LONG = 10  # steps of the supplement's figures about convergence
+SAMPLES = 512
+
+
+def pair(scale: str) -> list[Case]:
+    return [WITHOUT, WITH]
+
+
+def norms(scale: str) -> list[Case]:
+    return list(NORMS)
+
+
+def _seen(run: LoadedRun, timesteps: int | None = None, independence: bool = False) -> Observation:
+    batches = islice(run.data.eval_loader("test", 64), SAMPLES // 64)
+    return observe(run.model, batches, timesteps=timesteps, independence=independence)
+
+
+def steps_of(run: LoadedRun) -> Arrays:
+    """Everything about a trained network that figures need, at its own number of steps."""
+    seen = _seen(run)
+    assert seen.logits is not None and seen.targets is not None
+    return {
+        "layers": np.array(list(seen.layers)),
+        "membrane": np.stack([layer.membrane_shares.numpy() for layer in seen.layers.values()]),
+        "current": np.stack([layer.current_shares.numpy() for layer in seen.layers.values()]),
+        "current_edges": np.stack([layer.current_edges.numpy() for layer in seen.layers.values()]),
+        "rates": np.stack([layer.rates.numpy() for layer in seen.layers.values()]),
+        "logits": seen.logits.numpy(),
+        "targets": seen.targets.numpy(),
+        "classes": np.array(run.data.classes),
+    }
+
+
+def long_of(run: LoadedRun) -> Arrays:
+    """Distances against t = 10, independence and boundedness, with the network shown its input for ten steps."""
+    fixed = run.data.timesteps is not None
+    seen = _seen(run, None if fixed else LONG, independence=True)
+    layers = list(seen.layers.values())
+    return {
+        "layers": np.array(list(seen.layers)),
+        "membrane": np.stack([against_last(layer.membrane_shares).numpy() for layer in layers]),
+        "current": np.stack([against_last(layer.current_shares).numpy() for layer in layers]),
+        "floor": np.array([[layer.floor("membrane"), layer.floor("current")] for layer in layers]),
+        "independent": np.array([layer.independence for layer in layers]),
+        "constant": np.array([layer.constant / max(layer.constant + layer.tested, 1) for layer in layers]),
+        "bounded": np.stack([layer.bounded.numpy() for layer in layers]),
+    }
+
+
+def cosines_of(run: LoadedRun) -> Arrays:
+    """Cosines of one layer's gradients by time step on 64 training samples, both definitions."""
+    x, y = next(iter(run.data.eval_loader("train", 64)))
+    chosen = list(weights_before(run.model).values())[middle(len(weights_before(run.model)))][0]
+    return {
+        "layer": np.array(chosen),
+        "contribution": step_cosines(run.model, chosen, x, y, "contribution").numpy(),
+        "step loss": step_cosines(run.model, chosen, x, y, "step loss").numpy(),
+    }
+
+
+def middle(layers: int) -> int:
+    """The layer that figures of one layer show: about the first of the third stage, as in the paper."""
+    return min(layers - 1, max(1, round(0.75 * layers)))
+
+
+def _arrays(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedRun], Arrays]) -> dict[str, Arrays]:
+    """Measurements of the first seed of every case that has run, by label."""
+    found = {}
+    for case in cases:
+        result = work.first(case)
+        if result is not None:
+            found[case.label] = work.measure(result, what, compute)
+    return found
+
+
+def _page(title: str, found: dict[str, Arrays], cases: list[Case]) -> Page:
+    page = Page(title)
+    missing = [case.label for case in cases if case.label not in found]
+    if missing:
+        page.notes.append(f"{NOT_RUN} yet: {', '.join(missing)}")
+    return page
+
+
+def membrane(work: Work) -> Page:
+    found = _arrays(work, NORMS, "steps-1", steps_of)
+    page = _page("Membrane potential per time step (figure 1)", found, NORMS)
+    _distributions(page, found, "membrane", lambda one, place: (-2.0, 2.0), "U[t] / V")
+    return page
+
+
+def activation(work: Work) -> Page:
+    found = _arrays(work, NORMS, "steps-1", steps_of)
+    page = _page("Input of the next layer per time step (figure 2)", found, NORMS)
+    _distributions(
+        page, found, "current", lambda one, place: tuple(one["current_edges"][place][[0, -1]].tolist()), "I[t]"
+    )
+    return page
+
+
+def _distributions(
+    page: Page, found: dict[str, Arrays], key: str, reach: Callable[[Arrays, int], tuple[float, ...]], label: str
+) -> None:
+    table = Table(
+        "Largest total variation against the last step", ["network", "layer", "shown layer", "mean of layers"]
+    )
+    for name, one in found.items():
+        place = middle(len(one["layers"]))
+        layer = str(one["layers"][place])
+        low, high = reach(one, place)
+        page.figures[f"{key}-{name.replace(' ', '-')}"] = draw.step_distributions(
+            {f"{name}: {layer}": one[key][place]}, label, (low, high)
+        )
+        tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key]]
+        table.rows.append([name, layer, f"{tv[place]:.3f}", f"{np.mean(tv):.3f}"])
+    page.tables.append(table)
+
+
+def pca(work: Work) -> Page:
+    cases = pair("")
+    found = _arrays(work, cases, "steps-1", steps_of)
+    page = _page("Logits per time step on two principal components (figures 4 and 5)", found, cases)
+    if not found:
+        return page
+    table = Table("Between-class share of the variance, after each step alone", ["network", "explained", "per step"])
+    rows = {}
+    for name, one in found.items():
+        chosen = one["targets"] < 4
+        logits = torch.from_numpy(one["logits"][:, chosen])
+        basis = principal_axes(logits.flatten(0, 1))
+        points = project(logits, basis)
+        labels = torch.from_numpy(one["targets"][chosen])
+        shown = " ".join(f"{separation(step, labels):.2f}" for step in points)
+        table.rows.append([name, f"{100 * float(basis.explained.sum()):.0f} %", shown])
+        rows[name] = [step.numpy() for step in points]
+    first = next(iter(found.values()))
+    chosen = first["targets"] < 4
+    steps = list(range(1, first["logits"].shape[0] + 1))
+    names = [str(name) for name in first["classes"][:4]]
+    page.figures["pca"] = matrices.projections(rows, first["targets"][chosen], names, steps)
+    page.tables.append(table)
+    return page
+
+
+def firing_rate(work: Work) -> Page:
+    cases = pair("")
+    found = _arrays(work, cases, "steps-1", steps_of)
+    page = _page("Firing rate of chosen layers at every step (figure 6)", found, cases)
+    if found:
+        shown = {}
+        table = Table("Firing rate, mean over all layers", ["network", "per step"])
+        for name, one in found.items():
+            places = np.unique(np.linspace(0, len(one["layers"]) - 1, 6).round().astype(int))
+            shown[name] = {str(one["layers"][i]): one["rates"][i] for i in places}
+            table.rows.append([name, " ".join(f"{rate:.3f}" for rate in one["rates"].mean(0))])
+        page.figures["firing-rate"] = draw.firing_rates(shown)
+        page.tables.append(table)
+    return page
+
+
+def predictions(work: Work) -> Page:
+    cases = pair("")
+    found = _arrays(work, cases, "steps-1", steps_of)
+    page = _page("Predicted classes over time steps (figure 7)", found, cases)
+    if found:
+        shown = {}
+        table = Table("Share of the most predicted class, per step alone", ["network", "per step"])
+        for name, one in found.items():
+            guesses = one["logits"].argmax(-1)
+            classes = len(one["classes"])
+            shares = np.stack([np.bincount(step, minlength=classes) / len(step) for step in guesses])
+            shown[name] = shares
+            table.rows.append([name, " ".join(f"{share:.2f}" for share in shares.max(1))])
+        names = [str(name) for name in next(iter(found.values()))["classes"]]
+        page.figures["predictions"] = draw.predicted_classes(shown, names)
+        page.tables.append(table)
+    return page
+
+
+def gradient_cosine(work: Work) -> Page:
+    cases = pair("")
+    found = _arrays(work, cases, "cosines-1", cosines_of)
+    page = _page("Cosines between the time steps' gradients (figure 10)", found, cases)
+    table = Table("Mean cosine of step 1 with later steps", ["network", "layer", "contribution", "step loss"])
+    for name, one in found.items():
+        cells = [f"{np.nanmean(one[key][0, 1:]):.3f}" for key in ("contribution", "step loss")]
+        table.rows.append([name, str(one["layer"]), *cells])
+    if found:
+        for key in ("contribution", "step loss"):
+            shown = {name: one[key] for name, one in found.items()}
+            page.figures[f"cosine-{key.replace(' ', '-')}"] = matrices.cosines(shown, key)
+        page.tables.append(table)
+    page.notes.append('the paper\'s wording fits "contribution"; "step loss" is the view of MPS and TET')
+    return page
+
+
+def assumption(work: Work) -> Page:
+    found = _arrays(work, [WITHOUT], "long-1", long_of)
+    page = _page("Assumption 1: inputs and bounded potentials over 10 steps (figures 11 and 12)", found, [WITHOUT])
+    for one in found.values():
+        names = [str(name) for name in one["layers"]]
+        steps = one["current"].shape[1]
+        baseline = iid_share(steps)
+        page.figures["input-distance"] = draw.distances(
+            dict(zip(names, one["current"])), floor=float(one["floor"][:, 1].mean()), title="inputs of active neurons"
+        )
+        page.figures["independence"] = draw.bars_with_baseline(
+            dict(zip(names, one["independent"])), baseline, "not rejected (%)", f"i.i.d. numbers, n = {steps}"
+        )
+        bounded = {f"within {k} V": 100 * one["bounded"][:, k - 1].mean(0) for k in (1, 2)}
+        page.figures["bounded"] = draw.distances(bounded, label="potentials inside (%)")
+        table = Table("Per layer", ["layer", "TV t = 2", "floor", "independent (%)", "constant (%)", "within V (%)"])
+        for i, name in enumerate(names):
+            table.rows.append([
+                name, f"{one['current'][i, 1]:.3f}", f"{one['floor'][i, 1]:.3f}", f"{100 * one['independent'][i]:.1f}",
+                f"{100 * one['constant'][i]:.1f}", f"{100 * one['bounded'][i, 0].mean():.1f}",
+            ])  # fmt: skip
+        table.claims.append(
+            f"i.i.d. numbers of this length are not rejected in {100 * baseline:.1f} %: what lies well below it is "
+            "evidence of correlation in time (the paper reads 80 to 90 % as independence)"
+        )
+        page.tables.append(table)
+    return page
+
+
+def convergence(work: Work) -> Page:
+    cases = pair("")
+    found = _arrays(work, cases, "long-1", long_of)
+    page = _page("Convergence of the membrane in a trained network, against t = 10 (figure 13)", found, cases)
+    table = Table(
+        "Mean over layers of the total variation against t = 10", ["network", "floor", "t = 1", "t = 2", "t = 3"]
+    )
+    for name, one in found.items():
+        mean = one["membrane"].mean(0)
+        table.rows.append([name, f"{one['floor'][:, 0].mean():.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
+        page.figures[f"convergence-{name.split()[0]}"] = draw.distances(
+            {str(layer): curve for layer, curve in zip(one["layers"], one["membrane"])},
+            floor=float(one["floor"][:, 0].mean()), title=name,
+        )  # fmt: skip
+    page.tables.append(table)
+    return page
+
+
+EXPERIMENTS = (
+    Experiment("membrane", "figure 1", "membrane per step: tdBN, TEBN, TAB, MP-Init", membrane, norms, ALL, 1),
+    Experiment("activation", "figure 2", "input of a layer per step: tdBN, TEBN, TAB, MP-Init", activation, norms, ALL,
+               1),
+    Experiment("pca", "figures 4 and 5", "logits per step on one common basis", pca, pair, ALL, 1),
+    Experiment("firing-rate", "figure 6", "firing rate of six layers at every step", firing_rate, pair, ALL, 1),
+    Experiment("predictions", "figure 7", "predicted classes over the steps", predictions, pair, ALL, 1),
+    Experiment("gradient-cosine", "figure 10", "cosines between the steps' gradients", gradient_cosine, pair, ALL, 1),
+    Experiment("assumption", "figures 11 and 12", "inputs i.i.d.? potentials bounded?", assumption,
+               lambda scale: [WITHOUT], ALL, 1),
+    Experiment("convergence", "figure 13", "convergence of the membrane in a trained network", convergence, pair, ALL,
+               1),
+)  # fmt: skip

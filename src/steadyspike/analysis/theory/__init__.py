@@ -1,0 +1,1 @@
+"""The membrane as a Markov chain (theorem 1, lemma 1), computed numerically."""

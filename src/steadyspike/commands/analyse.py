@@ -1,0 +1,48 @@
+"""`steadyspike analyse`: does a trained network suffer from temporal covariate shift?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from steadyspike.commands.common import ENDED, console, one_line_errors
+
+
+@one_line_errors
+def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: int | None, figure: Path | None) -> int:
+    """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
+    from steadyspike.analysis.networks.observe import observe
+    from steadyspike.analysis.networks.shift import report_of, starts_at_mean
+    from steadyspike.commands.deployed import batches
+    from steadyspike.train.recipe import RecipeError
+
+    loaded = _load(place, data_dir)
+    steps = loaded.data.timesteps or timesteps or loaded.recipe.data.timesteps
+    if timesteps is not None and loaded.data.timesteps not in (None, timesteps):
+        raise RecipeError(f"--timesteps {timesteps}: the data are clips of {loaded.data.timesteps} frames")
+    if steps < 2:
+        raise RecipeError("a drift over time needs at least 2 time steps: give --timesteps 4")
+    with console.status(f"running {samples} samples"):
+        seen = observe(loaded.model, batches(loaded, part, samples), timesteps=timesteps)
+    report = report_of(seen, starts_at_mean(loaded.model))
+    console.print(str(report), markup=False, soft_wrap=True)
+    if figure is not None:
+        _draw(seen, figure)
+    return ENDED
+
+
+def _load(place: Path, data_dir: Path | None) -> Any:
+    from steadyspike.train.run.loading import load_checkpoint, load_run
+
+    if place.suffix == ".ckpt":
+        return load_checkpoint(place, data_dir)
+    return load_run(place.parent if place.is_file() else place, data_dir)
+
+
+def _draw(seen: Any, path: Path) -> None:
+    from steadyspike.analysis.figures.distributions import step_distributions
+    from steadyspike.analysis.figures.style import save
+
+    layers = {name: layer.membrane_shares.numpy() for name, layer in seen.layers.items() if layer.active}
+    save(step_distributions(layers, "U[t] / V", (-2.0, 2.0)), path)
+    console.print(f"figure: {path}", markup=False, soft_wrap=True)

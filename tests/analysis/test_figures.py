@@ -1,0 +1,61 @@
+"""Figures: arrays in, a Figure out, in vector form and as pixels, without touching the user's own settings."""
+
+import matplotlib
+import numpy as np
+import pytest
+
+from steadyspike.analysis.figures import curves, distributions, matrices, windows
+from steadyspike.analysis.figures.style import COLOURS, save
+from steadyspike.analysis.reproduce.experiments import simulations
+
+T, K = 3, 11
+SHARES = np.full((T, K), 1 / K)
+GRID = windows.membrane_grid(points=51)
+FIGURES = {
+    "distributions": lambda: distributions.step_distributions({"a": SHARES, "b": SHARES}, "U", (-2, 2)),
+    "distances": lambda: distributions.distances({"a": np.ones(T), "b": np.zeros(T)}, floor=0.1),
+    "many layers": lambda: distributions.distances({str(i): np.ones(T) for i in range(17)}),
+    "rates": lambda: distributions.firing_rates({"x": {"l": np.ones(T)}, "y": {"l": np.ones(T)}}),
+    "classes": lambda: distributions.predicted_classes({"x": SHARES}, [str(i) for i in range(K)]),
+    "bars": lambda: distributions.bars_with_baseline({"a": 0.8}, 0.9, "y", "chance"),
+    "groups": lambda: curves.grouped_bars({"soft": {"AS": [[1.0, 2.0], []], "RS": [[3.0], [4.0]]}}, ["V", "W"]),
+    "by rate": lambda: curves.accuracy_by_rate({"a": [(0.2, 50.0), (0.1, 40.0)]}),
+    "training": lambda: curves.training_curves({"a": {"loss": np.ones(4), "accuracy": np.ones(4)}}),
+    "paths": lambda: curves.paths({"x": {"l1": np.ones(3)}}, "V"),
+    "values": lambda: curves.layer_values({"x": {"V": [1.0, 2.0]}}, {"x": ["l1", "l2"]}),
+    "cosines": lambda: matrices.cosines({"x": np.eye(T)}, "contribution"),
+    "projections": lambda: matrices.projections({"x": [np.zeros((4, 2))]}, np.array([0, 0, 1, 1]), ["a", "b"], [1]),
+    "windows": lambda: windows.surrogate_windows(GRID, {1.0: np.ones(51)}, {1.0: {"AS": np.ones(51)}}),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_and_saved(name, tmp_path):
+    before = dict(matplotlib.rcParams)
+    figure = FIGURES[name]()
+    ending = "png" if name in ("distributions", "cosines") else "svg"
+    save(figure, tmp_path / f"figure.{ending}")
+    assert (tmp_path / f"figure.{ending}").stat().st_size > 1000
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_bars_show_every_seed_and_keep_the_place_of_what_did_not_run():
+    axis = FIGURES["groups"]().axes[0]
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["V", "W"]
+    assert sorted(bar.get_height() for bar in axis.patches if np.isfinite(bar.get_height())) == [1.5, 3.0, 4.0]
+    assert sum(len(line.get_xdata()) for line in axis.lines) == 4
+
+
+def test_colours_differ_in_lightness_or_hue():
+    assert len(set(COLOURS)) == len(COLOURS) == 8
+
+
+def test_windows_have_the_paper_s_widths_and_heights():
+    import torch
+
+    m = torch.linspace(-1, 5, 6001, dtype=torch.float64)
+    for v in (0.2, 2.0):
+        found = {family: simulations.output_gradient(m, v, family) for family in ("as", "rs", "trsg")}
+        assert [float(found[f].max()) for f in found] == pytest.approx([1.0, 1 / v, 1.0])
+        widths = [float((found[f] > 0).double().sum()) * 1e-3 for f in found]
+        assert widths == pytest.approx([1.0, v, v], abs=5e-3)
