@@ -86,6 +86,7 @@ def run(variant: str, seed: int, folder: Path) -> dict[str, object]:
         "accuracy": accuracy_after_each_step(net, x_test, y_test),
         "loss": [statistics.mean(losses[:20]), statistics.mean(losses[-20:])],
         "seconds": statistics.median(seconds),
+        "commit": describe(threads=1)["commit"],
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -158,18 +159,18 @@ def main() -> None:
     with ThreadPoolExecutor(options.jobs) as pool:
         found = dict(zip(plan, pool.map(lambda run: started(*run, options), plan)))
     results = {v: [found[v, s] for s in SEEDS] for v in variants}
-    text = f"{table(results)}\n\n{describe_run()}"
+    text = f"{table(results)}\n\n{describe_run({str(r['commit']) for r in found.values()})}"
     print(text)
     if options.write is not None:
         before, rest = options.write.read_text().split(MARKS[0])
         options.write.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
 
 
-def describe_run() -> str:
+def describe_run(commits: set[str]) -> str:
     machine = describe(threads=1)
     return (
         f"{TRAIN} training and {TEST} test images, {EPOCHS} epochs of batch {BATCH}, T = {STEPS}, seeds 0, 1, 2, one "
-        f"thread of {machine['cpu']}, load {machine['load']}, commit {machine['commit']}."
+        f"thread of {machine['cpu']} that other programs used too, commit {' and '.join(sorted(commits))}."
     )
 
 

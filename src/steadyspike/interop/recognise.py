@@ -68,7 +68,8 @@ def recognise(module: nn.Module) -> Verdict | None:
     if known is None:
         if any(path.startswith(_NEURONS) for path in paths):
             return Verdict(None, f"{type(module).__name__} is not one of the neurons with known dynamics")
-        if _STATEFUL in paths:
+        layers = type(module).__module__.startswith("spikingjelly.activation_based.layer")
+        if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout keeps a mask
             return Verdict(None, f"{type(module).__name__} keeps a state of its own; neurons inside it are converted")
         return None
     changed = changed_methods(module, type(module).__mro__[known])
