@@ -133,6 +133,28 @@ def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> 
     torch.testing.assert_close(seen[0].u, seen[1].u, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("residual", ["none", "spikes"])
+@pytest.mark.parametrize("saving", [False, True])
+def test_who_looks_at_the_current_changes_no_output(fused: list[int], layout: str, residual: str, saving: bool) -> None:
+    """Outputs and statistics to the last bit, gradients to rounding, over several steps."""
+    pair = layers(None, torch.float32, "factor")
+    watched = copy.deepcopy(pair)
+    seen: list[Tensor] = []
+    watched[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(x))  # type: ignore[union-attr, operator]
+    if saving:
+        save_memory(watched)
+    for _ in range(3):
+        y, extra = inputs(torch.float32, layout, residual)
+        want, got = step(norm_neuron, pair, y, extra), step(norm_neuron, watched, y, extra)
+        assert torch.equal(got["out"], want["out"])
+        for name, value in want.items():
+            if "running" in name or "tracked" in name:
+                assert torch.equal(got[name], value), name
+            torch.testing.assert_close(got[name], value, rtol=2e-4, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
+    assert len(fused) == 3 and len(seen) == 3
+
+
 def test_evaluation_and_half_precision_take_both_layers(fused: list[int]) -> None:
     y, _ = inputs(torch.float32, "contiguous", "none")
     pair = layers(None, torch.float32)

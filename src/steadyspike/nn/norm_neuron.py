@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.reference_scan import ScanResult
+from steadyspike.core.reference_scan import ScanResult, per_channel
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import is_ordinary
@@ -26,6 +26,7 @@ from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 from steadyspike.nn.memory.norm import NotedTDBN
+from steadyspike.nn.memory.notes import note_norm, plain_only
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.tdbn import TDBN
 
@@ -57,8 +58,7 @@ class _NormScan(torch.autograd.Function):
     def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:
         y, weight, bias, extra, u0, v, a = tensors
         assert y is not None and weight is not None and bias is not None
-        scale = weight * invstd
-        shift = bias - mean * scale
+        scale, shift = _affine(mean, invstd, weight, bias)
         spec, channelwise = settings.neuron.spec, settings.neuron.channels is not None
         scan = Scan(y, u0, v, a, Call.of(spec, channelwise=channelwise), Affine(scale, shift, extra))  # type: ignore[arg-type]
         results = forward_with_notes(scan, wanted_words(scan, settings.trained and any(ctx.needs_input_grad)), ctx)
@@ -98,6 +98,30 @@ class _NormScan(torch.autograd.Function):
         return None, None, None, dy, dweight, dbias, dextra if extra is not None else None, du0, dv, da
 
 
+class _NormCurrent(torch.autograd.Function):
+    """The current scale y + shift itself, rounded as the scan rounds it: two operators, since one might use an FMA."""
+
+    @staticmethod
+    def forward(ctx: Any, eps: float, mean: Tensor, invstd: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        ctx.eps = eps
+        ctx.save_for_backward(mean, invstd, y, weight, bias)
+        scale, shift = _affine(mean, invstd, weight, bias)
+        return (y * per_channel(scale, y.ndim - 1)).add_(per_channel(shift, y.ndim - 1))
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
+        mean, invstd, y, weight, bias = ctx.saved_tensors
+        folded = (g.flatten(0, 1), y.flatten(0, 1), weight, None, None, mean, invstd)
+        dy, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, ctx.eps, [True] * 3)
+        return None, None, None, *once([dy.unflatten(0, y.shape[:2]), dweight, dbias], NOT_TWICE, g, y, weight, bias)
+
+
+def _affine(mean: Tensor, invstd: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """(scale, shift), each [C], of a norm with these statistics."""
+    scale = weight * invstd
+    return scale, bias - mean * scale
+
+
 def _plain_gradients(ctx: Any, tensors: list[Tensor | None], g: Tensor) -> list[Tensor | None]:
     """The gradients of the two layers one after the other."""
     with torch.enable_grad():
@@ -119,27 +143,30 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
 
     One operator: in training, for `TDBN` before a layer with the LIF scan of `Neuron`, on the CPU in float32 or
     float64, in one process; also without gradients and while activation checkpointing recomputes, so that both runs
-    of a checkpoint round alike. Hooks and taps that look at what is between, torch.compile, torch.func and autocast to
-    half precision choose the two layers one after the other.
+    of a checkpoint round alike. For hooks and taps on the neuron that look at its current, the current is computed with
+    the same roundings, so that outputs and statistics are the same bits as without them. Hooks on the norm,
+    torch.compile, torch.func and autocast to half precision choose the two layers one after the other.
     """
-    if isinstance(norm, TDBN) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra):
+    if not (isinstance(norm, TDBN) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra)):
+        x = norm(y)
+        return neuron(x if extra is None else x + extra)
+    if not looked_at(neuron) and not any(tap.membrane or tap.current for tap in neuron.taps.values()):
         return _fused(norm, neuron, y, extra)
-    x = norm(y)
+    x = _current(norm, y)
     return neuron(x if extra is None else x + extra)
 
 
 def _fits(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
+    """True if norm and scan could be one, whoever looks at the neuron."""
     return (
         norm.training
         and norm.bias is not None
         and type(norm).forward in (TDBN.forward, NotedTDBN.forward)
         and type(neuron).forward is Neuron.forward
         and type(neuron).run is Neuron.run
-        and not any(tap.membrane or tap.current for tap in neuron.taps.values())
         and not norm.synchronises
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed())
         and not looked_at(norm)
-        and not looked_at(neuron)
         and _fits_memory(norm, neuron, y, extra)
     )
 
@@ -163,13 +190,28 @@ def looked_at(module: nn.Module) -> bool:
     return seen or has_other_hooks(module)
 
 
-def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
-    neuron.check_input(y)
+def _statistics(norm: TDBN, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(mean, 1 / sd, weight) of a training forward, which moves the running statistics."""
     norm.count_batch()
     with torch.no_grad():
         mean, var = torch.batch_norm_update_stats(y.flatten(0, 1), *norm.running(), norm.momentum)
         invstd = torch.rsqrt(var + norm.eps)
-    weight = norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
+    return mean, invstd, norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
+
+
+def _current(norm: TDBN, y: Tensor) -> Tensor:
+    mean, invstd, weight = _statistics(norm, y)
+    assert norm.bias is not None
+    x = _NormCurrent.apply(norm.eps, mean, invstd, y, weight, norm.bias)
+    if isinstance(norm, NotedTDBN) and not plain_only():
+        with torch.no_grad():
+            note_norm(x, y, *_affine(mean, invstd, weight, norm.bias))
+    return x
+
+
+def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
+    neuron.check_input(y)
+    mean, invstd, weight = _statistics(norm, y)
     u0 = neuron.init.potential(y).to(y.dtype)
     if neuron.training:
         neuron.limit_constants()
