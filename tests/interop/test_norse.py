@@ -188,3 +188,10 @@ def test_what_is_left_is_named_with_the_reason(reason: str) -> None:
     model = nn.Sequential(LEFT[reason]())
     ss.convert(model, report=None)
     assert reason in str(model.conversion) and not model.conversion.converted
+
+
+def test_the_check_runs_a_cell_in_a_loop() -> None:
+    for model in (sequential(), cell(method="tanh", alpha=tensor(2.0))):
+        ss.convert(model, 3 * current(T, B, 6).float(), report=None)
+        names = {c.name: c.ok for c in model.conversion.check.checks}
+        assert names["output"] and names["repeatable"] and names["batch"] and names["causal"], model.conversion

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.peer
 LIBRARIES = {"spikingjelly": "spikingjelly.activation_based", "snntorch": "snntorch", "norse": "norse.torch"}
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's advice on workers and devices
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_python_blocks_run(library: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip(LIBRARIES[library], reason=f"{library} is not installed")

@@ -285,3 +285,25 @@ def test_a_model_without_neurons_says_so(capsys: pytest.CaptureFixture[str]) -> 
 def test_detached_reset_is_kept() -> None:
     node = ss.stabilize(lif_node(detach_reset=True), report=None)
     assert node.spec.reset == Reset("soft", detach=True)
+
+
+class Holder(nn.Module):
+    """A neuron at two places, and a submodule with the name that the report would take."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = lif_node()
+        self.again, self.conversion = self.first, nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.again(3 * self.conversion(self.first(x)))
+
+
+def test_a_neuron_at_two_places_is_one_and_named() -> None:
+    shown: list[str] = []
+    model = Holder()
+    ss.convert(model, report=lambda conversion: shown.append(str(conversion)))
+    assert model.first is model.again and isinstance(model.conversion, nn.Linear)
+    assert "first, again" in shown[0]
+    model(current(T, B, 6).float()).sum().backward()
+    assert type(ss.undo(model).first) is neuron.LIFNode

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -90,7 +91,8 @@ def undo(model: Model) -> Model:
     for module in list(model.modules()):
         if isinstance(module, Converted):
             module.give_back()
-    model.__dict__.pop("conversion", None)
+    if isinstance(model.__dict__.get("conversion"), Conversion):
+        del model.__dict__["conversion"]
     return model
 
 
@@ -113,10 +115,21 @@ def _convert(model: nn.Module, skip: Collection[str]) -> list[Row]:
         assert isinstance(module, Adopted)
         module.take_over()
         rows.append(Row(name, was, _now(module), _remarks(module)))
+    rows = [_with_places(row, model) for row in rows]
     for module in model.modules():
         if type(module).__module__.startswith("norse."):
             import_module(f"{__package__}.norse").lift(module)
     return rows
+
+
+def _with_places(row: Row, model: nn.Module) -> Row:
+    """The row with a remark if the neuron stands at several places of the model."""
+    module = model.get_submodule(row.layer)
+    places = [name for name, other in model.named_modules(remove_duplicate=False) if other is module]
+    if row.left or len(places) < 2:
+        return row
+    remark = f"is one object at {', '.join(places)}: in multi-step mode each of its calls starts at rest"
+    return replace(row, remarks=(*row.remarks, remark))
 
 
 def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: int, report: Report) -> None:
@@ -125,7 +138,8 @@ def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: 
         conversion.about.append("no neuron of SpikingJelly, snnTorch or Norse was found in this model")
     if example is not None:
         conversion.check = checked(model, example, batch_dim)
-    model.__dict__["conversion"] = conversion
+    if isinstance(getattr(model, "conversion", conversion), Conversion):  # the model may have one of its own
+        model.__dict__["conversion"] = conversion
     if report is not None:
         report(conversion)
 

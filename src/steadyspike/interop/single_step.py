@@ -20,8 +20,15 @@ class Looped(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
+        outputs: list[Tensor] = []
+        state = None
         with window(self.model):
-            return torch.stack([first_tensor(self.model(x_t)) for x_t in x])
+            for x_t in x:
+                out = self.model(x_t) if state is None else self.model(x_t, state)
+                outputs.append(first_tensor(out))
+                if explicit_state(self.model):
+                    state = out[1]
+        return torch.stack(outputs)
 
 
 class FirstOutput(nn.Module):
@@ -45,7 +52,15 @@ def first_tensor(output: object) -> Tensor:
 
 
 def is_single_step(model: nn.Module) -> bool:
-    """True if a neuron takes one step per call and no container loops over time for it."""
+    """True if a neuron takes one step per call and nothing in the model loops over time for it.
+
+    A cell of Norse's takes single steps unless a Lift scans it; a hidden state of snnTorch's in a plain Sequential
+    leaves the loop to the user.
+    """
+    if type(model) is nn.Sequential and any(getattr(m, "init_hidden", False) for m in model.modules()):
+        return True
+    if explicit_state(model):
+        return True
     inside = {
         child
         for module in model.modules()
@@ -54,6 +69,14 @@ def is_single_step(model: nn.Module) -> bool:
     }
     single = (m for m in model.modules() if isinstance(m, Adopted) and getattr(m, "step_mode", "m") == "s")
     return any(module not in inside for module in single)
+
+
+def explicit_state(model: nn.Module) -> bool:
+    """True for a model of Norse's cells that returns its state and takes it with the next step."""
+    sequential = any(cls.__name__ == "SequentialState" for cls in type(model).__mro__)
+    cells = [m for m in model.modules() if isinstance(m, Adopted) and hasattr(m, "sequence")]
+    single = all(any(cls.__name__ == "SNNCell" for cls in type(m).__mro__) for m in cells)
+    return bool(cells) and single and (sequential or cells[0] is model)
 
 
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
