@@ -220,6 +220,22 @@ def test_predictions_are_drawn_and_written(finished, tmp_path, monkeypatch):
     assert refused.exit_code == 1 and "is not a file" in refused.output
 
 
+def test_commands_that_are_for_classes_say_so(finished, tmp_path):
+    from typer.testing import CliRunner
+
+    from steadyspike.cli import app
+
+    for args, message in (
+        (["fold", str(finished.root)], "cannot be folded yet"),
+        (["evaluate", str(finished.root), "--early-exit"], "--early-exit is for classes"),
+    ):
+        done = CliRunner().invoke(app, args)
+        assert done.exit_code == 1 and message in " ".join(done.output.split()), done.output
+    sheet = tmp_path / "shapes.png"
+    done = CliRunner().invoke(app, ["data", "show", "shapes", "--out", str(sheet)])
+    assert done.exit_code == 0 and sheet.stat().st_size > 1000
+
+
 def test_events_are_pictures_frame_by_frame(tmp_path):
     from steadyspike.commands.predict_boxes import pictures
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from steadyspike.data.dataset_catalogue import DATA_SETS, OWN_FOLDERS, load
+from steadyspike.data.detection.detection_set import DetectionBundle
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
 from steadyspike.data.show import show as write_sheet
@@ -44,15 +45,32 @@ def show_command(
     size: Annotated[int | None, typer.Option(help="Side of image-folder images or event frames.")] = None,
     download: Annotated[bool, typer.Option(help="Download what is missing.")] = True,
 ) -> None:
-    """Write a contact sheet of samples: still images by class, events as two-colour frames over time."""
+    """Write a contact sheet: images by class, events as two-colour frames over time, images with their boxes."""
     options: dict[str, Any] = {} if size is None else {"size": size}
     try:
         bundle = load(name, data_dir, split=split, timesteps=timesteps, download=download, **options)
-        path = write_sheet(bundle, out or Path(f"{bundle.name}.png"), part, per_class)
+        place = out or Path(f"{bundle.name}.png")
+        boxes = isinstance(bundle, DetectionBundle)
+        path = write_boxes(bundle, place, part, 2 * per_class) if boxes else write_sheet(bundle, place, part, per_class)
     except DataError as error:
         raise _ended(error) from None
     typer.echo(str(bundle))
     typer.echo(f"wrote {path}")
+
+
+def write_boxes(bundle: Any, path: Path, part: str, most: int) -> Path:
+    """The first images of a detection set's part with their true boxes."""
+    from steadyspike.data.errors import disk_errors
+    from steadyspike.detection.drawing import contact_sheet, draw_boxes
+
+    table, item = bundle.dataset.table, bundle.dataset.item
+    drawn = [
+        draw_boxes(item.image(i), table.coco([i])["annotations"], table.categories)
+        for i in bundle.indices(part)[:most].tolist()
+    ]
+    with disk_errors(path):
+        contact_sheet(drawn).save(path, "PNG")
+    return path
 
 
 def _ended(error: DataError) -> typer.Exit:

@@ -59,6 +59,8 @@ def batches(run: LoadedRun, part: str, samples: int | None) -> Iterator[tuple[Te
 
 def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
     """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
+    if run.recipe.detection is not None:
+        raise CannotFold(f"{run.folder} finds boxes, and networks that find boxes cannot be folded yet")
     network = fold(run.model, _example(run), mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
     save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network

@@ -9,6 +9,7 @@ from typing import Any
 
 from steadyspike.commands.box_report import map_table
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, record_number
+from steadyspike.data.errors import DataError
 
 
 @one_line_errors
@@ -69,6 +70,8 @@ def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
     from steadyspike.train.run.loading import load_run
 
     loaded = load_run(folder, data_dir)
+    if loaded.recipe.detection is not None:
+        raise DataError("--early-exit is for classes; this run finds boxes.")
     rules = [Confidence(p) for p in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)]
     with torch.no_grad(), console.status("early exit"):
         outputs = ((loaded.model(x), y) for x, y in loaded.data.eval_loader(part, 64))
