@@ -35,7 +35,7 @@ class MembraneWatch:
         self.layers = neurons(model)
         self._seen: dict[str, tuple[Tensor, Tensor]] = {}
         for name, layer in self.layers.items():
-            layer.taps["membranes"] = Tap(self._see(name))
+            layer.taps["membranes"] = Tap(self._see(name), current=False)
 
     def _see(self, name: str) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
