@@ -109,18 +109,46 @@ def quick():
     patch.undo()
 
 
-def test_a_table_from_training_to_page_and_then_at_once(quick, tmp_path):
-    command = ["reproduce", "two-steps", "--seeds", "1", "--out", str(tmp_path)]
-    empty = CliRunner().invoke(app, [*command, "--show"])
-    assert empty.exit_code == 0 and empty.output.count("not run") >= 2
-    first = CliRunner().invoke(app, command)
+@pytest.fixture(scope="module")
+def trained(quick, tmp_path_factory):
+    """The folder of two runs, with and without MP-Init, and what the command that made them said."""
+    out = tmp_path_factory.mktemp("reproduced")
+    return out, CliRunner().invoke(app, ["reproduce", "firing-rate", "--seeds", "1", "--out", str(out)])
+
+
+def test_a_figure_from_training_to_page_and_then_at_once(trained):
+    out, first = trained
     assert first.exit_code == 0, first.output
-    for text in ("2 runs to train", "[2/2]", "72.35 ± 0.18", "MP-Init helps at T = 2:", "GradCV"):
+    for text in ("2 runs to train", "[2/2]", "test accuracy after each step", "(figure 6)"):
         assert text in first.output
-    second = CliRunner().invoke(app, command)
+    second = CliRunner().invoke(app, ["reproduce", "figure-6", "--seeds", "1", "--out", str(out)])
     assert second.exit_code == 0 and "runs to train" not in second.output
-    assert first.output.split("MP-Init with two")[1] == second.output.split("MP-Init with two")[1]
-    assert "| with MP-Init | 74.01" in (tmp_path / "two-steps-mini" / "page.md").read_text()
+    assert first.output.split("Firing rate of chosen")[1] == second.output.split("Firing rate of chosen")[1]
+    assert {path.suffix for path in (out / "firing-rate-mini").iterdir()} == {".md", ".png", ".pdf"}
+
+
+def test_a_partial_table_shows_what_is_there(trained):
+    out, _ = trained
+    shown = CliRunner().invoke(app, ["reproduce", "ablation", "--seeds", "1", "--out", str(out), "--show"])
+    assert shown.exit_code == 0, shown.output
+    rows = {line.split("  ")[0]: line for line in shown.output.splitlines()}
+    assert "76.09 ± 0.04" in rows["MP-Init"] or "77.37" in rows["MP-Init"]
+    assert "(1 seed)" in shown.output and "not run" in shown.output
+    assert "MP-Init above neither: " in shown.output and "both above neither: not measured yet" in shown.output
+    assert "not measured yet" in shown.output and "| both | 77.66" in (out / "ablation-mini" / "page.md").read_text()
+
+
+WITH_FIGURES = ("activation", "assumption", "convergence", "gradient-cosine", "membrane", "pca", "predictions")
+WITHOUT = ("comparison", "energy", "final-values", "frozen-v", "rate-accuracy-mp", "surrogates", "trainable")
+
+
+@pytest.mark.parametrize("name", [*WITH_FIGURES, *WITHOUT])
+def test_pages_are_made_of_what_is_there(trained, name):
+    out, _ = trained
+    made = EXPERIMENTS[name].page(Work(scales.Scale("mini"), 1, Store(out)))
+    assert made.tables and all(len(row) == len(table.head) for table in made.tables for row in table.rows)
+    assert bool(made.figures) == (name in WITH_FIGURES), list(made.figures)
+    assert made.text() and made.markdown().startswith("# ")
 
 
 def test_wrong_questions_are_one_line():

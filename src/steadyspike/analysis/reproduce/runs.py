@@ -27,11 +27,14 @@ class Run:
         return f"{self.recipe}, seed {self.seed}"
 
     def key(self) -> str:
-        """A checksum of everything that decides the run's result: the resolved recipe and the seed."""
-        tables = self.load().model_dump(exclude=set(PRIVATE), exclude_none=True)
+        """A checksum of everything that decides the run's result: the resolved recipe and the seed.
+
+        Only what differs from a default counts, so that a key that a later version adds changes no old result's key.
+        """
+        tables = self.load().model_dump(exclude=set(PRIVATE), exclude_defaults=True)
         for name in INCIDENTAL - {"train.seed"}:
             table, _, key = name.partition(".")
-            tables[table].pop(key, None)
+            tables.get(table, {}).pop(key, None)
         return hashlib.sha256(dumps(tables).encode()).hexdigest()[:16]
 
     def work(self) -> float:
