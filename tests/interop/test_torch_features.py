@@ -63,8 +63,7 @@ def test_export(change) -> None:
     torch.testing.assert_close(exported.module()(example()), model(example()))
 
 
-@CHANGES
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(("change", "backend"), [(ss.convert, "eager"), (ss.stabilize, "aot_eager")])
 def test_compile_in_one_graph(change, backend: str) -> None:
     model = change(network(), report=None)
     twin = copy.deepcopy(model)
@@ -168,3 +167,10 @@ def test_half_precision_and_autocast() -> None:
     out.float().sum().backward()
     assert half[2].running_mean.dtype == torch.float32
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in half.parameters())
+
+
+def test_a_model_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        model = nn.Sequential(layer.Linear(6, 6), neuron.ParametricLIFNode(step_mode="m"))
+    ss.stabilize(model, report=None)
+    assert all(p.is_meta for p in model.parameters()) and model(torch.empty(4, 2, 6, device="meta")).shape == (4, 2, 6)

@@ -119,10 +119,8 @@ class Adopted(Converted, Neuron):
             values = (self.threshold if name == "threshold" else self.leak).detach().double().tolist()
             self.lay_aside(name)
             self.add_constant(constant, raw, link, values, learned=True)
-            parameter = self._parameters[raw]
-            assert parameter is not None
             dtype = torch.promote_types(like.dtype, torch.float32)
-            parameter.data = link.nearest(values, dtype).to(like.device)
+            self._parameters[raw] = nn.Parameter(link.nearest(values, dtype).to(like.device))
         self.family = family
         self._modules["init"] = resolve_init(init, None).to(like.device).train(self.training)
         self.end_state()
