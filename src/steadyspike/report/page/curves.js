@@ -10,7 +10,7 @@ function startCurves() {
     slider.setAttribute("aria-valuetext", `epoch ${epoch}`);
     charts.forEach((chart) => chart.read(epoch));
   };
-  const charts = ["accuracy", "loss"].map((kind) => new LineChart(byId(`figure-${kind}`), { x: "epoch", whole: true, events, onRead: read }));
+  const charts = ["accuracy", "loss"].map((kind) => new LineChart(byId(`figure-${kind}`), { x: "epoch", whole: true, events, onRead: read, most: 60 }));
   const draw = () => ["accuracy", "loss"].forEach((kind, i) => {
     const series = [];
     runs.forEach((run, k) => Object.entries(run[kind]).forEach(([part, y], j) => {
@@ -37,7 +37,7 @@ function startGradient(runs) {
   const figure = byId("figure-gradient");
   const series = runs.map((run, k) => ({ name: run.label, x: run.steps.step, y: run.steps.gradient, style: look(k, runs.length) }));
   if (!series.some((one) => one.x.length)) { figure.classList.add("hidden"); return; }
-  const chart = new LineChart(figure, { x: "optimizer step" });
+  const chart = new LineChart(figure, { x: "optimizer step", most: 60 });
   chart.set(series, { log: series.every((one) => known(one.y).every((y) => y > 0)) });
   tableBehind(figure, "loss and gradient norm by step")(() => dataTable("Loss and gradient norm by optimizer step", ["run, step", "loss", "gradient norm"],
     runs.flatMap((run) => run.steps.step.map((step, i) => [`${run.label}, ${step}`, show(run.steps.loss[i]), show(run.steps.gradient[i])]))));
@@ -55,5 +55,5 @@ function startSteps(runs) {
     }
   });
   if (!series.length) { byId("steps").classList.add("hidden"); return; }
-  new LineChart(figure, { x: "time steps", whole: true, markers: true }).set(series);
+  new LineChart(figure, { x: "time steps", whole: true, markers: true, most: 60 }).set(series);
 }

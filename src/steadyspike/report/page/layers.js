@@ -13,7 +13,7 @@ function startLayers() {
   }
   if (!quantity.options.length) { byId("layers").classList.add("hidden"); return; }
   const overEpochs = new LineChart(byId("figure-layers"), { x: "epoch", whole: true, onRead: (epoch) => at(epoch) });
-  const profile = new LineChart(byId("figure-profile"), { height: 300, markers: true });
+  const profile = new LineChart(byId("figure-profile"), { height: 300, markers: true, most: 60 });
   const drift = new LineChart(byId("figure-drift"), { x: "time step", whole: true, markers: true });
   const behind = tableBehind(byId("layer-table"), "layers at the chosen epoch");
   const overBehind = tableBehind(byId("figure-layers"), "quantity by epoch and layer");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,7 +34,9 @@ def _wandb(recipe: Recipe, root: Path) -> Any:
 def _mlflow(recipe: Recipe, root: Path) -> Any:
     from lightning.pytorch.loggers import MLFlowLogger
 
-    return MLFlowLogger(experiment_name="steadyspike", run_name=_name(root), save_dir=str(root / "mlruns"))
+    # A file store, Lightning's own default, is no longer taken by newer versions of MLflow.
+    place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+    return MLFlowLogger(experiment_name="steadyspike", run_name=_name(root), tracking_uri=place)
 
 
 def _name(root: Path) -> str:
