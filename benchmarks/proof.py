@@ -58,7 +58,10 @@ def summary(folder: Path) -> str:
     result = outcome(folder)
     if not result.get("test"):
         return result["status"]
-    return f"{result['status']}, test {', '.join(f'{a:.2f}' for a in result['test']['accuracy'])} %"
+    test = result["test"]
+    if "accuracy" not in test:
+        return f"{result['status']}, test mAP@.5 {test['AP50']:.3f}, mAP@.5:.95 {test['AP']:.3f} (COCO)"
+    return f"{result['status']}, test {', '.join(f'{a:.2f}' for a in test['accuracy'])} %"
 
 
 def ended(folders: list[Path]) -> list[dict]:

@@ -3,7 +3,7 @@
     python -m benchmarks.proof_detection --data-dir DATA [--jobs 1] [--out DIR] [--seeds 0 1 2] [--table]
 
 DATA holds bccd/. Runs that are there already are kept, so the program can be stopped and started again; the table says
-how many seeds it has. A run takes about a minute of CPU time an epoch or less, with one thread. `--table` trains
+how many seeds it has. A run takes about a minute of CPU time with one thread. `--table` trains
 nothing and writes the table of the runs that are there.
 """
 
