@@ -17,6 +17,14 @@ from steadyspike.analysis.networks.gradient_flow import (
 )
 from steadyspike.analysis.networks.observe import observe
 from steadyspike.analysis.networks.shift import analyse, report_of
+from steadyspike.analysis.networks.starts import (
+    KINDS,
+    ChannelInit,
+    QuantileInit,
+    SampledInit,
+    final_potentials,
+    starting,
+)
 
 
 class Layer(nn.Module):
@@ -144,3 +152,43 @@ def test_cosines_of_both_definitions(batch):
         step_cosines(model, first, x, y)
     with pytest.raises(ValueError, match="unknown definition"):
         step_cosines(model, name, x, y, "both")
+
+
+def test_other_starts_take_the_place_of_the_layer_s_own_for_a_while(batch):
+    model = net()
+    model.train()
+    for _ in range(5):
+        model(batch[0])
+    model.eval()
+    known = final_potentials(model, [batch[0]])
+    with torch.no_grad():
+        before = model(batch[0])
+        with starting(model, "zero", known), ss.probe(model, record=("m", "current")) as seen:
+            model(batch[0])
+        first = seen["stem.lif"]
+        torch.testing.assert_close(first.m[0], first.current[0] / 2)  # tau = 2, U[0] = 0
+        for kind in KINDS[1:]:
+            with starting(model, kind, known):
+                assert model(batch[0]).isfinite().all()
+        assert torch.equal(model(batch[0]), before)
+    with pytest.raises(ValueError, match="unknown start"), starting(model, "one", known):
+        pass
+
+
+def test_estimated_starts_have_the_distribution_they_were_estimated_from():
+    layer = Layer(threshold=0.8, init=0.1)
+    x = currents(5)
+    known = final_potentials(layer, [x])["lif"]
+    with ss.probe(layer) as seen:
+        layer(x)
+    record = seen["lif"]
+    u = record.u[-1][record.spikes.bool().any(0)].double()
+    assert known.mean == pytest.approx(float(u.mean()))
+    for start in (SampledInit(known.quantiles), QuantileInit(known.quantiles)):
+        drawn = start.potential(x).double()
+        assert drawn.shape == x.shape[1:]
+        assert float(drawn.mean()) == pytest.approx(known.mean, abs=0.02)
+        assert float(drawn.std()) == pytest.approx(float(u.std()), rel=0.05)
+    matched = QuantileInit(known.quantiles).potential(x)
+    assert matched[0][x[0, 0].argmax()] == matched[0].max()
+    assert ChannelInit(known.channels).potential(x)[:, 3].unique().numel() == 1

@@ -52,7 +52,7 @@ def step_distributions(shares: Mapping[str, Array], label: str, reach: tuple[flo
 def distances(curves: Mapping[str, Array], *, floor: float | None = None, title: str = "", label: str = "") -> Figure:
     """Total variation per time step, one curve per key: [T]; a dashed line for the noise floor."""
     with styled():
-        figure, axes = panels(1, 1, width=4.5, height=3.0)
+        figure, axes = panels(1, 1, width=6.0, height=3.0)
         axis = axes[0, 0]
         many = len(curves) > len(COLOURS)
         colours = step_colours(len(curves)) if many else COLOURS
@@ -64,7 +64,7 @@ def distances(curves: Mapping[str, Array], *, floor: float | None = None, title:
         axis.set_ylim(bottom=0)
         axis.set_ylabel(label or "total variation against the last step")
         axis.set_title(title)
-        axis.legend(fontsize=6 if many else 8, ncols=2 if many else 1)
+        figure.legend(loc="outside right upper", fontsize=6 if many else 8)
         whole_steps(axis)
         return figure
 
@@ -81,7 +81,7 @@ def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
             axis.set_ylim(bottom=0)
             whole_steps(axis)
         axes.flat[0].set_ylabel("firing rate")
-        axes.flat[-1].legend(fontsize=7)
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
         return figure
 
 
@@ -111,5 +111,5 @@ def bars_with_baseline(values: Mapping[str, float], baseline: float, label: str,
         axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
         axis.set_ylabel(label)
         axis.set_ylim(0, 105)
-        axis.legend(loc="lower left")
+        figure.legend(loc="outside upper center")
         return figure

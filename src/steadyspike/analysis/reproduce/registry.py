@@ -7,6 +7,7 @@ from difflib import get_close_matches
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.experiments import (
     ablation,
+    alternatives,
     comparisons,
     frozen,
     networks,
@@ -15,7 +16,7 @@ from steadyspike.analysis.reproduce.experiments import (
 )
 from steadyspike.train.recipe import RecipeError
 
-_MODULES = (ablation, comparisons, frozen, networks, sweeps, simulations)
+_MODULES = (ablation, comparisons, frozen, networks, sweeps, simulations, alternatives)
 
 
 def _order(experiment: Experiment) -> tuple[int, int]:
