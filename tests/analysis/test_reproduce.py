@@ -1,5 +1,7 @@
 """`steadyspike reproduce`: its runs, its store, its tables, and the command from training to page."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -7,7 +9,7 @@ from typer.testing import CliRunner
 from steadyspike.analysis.reproduce import page, scales
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
 from steadyspike.analysis.reproduce.runs import Run
-from steadyspike.analysis.reproduce.store import Result, Store, read_arrays
+from steadyspike.analysis.reproduce.store import Result, Store, read_arrays, scores_of
 from steadyspike.analysis.reproduce.work import Work
 from steadyspike.cli import app
 from steadyspike.train.building.dry_run import check_recipe
@@ -73,6 +75,13 @@ def test_a_row_hides_no_run():
     assert page.measured([result(10.0, status="diverged")]) == "1 diverged"
 
 
+def test_a_detector_s_numbers_are_its_mean_precisions():
+    assert scores_of({"accuracy": [1.0, 2.0]}) == [1.0, 2.0]
+    assert scores_of({"metric": "COCO", "AP": 0.147, "AP50": 0.305}) == [0.147, 0.305]
+    shown = EXPERIMENTS["detection"].page(Work(scales.Scale("paper"), 1, Store(Path("nowhere"))))
+    assert [row[1] for row in shown.tables[0].rows] == ["0.291", "0.305"]
+
+
 def test_claims_say_how_sure_they_are():
     assert page.verdict([70.0, 71.0, 72.0], [60.0, 61.0, 62.0]) == "held (+10.00)"
     assert page.verdict([60.0, 61.0], [70.0, 71.0]) == "did not hold (-10.00)"
@@ -119,7 +128,7 @@ def trained(quick, tmp_path_factory):
 def test_a_figure_from_training_to_page_and_then_at_once(trained):
     out, first = trained
     assert first.exit_code == 0, first.output
-    for text in ("2 runs to train", "[2/2]", "test accuracy after each step", "(figure 6)"):
+    for text in ("2 runs to train", "[2/2]", "test accuracy (%) after each step", "(figure 6)"):
         assert text in first.output
     second = CliRunner().invoke(app, ["reproduce", "figure-6", "--seeds", "1", "--out", str(out)])
     assert second.exit_code == 0 and "runs to train" not in second.output

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from steadyspike.analysis.reproduce.progress import Screen
 from steadyspike.analysis.reproduce.runs import Run
-from steadyspike.analysis.reproduce.store import Store
+from steadyspike.analysis.reproduce.store import Store, scores_of
 from steadyspike.train.building.dry_run import check_recipe
 from steadyspike.train.callbacks.display import duration
 from steadyspike.train.run.training import train
@@ -68,6 +68,7 @@ def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signal
         result = train(run.load(), folder, data_dir=data_dir, resume=resume, display=screen.watch(run), signals=signals)
     if result["status"] == "interrupted":
         raise Interrupted(result["signal"])
-    accuracy = ", ".join(f"{a:.2f}" for a in result["test"]["accuracy"])
+    accuracy = ", ".join(f"{a:.4g}" for a in scores_of(result["test"]))
+    what = "accuracy (%) after each step" if "accuracy" in result["test"] else "mAP at .5:.95 and at .5"
     took = duration(time.monotonic() - started)
-    screen.end(run, f"{result['status']}, test accuracy after each step {accuracy} % ({took})")
+    screen.end(run, f"{result['status']}, test {what} {accuracy} ({took})")

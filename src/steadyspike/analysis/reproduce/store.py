@@ -19,9 +19,14 @@ from steadyspike.train.files.folder import RunFolder
 Arrays = dict[str, NDArray[Any]]
 
 
+def scores_of(test: dict[str, Any]) -> list[float]:
+    """Accuracy after 1..T steps in percent; of a detector [mAP at .5:.95, mAP at .5]."""
+    return list(test["accuracy"]) if "accuracy" in test else [test["AP"], test["AP50"]]
+
+
 @dataclass(frozen=True)
 class Result:
-    """A run that has ended: ``accuracy`` after 1..T steps on the test part, in percent."""
+    """A run that has ended: ``accuracy`` after 1..T steps on the test part, in percent (detectors: see `scores_of`)."""
 
     run: Run
     folder: Path
@@ -50,7 +55,7 @@ class Store:
         found = intact_result(folder)
         if found is None:
             return None
-        return Result(run, folder.root, found["status"], found["test"]["accuracy"])
+        return Result(run, folder.root, found["status"], scores_of(found["test"]))
 
     def measured(self, run: Run, what: str, compute: Callable[[], Arrays]) -> Arrays:
         """Arrays measured on a run; computed once. ``what`` names the measurement and its settings."""

@@ -72,7 +72,8 @@ def published_text(case: Case) -> str:
         return "-"
     if paper.value is None:
         return paper.verdict
-    return f"{paper.value:.2f}" + (f" ± {paper.spread:.2f}" if paper.spread is not None else "")
+    digits = 3 if paper.value < 1 else 2
+    return f"{paper.value:.{digits}f}" + (f" ± {paper.spread:.2f}" if paper.spread is not None else "")
 
 
 def chains(cases: Sequence[Case]) -> list[list[Case]]:

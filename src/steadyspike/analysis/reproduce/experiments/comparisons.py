@@ -10,9 +10,9 @@ from steadyspike import models
 from steadyspike.analysis.reproduce.accuracy_table import Claim, accuracy_table
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.experiments.ablation import LABELS, METHODS
-from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table, measured
+from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table, claim, finals, measured, spread
 from steadyspike.analysis.reproduce.store import Arrays
-from steadyspike.analysis.reproduce.work import Case, Work, chains
+from steadyspike.analysis.reproduce.work import Case, Work, chains, published_text
 from steadyspike.deploy import fold
 from steadyspike.deploy.energy import count_operations
 from steadyspike.nn.neurons import NeuronSpec
@@ -109,6 +109,23 @@ def qkformer(work: Work) -> Page:
     return Page("Surrogate gradients of QKFormer (table 11)", [accuracy_table(work, "ImageNet, T = 4", cases, claims)])
 
 
+def detection_cases(scale: str) -> list[Case]:
+    stem = "coco-ems-resnet10-t3"
+    return [Case("EMS-ResNet10", f"{stem}-baseline"), Case("EMS-ResNet10 + MP-Init + TrSG", stem)]
+
+
+def detection(work: Work) -> Page:
+    table = Table("COCO, T = 3", ["network", "paper: mAP at .5", "measured: mAP at .5", "measured: mAP at .5:.95"])
+    found = {}
+    for case in detection_cases("paper"):
+        results = [result for result in work.results(case) if result.finished]
+        found[case.label] = finals(results)
+        cells = [spread([result.accuracy[i] for result in results], 3) for i in (-1, 0)]
+        table.rows.append([case.label, published_text(case), *cells])
+    table.claims.append(claim("MP-Init + TrSG helps", found["EMS-ResNet10 + MP-Init + TrSG"], found["EMS-ResNet10"]))
+    return Page("Object detection (table 5)", [table], notes=["a small one: steadyspike train detect-demo"])
+
+
 ENERGY = {
     "neither": "1.03 / 0.14, 1.57",
     "mp": "1.01 / 0.14, 1.57",
@@ -186,6 +203,7 @@ def parameter_overhead(work: Work) -> Page:
 EXPERIMENTS = (
     Experiment("comparison", "table 3", "the methods that the paper compares with", comparison, comparison_cases),
     Experiment("transformers", "table 4", "spiking transformers", transformers, transformer_cases, ("paper",)),
+    Experiment("detection", "table 5", "EMS-ResNet10 on COCO", detection, detection_cases, ("paper",)),
     Experiment("qkformer-gradients", "table 11", "surrogate gradients of QKFormer", qkformer, qkformer_cases,
                ("paper",)),
     Experiment("energy", "table 13", "operations and energy of the ablation", energy, energy_cases,
