@@ -50,6 +50,12 @@ def test_analyse_gives_a_number_per_layer_and_a_verdict(run, tmp_path):
     assert missing.exit_code == 1 and "is not a run folder" in missing.output
 
 
+def test_the_help_of_record_names_the_entry_it_writes():
+    """Brackets in a help text are markup: "[[measured]]" was shown as "[]"."""
+    for command in ("train", "reproduce"):
+        assert "measured" in call(command, "--help").output, command
+
+
 def test_help_is_light():
     code = (
         "import sys; from steadyspike.cli import app; "
