@@ -90,7 +90,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 def read_arrays(path: Path) -> Arrays | None:
     """The arrays of a file; None where there is none or it was damaged."""
     try:
-        with open(path, "rb") as content, np.load(content, allow_pickle=False) as file:
+        with open(path, "rb") as content, np.load(content) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile):
         return None

@@ -45,7 +45,7 @@ class Placed:
 
 def originals() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The digits as they were scanned: ink [1797, 8, 8] from 0 to 16, and labels [1797]."""
-    with np.load(Path(__file__).with_name("digits.npz"), allow_pickle=False) as file:
+    with np.load(Path(__file__).with_name("digits.npz")) as file:
         return file["images"], file["labels"].astype(np.int64)
 
 
