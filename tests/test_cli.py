@@ -170,8 +170,8 @@ def test_a_recipe_is_shown_as_toml_with_the_meaning_of_every_key():
     result = call("recipes", "--show", "frozen-as-hard-v0.1", "--set", "train.seed=5")
     assert result.exit_code == 0
     assert parse(toml.loads(result.output)) == load_recipe("frozen-as-hard-v0.1", ["train.seed=5"])
-    assert re.search(r"^threshold = 0.1 +# The threshold V at the start.$", result.output, re.M)
-    assert re.search(r"^# tau: left out +# Time constant", result.output, re.M)
+    assert re.search(r"^threshold = 0.1 +# The firing threshold V at the start of", result.output, re.M)
+    assert re.search(r"^# tau: left out +# The membrane time constant", result.output, re.M)
 
 
 def test_the_page_of_all_keys_is_up_to_date():

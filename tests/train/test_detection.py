@@ -109,7 +109,7 @@ def test_the_factor_of_the_loss_does_not_depend_on_accumulation():
     assert isinstance(task, DetectionTask)
     x, targets = next(bundle.train_loader(2).batches(0))
     outcome = task.objective(task.model, x, targets)
-    assert float(outcome.loss) == pytest.approx(4 * float(outcome.parts.total))
+    assert float(outcome.loss.detach()) == pytest.approx(4 * float(outcome.parts.total.detach()))
 
 
 def test_images_of_several_processes_count_once():

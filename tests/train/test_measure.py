@@ -176,7 +176,7 @@ def test_the_average_of_weights_follows_its_definition_and_is_put_in_place():
     with torch.no_grad():
         model.weight.fill_(5.0)
         model.num_batches_tracked.fill_(7)
-    average.update()
+    average.update(1)
     assert average.average["weight"].tolist() == [2.0, 2.0] and int(average.average["num_batches_tracked"]) == 7
     with average.in_place():
         assert model.weight.tolist() == [2.0, 2.0]

@@ -35,6 +35,7 @@ class Run:
         for name in INCIDENTAL - {"train.seed"}:
             table, _, key = name.partition(".")
             tables.get(table, {}).pop(key, None)
+        tables = {name: table for name, table in tables.items() if table != {}}
         return hashlib.sha256(dumps(tables).encode()).hexdigest()[:16]
 
     def work(self) -> float:

@@ -137,6 +137,7 @@ def check_recipe(recipe: Recipe) -> None:
     except ValueError as error:
         raise RecipeError(f"data.name: {error}") from None
     check_data(recipe.data)
+    check_detection(recipe, has_boxes(recipe))
     if own_data:
         model: nn.Module = nn.Linear(1, 1)
         objective = build_objective(recipe, static=True)
@@ -145,7 +146,6 @@ def check_recipe(recipe: Recipe) -> None:
         with _without_memory(recipe):
             model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
         objective = build_objective(recipe, static=static)
-    check_detection(recipe, has_boxes(recipe))
     check_name(recipe.norm.name, NORMS, "norm.name")
     check_combination(recipe, neuron_spec(recipe.neuron), objective)
     _check_loss(recipe)

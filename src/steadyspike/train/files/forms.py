@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 
 class _Form(BaseModel):
@@ -27,18 +27,9 @@ class _Tables(_Form):
 
 
 class _Scores(_Form):
-    """Of classes, or (AP50) of boxes."""
-
-    accuracy: list[float] | None = Field(default=None, min_length=1)
-    AP50: float | None = None
+    accuracy: list[float] = Field(min_length=1)
     loss: float | None
     samples: int
-
-    @model_validator(mode="after")
-    def _says_something(self) -> _Scores:
-        if self.accuracy is None and self.AP50 is None:
-            raise ValueError("neither accuracy nor AP50")
-        return self
 
 
 class _BoxScores(_Form):

@@ -126,7 +126,7 @@ def evaluate_run(
     task = task_for(recipe, bundle)
     epoch = load_weights(folder.weights, task.model).get("epoch")
     processes = 1
-    if logged is None and epoch is not None:
+    if logged is None and epoch is not None and part != "train":  # training scores are of weights that moved
         columns = task.columns(part)
         logged = logged_epoch(folder, part, int(epoch), columns, result["tables"]["metrics"])
         processes = about.get("processes", 1)  # who together made that number

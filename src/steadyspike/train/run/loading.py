@@ -45,8 +45,8 @@ class LoadedRun:
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
     """A finished run by its folder; ``data_dir`` in place of the folder where its data was found."""
     root = RunFolder(Path(folder))
-    result = root.read_json("result.json")
     recipe, model, place = _network(root, data_dir)
+    result = root.read_json("result.json")
     load_weights(root.weights, model)
     return LoadedRun(root.root, recipe, model.eval(), result, place)
 
