@@ -343,3 +343,65 @@ def test_what_is_left_is_named_with_the_reason(reason: str) -> None:
     (row,) = [r for r in model.conversion.left if r.layer == "1"]
     assert reason in row.remarks[0]
     assert reason in str(model.conversion)
+
+
+def test_a_conversion_in_the_middle_of_a_sequence_goes_on() -> None:
+    x, node, ours = current(9, B, 3), neuron.LIFNode(tau=3.0), neuron.LIFNode(tau=3.0)
+    expected = torch.stack([torch.stack((node(x_t), node.v)) for x_t in x])
+    found = [torch.stack((ours(x_t), ours.v)) for x_t in x[:3]]
+    ss.convert(ours, report=None)
+    found += [torch.stack((ours(x_t), ours.v)) for x_t in x[3:6]]
+    ss.undo(ours)
+    found += [torch.stack((ours(x_t), ours.v)) for x_t in x[6:]]
+    torch.testing.assert_close(torch.stack(found), expected)
+
+
+class HalfThreshold(neuron.LIFNode):
+    """A constant that is computed: a property hides the attribute."""
+
+    @property
+    def v_threshold(self) -> float:
+        return 0.5
+
+    @v_threshold.setter
+    def v_threshold(self, value: float) -> None:
+        pass
+
+
+class NoInputDecay(neuron.LIFNode):
+    @property
+    def decay_input(self) -> bool:
+        return True
+
+    @decay_input.setter
+    def decay_input(self, value: bool) -> None:
+        pass
+
+
+class NamedAsOurs(neuron.LIFNode):
+    """A helper method with the name of one of this library's."""
+
+    def rest(self) -> str:
+        return "mine"
+
+
+def with_own_attribute() -> neuron.LIFNode:
+    node = neuron.LIFNode()
+    node.family = "mine"
+    return node
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (HalfThreshold, "v_threshold"),
+        (NoInputDecay, "decay_input"),
+        (NamedAsOurs, "rest"),
+        (with_own_attribute, "family"),
+    ],
+)
+def test_a_neuron_whose_names_mean_something_else_is_left(make, name: str) -> None:
+    model = nn.Sequential(make(), neuron.LIFNode())
+    ss.convert(model, report=None)
+    (row,) = model.conversion.left
+    assert row.layer == "0" and f"its own {name}" in row.remarks[0]

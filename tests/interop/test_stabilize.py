@@ -277,6 +277,32 @@ def test_a_single_step_model_is_checked_in_a_loop() -> None:
     assert isinstance(model[1].v, float)
 
 
+class OwnLoop(nn.Module):
+    """A forward that takes [T, B, ...] and loops over time itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.node = nn.Linear(6, 6), neuron.LIFNode()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([self.node(3 * self.linear(x_t)) for x_t in x])
+
+
+def test_a_model_with_its_own_loop_over_time_is_called_once() -> None:
+    torch.manual_seed(0)
+    model = OwnLoop().double()
+    model.linear.eval()
+    ss.convert(model, current(T, B, 6), report=None)
+    assert model.conversion.check.ok, model.conversion
+    assert model.training and not model.linear.training
+
+
+def test_a_finding_about_the_model_itself_has_no_other_name() -> None:
+    node = ss.convert(lif_node(), torch.zeros(T, B, 3), report=None)
+    (check,) = [c for c in node.conversion.check.failures if c.name == "activity"]
+    assert check.layer == "" and "the model itself never fires" in check.message
+
+
 def test_a_model_without_neurons_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     ss.convert(nn.Sequential(nn.Linear(2, 2)))
     assert "no neuron of SpikingJelly, snnTorch or Norse" in capsys.readouterr().out

@@ -85,13 +85,13 @@ class Adopted(Converted, Neuron):
         self._device = torch.device("cpu")  # where the last input was
         self._aside: dict[str, Tensor] = {}  # parameters of the original that stabilised ones stand for
         self._modules["init"] = resolve_init("zero", None).train(self.training)
-        self.end_state()
         self._seen: tuple[object, ...] = ()
         self.refresh()
 
     def give_back(self) -> None:
-        """Makes the module the original one again, with the constants that it had."""
-        self.end_state()
+        """Makes the module the original one again, with the constants that it had; a state goes on if V stays."""
+        if self.stabilised:
+            self.end_state()
         for name, constant in self._constants.items():
             self._buffers.pop(f"fixed_{name}", None)
             if constant.raw is not None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from steadyspike.interop.adopted import Adopted
+from steadyspike.interop.adopted import OWN, Adopted
 
 
 class Verdict(NamedTuple):
@@ -72,13 +72,15 @@ def recognise(module: nn.Module) -> Verdict | None:
         if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout keeps a mask
             return Verdict(None, f"{type(module).__name__} keeps a state of its own; neurons inside it are converted")
         return None
-    changed = changed_methods(module, type(module).__mro__[known])
-    if changed:
-        return Verdict(None, f"{type(module).__name__} has its own {', '.join(changed)}")
     file, name = _EXACT[paths[known]]
     library = import_module(f"{__package__}.{file}")
+    adopter = getattr(library, name)
+    cls = type(module).__mro__[known]
+    changed = sorted({*changed_methods(module, cls), *taken_names(module, cls, adopter)})
+    if changed:
+        return Verdict(None, f"{type(module).__name__} has its own {', '.join(changed)}")
     reason = library.why_not(module)
-    return Verdict(getattr(library, name)) if reason is None else Verdict(None, reason)
+    return Verdict(adopter) if reason is None else Verdict(None, reason)
 
 
 def changed_methods(module: nn.Module, known: type) -> list[str]:
@@ -92,6 +94,14 @@ def changed_methods(module: nn.Module, known: type) -> list[str]:
     changed += [name for name in _OLDER if hasattr(cls, name) and not hasattr(known, name)]
     changed += [name for name in vars(module) if callable(getattr(known, name, None))]
     return sorted(set(changed))
+
+
+def taken_names(module: nn.Module, known: type, adopter: type[Adopted]) -> list[str]:
+    """Names of the adopter that the module's own class or its own attributes use in another way."""
+    ours = {*dir(adopter), *adopter.__annotations__, *OWN} - set(dir(nn.Module)) - _FREE
+    classes = type(module).__mro__[: type(module).__mro__.index(known)]
+    in_classes = {name for cls in classes for name in vars(cls)}
+    return sorted((ours & in_classes) | (vars(module).keys() & {*OWN}) | (module._modules.keys() & {"init"}))
 
 
 def is_number(value: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -79,14 +80,37 @@ def explicit_state(model: nn.Module) -> bool:
     return bool(cells) and single and (sequential or cells[0] is model)
 
 
+@torch.no_grad()
+def loops_itself(model: nn.Module, example: Tensor) -> bool:
+    """True if one call with ``example`` [T, B, ...] calls a single-step neuron T times: its forward has the loop."""
+    calls: Counter[nn.Module] = Counter()
+    single = [m for m in model.modules() if isinstance(m, Adopted) and getattr(m, "step_mode", "m") == "s"]
+    handles = [m.register_forward_hook(lambda layer, args, out: calls.update([layer])) for m in single]
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        with window(model):
+            model(example)
+    except Exception:  # a model that takes [B, ...] may refuse [T, B, ...] with any error
+        return False
+    finally:
+        for handle in handles:
+            handle.remove()
+        for module, mode in modes.items():
+            module.training = mode
+    return len(example) > 1 and any(count >= len(example) for count in calls.values())
+
+
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
-    """`ss.check_model` of the model, in a loop over time if it takes single steps."""
-    wrap = Looped if is_single_step(model) and batch_dim == 1 else FirstOutput
+    """`ss.check_model` of the model, in a loop over time if it takes single steps and has no such loop of its own."""
+    single = batch_dim == 1 and is_single_step(model) and not loops_itself(model, example)
+    wrap = Looped if single else FirstOutput
     report = check_model(wrap(model), example, batch_dim=batch_dim)
     return CheckReport([_in_the_model(check) for check in report.checks])
 
 
 def _in_the_model(check: Check) -> Check:
     """The check with the layer's name in the user's model instead of the name in the wrapper."""
-    layer = None if check.layer is None else check.layer.removeprefix("model.")
-    return replace(check, layer=layer, message=check.message.replace("'model.", "'"))
+    layer = None if check.layer is None else "" if check.layer == "model" else check.layer.removeprefix("model.")
+    message = check.message.replace("layer 'model'", "the model itself").replace("'model.", "'")
+    return replace(check, layer=layer, message=message)

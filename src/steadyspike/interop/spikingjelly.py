@@ -36,6 +36,7 @@ class SpikingJellyNeuron(Adopted):
     step_mode: str
     v_reset: float | None
     detach_reset: bool
+    decay_input: bool
     store_v_seq: bool
     surrogate_function: Any
     v_seq: Tensor | None
