@@ -1,5 +1,6 @@
 """`steadyspike runs`, `show` and `compare` as a user sees them."""
 
+import os
 import time
 from contextlib import ExitStack
 
@@ -113,6 +114,28 @@ def test_what_a_file_says_cannot_steer_the_terminal(tmp_path):
                    call("compare", tmp_path / "a/001", tmp_path / "a/002").output):  # fmt: skip
         assert "\x1b" not in output and "\x07" not in output and "\u202e" not in output
     assert "[bold]name[/bold]" in call("runs", tmp_path).output
+
+
+def test_the_name_of_a_folder_cannot_steer_the_terminal_or_stop_the_report(tmp_path):
+    for name in (ESCAPES.replace("/", ""), os.fsdecode(b"no utf-8 \xff")):
+        root = made_run(tmp_path / name / "001", ended=False).root
+        done = call("report", root)
+        assert done.exit_code == 0 and (root / "report.html").exists(), done.output
+        missing = call("show", tmp_path / name / "002")
+        assert missing.exit_code == 1 and missing.output.startswith("error: ")
+        for output in (done.output, missing.output, call("show", root).output, call("runs", tmp_path).output):
+            assert "\x1b" not in output and "\x07" not in output and "\u202e" not in output
+
+
+def test_the_report_replaces_pages_only(folder):
+    root, pipe, page = folder / "demo/001", folder / "pipe", folder / "page.html"
+    os.mkfifo(pipe)
+    recipe = (root / "recipe.toml").read_bytes()
+    for out in (root / "recipe.toml", folder, pipe):
+        done = call("report", root, "--no-data", "-o", out)
+        assert done.exit_code == 1 and done.output.startswith("error: ") and done.output.count("\n") == 1
+    assert (root / "recipe.toml").read_bytes() == recipe and pipe.is_fifo()
+    assert [call("report", root, "--no-data", "-o", page).exit_code for _ in range(2)] == [0, 0]
 
 
 def test_small_things():

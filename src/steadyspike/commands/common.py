@@ -9,6 +9,8 @@ from typing import ParamSpec
 
 from rich.console import Console
 
+from steadyspike.commands.terminal import plain
+
 P = ParamSpec("P")
 
 ENDED, FAILED = 0, 1
@@ -27,7 +29,8 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
             known = _plain(error)
             if not isinstance(known, _known()):
                 raise
-            errors.print(f"error: {_text(known)}", style="red", markup=False, soft_wrap=True)
+            text = "\n".join(plain(line) for line in _text(known).split("\n"))  # a path in it may hold anything
+            errors.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
             return FAILED
 
     return wrapped

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.terminal import plain
 
 if TYPE_CHECKING:
     from steadyspike.report.run_view import RunView
@@ -21,6 +22,8 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     wanted = (
         roots if baseline is None or baseline.resolve() in [root.resolve() for root in roots] else [*roots, baseline]
     )
+    if out is not None:
+        check_place(out)
     views = read_runs(wanted)
     for view in views:
         add_details(view, data_dir, no_data)
@@ -28,9 +31,23 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     path = write_report(views, out or default_place(roots), base)
     for view in views:
         if not view.state.ended:
-            console.print(f"{view.label}: {view.state.text}", style="yellow", markup=False, soft_wrap=True)
-    console.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)", markup=False, soft_wrap=True)
+            console.print(plain(f"{view.label}: {view.state.text}"), style="yellow", markup=False, soft_wrap=True)
+    console.print(plain(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)"), markup=False, soft_wrap=True)
     return ENDED
+
+
+def check_place(out: Path) -> None:
+    """Refuses what a report must not replace: a folder, a device, or a file that is no HTML page (a run's recipe)."""
+    from steadyspike.train.files.folder import RunError
+
+    if not out.exists():
+        return
+    if not out.is_file():
+        raise RunError(f"{out} is not a file: name the file that the report is written to")
+    with open(out, "rb") as file:
+        start = file.read(15).lower()
+    if start not in (b"", b"<!doctype html>"):
+        raise RunError(f"{out} exists and is no HTML page: the report does not replace it")
 
 
 def default_place(roots: list[Path]) -> Path:
@@ -45,6 +62,8 @@ def default_place(roots: list[Path]) -> Path:
 
 def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
     """Confusion, samples and membranes: those that are kept, or made anew; a note where that cannot be."""
+    from rich.text import Text
+
     from steadyspike.data.errors import DataError
     from steadyspike.report.details import is_current, make_details
     from steadyspike.train.files.folder import RunError, RunFolder
@@ -63,7 +82,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")
         return
     try:
-        with console.status(f"looking at the predictions of {view.label}"):
+        with console.status(Text(f"looking at the predictions of {plain(view.label)}")):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
         view.notes.append(f"{view.label}: no predictions, since {error}")

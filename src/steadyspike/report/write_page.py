@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 import time
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -68,7 +69,8 @@ def embedded(data: Any) -> str:
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character, instead in _JSON_ESCAPES.items():
         text = text.replace(character, instead)
-    return text
+    # Bytes of a folder's name that are no UTF-8 come as lone surrogates, which no encoding of the page can hold.
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def _states(runs: Sequence[RunView]) -> Markup:

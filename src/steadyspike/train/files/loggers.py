@@ -34,7 +34,8 @@ def _wandb(recipe: Recipe, root: Path) -> Any:
 def _mlflow(recipe: Recipe, root: Path) -> Any:
     from lightning.pytorch.loggers import MLFlowLogger
 
-    # A file store, Lightning's own default, is no longer taken by newer versions of MLflow.
+    # Lightning's default is a file store, which MLflow refuses from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
+    # (github.com/mlflow/mlflow/issues/23634 and pull 23637).
     place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
     return MLFlowLogger(experiment_name="steadyspike", run_name=_name(root), tracking_uri=place)
 
