@@ -333,3 +333,9 @@ def test_a_neuron_at_two_places_is_one_and_named() -> None:
     assert "first, again" in shown[0]
     model(current(T, B, 6).float()).sum().backward()
     assert type(ss.undo(model).first) is neuron.LIFNode
+
+
+def test_a_stream_of_a_converted_model_points_to_the_window() -> None:
+    model = ss.convert(nn.Sequential(nn.Linear(3, 3), neuron.LIFNode()), report=None).eval()
+    with pytest.raises(ValueError, match=r"cannot cut \(a converted model keeps its state itself: use `with ss.window"):
+        ss.stream(model)

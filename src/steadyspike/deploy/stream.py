@@ -74,7 +74,11 @@ class Stream:
             raise ValueError("a stream runs in evaluation mode; call model.eval() first")
         for name, layer in neurons(model).items():
             if type(layer).forward is not Neuron.forward or "forward" in layer.__dict__:
-                raise ValueError(f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut")
+                window = " (a converted model keeps its state itself: use `with ss.window(model):`)"
+                raise ValueError(
+                    f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut"
+                    f"{window if hasattr(model, 'conversion') else ''}"
+                )
         self.model, self.exit_when = model, exit_when
         self.reset()
 
