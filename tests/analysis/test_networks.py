@@ -16,8 +16,7 @@ from steadyspike.analysis.networks.gradient_flow import (
     weights_before,
 )
 from steadyspike.analysis.networks.observe import observe
-from steadyspike.analysis.networks.shift import analyse, report_of
-from steadyspike.analysis.networks.starts import (
+from steadyspike.analysis.networks.other_starts import (
     KINDS,
     ChannelInit,
     QuantileInit,
@@ -25,6 +24,7 @@ from steadyspike.analysis.networks.starts import (
     final_potentials,
     starting,
 )
+from steadyspike.analysis.networks.shift import analyse, report_of
 
 
 class Layer(nn.Module):

@@ -170,6 +170,31 @@ def test_a_tutorial_network_with_hidden_states() -> None:
     assert isinstance(net[2], snn.Leaky) and isinstance(net[2], Adopted)
 
 
+def trained_for_three_steps(net: nn.Module, run, x: Tensor) -> list[float]:
+    """The losses of three steps; the target is fixed, so that they must fall."""
+    optimizer, losses = torch.optim.Adam(net.parameters(), lr=1e-2), []
+    for _ in range(3):
+        mems = run(net, x)[1]
+        loss = nn.functional.cross_entropy(mems.mean(0), torch.arange(mems.shape[1]) % 4)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("tutorial", [5, 6])
+def test_tutorial_networks_train(tutorial: int) -> None:
+    make, run, x = {
+        5: (Net, lambda m, x: m(x), 2 * current(B, 6).float()),
+        6: (convolutional, forward_pass, 2 * current(T, B, 1, 8, 8).float()),
+    }[tutorial]
+    theirs = trained_for_three_steps(make(), run, x)
+    assert trained_for_three_steps(ss.convert(make(), report=None), run, x) == pytest.approx(theirs, rel=1e-4)
+    stable = trained_for_three_steps(ss.stabilize(make(), report=None), run, x)
+    assert theirs[-1] < theirs[0] and stable[-1] < stable[0]
+
+
 def test_state_dicts_load_both_ways_and_undo() -> None:
     trained, options = Net(learn_beta=True, learn_threshold=True), {"learn_beta": True, "learn_threshold": True}
     with torch.no_grad():

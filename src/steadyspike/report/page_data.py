@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from steadyspike.report.run_columns import QUANTITIES, LayerHistory
 from steadyspike.report.run_view import RunView
-from steadyspike.report.tables import QUANTITIES, LayerHistory
 
 CELLS = 300_000  # numbers about layers in one page, over all runs; more epochs than that are thinned out
 POINTS = 2000  # rows of steps.csv in one page, per run

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steadyspike.report.tables import Columns, LayerHistory, read_columns, read_layers, read_rows
+from steadyspike.report.run_columns import Columns, LayerHistory, read_columns, read_layers, read_rows
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.origin import ORIGIN

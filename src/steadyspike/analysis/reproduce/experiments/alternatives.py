@@ -7,8 +7,8 @@ from itertools import islice
 import numpy as np
 
 from steadyspike.analysis.networks.observe import observe
+from steadyspike.analysis.networks.other_starts import KINDS, final_potentials, starting
 from steadyspike.analysis.networks.shift import layer_shift
-from steadyspike.analysis.networks.starts import KINDS, final_potentials, starting
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page, Table, spread
 from steadyspike.analysis.reproduce.store import Arrays
