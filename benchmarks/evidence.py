@@ -4,8 +4,8 @@
     python -m benchmarks.evidence --out runs/evidence --show                               # how far it is
     python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # the tables, and the recipes
 
-One process, one run after the other; set OMP_NUM_THREADS=1. What matters most comes first, and every step of the order
-is done for seed 0, then 1, then 2, so that a list that was cut short still compares like with like.
+One process, one run after the other; set OMP_NUM_THREADS=1. What matters most comes first (`order`), and every part
+goes seed by seed, so that a list that was cut short still compares like with like.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 from benchmarks.proof import stamp, write_between
 from rich.console import Console
@@ -35,29 +36,51 @@ MARKS = ("<!-- deep table begins -->", "<!-- deep table ends -->")
 SEEDS = 3
 
 
+class Part(NamedTuple):
+    """A part of the evidence: its name, its cases, and the seeds that are trained at this place of the order."""
+
+    name: str
+    cases: list[Case]
+    seeds: tuple[int, ...] = tuple(range(SEEDS))
+
+
 def frozen_at(v: float) -> list[Case]:
     """The cases of one threshold, with both norms."""
     return [case for case in frozen.norm_scale_cases("deep") if f"-v{v}" in case.deep]
 
 
-def steps() -> dict[str, list[Case]]:
-    """What is trained, in order; a configuration that came before is not trained again."""
-    depth = [case for case in ablation.depth_cases("deep") if case.label in ("neither", "both")]
-    return {
-        "ablation": ablation.ablation_cases("deep"),
-        "V frozen at 0.1": frozen_at(0.1),
-        "V frozen at 2": frozen_at(2.0),
-        "V frozen at 1": frozen_at(1.0),
-        "norms": ablation.norm_cases("deep"),
-        "depth": depth,
-        "long training": frozen.length_cases("deep"),
-        "Adam": ablation.optimizer_cases("deep"),
-        "depth, the rest": ablation.depth_cases("deep"),
-    }
+def order() -> list[Part]:
+    """What is trained, in order; a run that came before is not trained again.
+
+    First the ablation with all its seeds, since all else is read against it; then one seed of everything, then all.
+    V frozen at 1 with the plain norm has no part of its own: it is the ablation's "neither".
+    """
+    both = [case for case in ablation.depth_cases("deep") if case.label in ("neither", "both")]
+    long = [case for case in frozen.length_cases("deep") if "plain" in case.group]
+    first = [
+        Part("ablation", ablation.ablation_cases("deep"), (0,)),
+        Part("V frozen at 0.1", frozen_at(0.1), (0,)),
+        Part("ablation", ablation.ablation_cases("deep")),
+        Part("norms", ablation.norm_cases("deep"), (0,)),
+        Part("depth, neither and both", both, (0,)),
+        Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0), (0,)),
+        Part("long training, plain norm", long, (0,)),
+        Part("Adam", ablation.optimizer_cases("deep"), (0,)),
+    ]
+    rest = [
+        Part("V frozen at 0.1", frozen_at(0.1)),
+        Part("norms", ablation.norm_cases("deep")),
+        Part("depth, neither and both", both),
+        Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0)),
+        Part("Adam", ablation.optimizer_cases("deep")),
+        Part("long training", frozen.length_cases("deep")),
+        Part("depth, all", ablation.depth_cases("deep")),
+    ]
+    return first + rest
 
 
 def all_runs(work: Work) -> list[Run]:
-    return [run for cases in steps().values() for run in work.all_runs(cases)]
+    return [run for part in order() for run in work.all_runs(part.cases) if run.seed in part.seeds]
 
 
 def train(work: Work, hours: float, console: Console) -> int:
@@ -109,9 +132,10 @@ def main() -> None:
     console = Console(highlight=False, width=200)
     work = Work(Scale("deep"), SEEDS, Store(args.out), args.data_dir)
     if args.show:
-        for name, cases in steps().items():
-            runs = work.all_runs(cases)
-            console.print(f"{name}: {len(runs) - len(missing(runs, work.store))} of {len(runs)} runs")
+        for part in order():
+            runs = [run for run in work.all_runs(part.cases) if run.seed in part.seeds]
+            done = len(runs) - len(missing(runs, work.store))
+            console.print(f"{part.name}, seeds {', '.join(map(str, part.seeds))}: {done} of {len(runs)} runs")
         return
     if args.write:
         write_between(MARKS, f"{text(work)}\n\n{stamp(args.out / 'runs')}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from steadyspike.analysis.reproduce.page import Page, Table
 from steadyspike.analysis.reproduce.work import Case, Work, chains
 
 FAMILIES = {"as": "AS-SG", "rs": "RS-SG", "trsg": "TrSG"}
+SAME = "AS-SG, RS-SG, TrSG"
 # (threshold, family) -> the supplement's AbsStr, RatioAG in percent, GradCV after epoch 1 and after epoch 100
 PAPER_METRICS = {
     (0.1, "as"): ("0.2756 / 31.25 / 5.01", "0.0145 / 90.20 / 1.22"),
@@ -39,15 +41,20 @@ def frozen_cases(scale: str) -> list[Case]:
 
 
 def _deep(norms: Sequence[str], thresholds: Sequence[float], length: str) -> list[Case]:
+    """At V = 1 the families are one, forward and gradients; with the plain norm that is the ablation's "neither"."""
     texts = {"": "plain norm", "-scaled": "norm scaled to V"}
-    return [
-        Case(FAMILIES[family], f"frozen-{family}-soft-v{v}", f"deep-frozen-{family}-v{v}{norm}{length}",
-             f"V = {v}, {texts[norm]}{', 32 epochs' if length else ''}")
-        for v in thresholds
-        for norm in norms
-        for family in FAMILIES
-        if v != 1.0 or family == "trsg"  # at V = 1 the three families are the same network with the same gradients
-    ]  # fmt: skip
+    found = []
+    for v, norm in product(thresholds, norms):
+        group = f"V = {v}, {texts[norm]}{', 32 epochs' if length else ''}"
+        if v == 1.0:
+            deep = f"deep-frozen-trsg-v1.0{norm}" if norm else "deep-resnet19-neither-sgd"
+            found.append(Case(SAME, "frozen-trsg-soft-v1.0", deep, group))
+            continue
+        found += [
+            Case(label, f"frozen-{family}-soft-v{v}", f"deep-frozen-{family}-v{v}{norm}{length}", group)
+            for family, label in FAMILIES.items()
+        ]
+    return found
 
 
 def _claims(cases: Sequence[Case]) -> list[Claim]:
