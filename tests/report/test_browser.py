@@ -63,7 +63,7 @@ def test_a_page_opens_without_complaints_or_requests(browser, pages, name, theme
     dark = browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
     assert dark is (theme == "dark")
     if name != "empty":
-        assert browser.run("document.querySelectorAll('#figure-accuracy path.curve').length") >= 2
+        assert browser.run("document.querySelectorAll('figure.score path.curve').length") >= 2
     drawn = "[...document.querySelectorAll('svg[role=img]')].filter(s => s.getClientRects().length)"
     assert browser.run(f"{drawn}.every(s => s.getAttribute('aria-label').length > 20)")
     labels = "[...document.querySelectorAll('input, select')].every(e => e.labels.length || e.ariaLabel)"
@@ -88,7 +88,7 @@ def test_the_slider_of_the_curves_by_keyboard_and_pointer(browser, pages):
     assert browser.run("document.getElementById('curve-epoch-value').textContent") == "1"
     browser.key("ArrowRight", 39)
     assert browser.run("document.getElementById('curve-epoch').getAttribute('aria-valuetext')") == "epoch 2"
-    assert browser.run("document.querySelector('#figure-accuracy .legend b').textContent") != ""
+    assert browser.run("document.querySelector('figure.score .legend b').textContent") != ""
     box = browser.run("(() => { const r = document.querySelector('#figure-loss svg').getBoundingClientRect(); "
                       "scrollTo(0, r.top + scrollY - 200); const n = document.querySelector('#figure-loss svg')"
                       ".getBoundingClientRect(); return [n.left + n.width - 20, n.top + 50]; })()")  # fmt: skip

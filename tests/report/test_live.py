@@ -51,9 +51,9 @@ def test_details_agree_with_the_result(reported):
     root, _ = reported
     view = read_run(root)
     details = view.details
-    assert details["accuracy"] == pytest.approx(view.test_accuracy()[-1]) and details["samples"] == 359
+    assert details["accuracy"] == pytest.approx(view.test_scores()[-1]) and details["samples"] == 359
     assert sum(map(sum, details["confusion"])) == 359 and len(details["recall"]) == 10
-    steps = len(view.test_accuracy())
+    steps = len(view.test_scores())
     for one in details["pictures"]:
         assert len(one["steps"]) == steps and one["images"][0].startswith("data:image/png;base64,")
         final = one["steps"][-1][0][0]

@@ -21,7 +21,7 @@ def test_a_run_that_has_ended(tmp_path):
     view = read_run(folder.root)
     assert (view.label, view.name, view.state.kind, view.state.ended) == ("demo/001", "tiny", "finished", True)
     assert view.epochs == [1, 2, 3, 4] and view.part == "validation" and len(view.curve()) == 4
-    assert view.test_accuracy() == [89.0, 90.0] and view.score() == (90.0, "test", True)
+    assert view.test_scores() == [89.0, 90.0] and view.score() == (90.0, "test", True)
     layers = view.layers
     assert layers.names == ["body.0.lif", "body.1.lif", "body.2.lif", "head"] and layers.epochs == [1, 2, 3, 4]
     assert layers.values["threshold"][3][1] == pytest.approx(1 - 0.01 - 0.004)
@@ -153,7 +153,7 @@ def test_the_list_of_runs(tmp_path):
     (tmp_path / "r" / "e").symlink_to(tmp_path / "r")
     found = {line.path.name: line for line in list_runs(tmp_path)}
     assert sorted(found) == ["a", "b", "c", "d"]
-    assert (found["a"].state, found["a"].accuracy, found["a"].seconds) == ("finished", 90.0, 12.0)
+    assert (found["a"].state, found["a"].score, found["a"].seconds) == ("finished", 90.0, 12.0)
     assert (found["b"].state, found["b"].epoch, found["b"].epochs, found["b"].part) == ("killed", 5, 5, "validation")
     assert found["c"].state == "diverged" and found["d"].state == "damaged"
     with pytest.raises(RunError, match="is not a folder"):

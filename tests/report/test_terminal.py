@@ -36,7 +36,11 @@ def test_runs_lists_state_accuracy_and_time(folder):
     assert result.exit_code == 0, result.output
     rows = {line.split()[0]: line for line in result.output.splitlines()[1:4]}
     assert "finished" in rows["demo/001"] and "90.00" in rows["demo/001"] and "12 s" in rows["demo/001"]
-    assert "killed 3/3" in rows["other/001"] and "*" in rows["other/001"] and "not the test part" in result.output
+    assert (
+        "killed 3/3" in rows["other/001"]
+        and "% accuracy*" in rows["other/001"]
+        and "not of the test part" in result.output
+    )
     best = call("runs", folder, "--sort", "accuracy", "--last", "1").output.splitlines()
     assert best[1].startswith("demo/002") and len(best) <= 3
     assert "demo" not in call("runs", folder, "other").output
@@ -51,6 +55,7 @@ def test_compare_is_best_first_with_differences_and_spread(folder):
     lines = result.output.splitlines()
     assert lines[1].startswith("1  demo/002") and lines[2].startswith("2  demo/001") and "-2.00" in lines[2]
     assert lines[3].startswith("3  other/001") and "this run has no result" in result.output
+    assert "accuracy (%)" in lines[0] and "accuracy by epoch" in lines[0]
     key = next(line for line in lines if line.startswith("neuron.tau"))
     assert key.split() == ["neuron.tau", "-", "-", "3.0"]
     assert "91.00 ± 1.41" in result.output

@@ -36,27 +36,32 @@ def _table(screen: Console, runs: list[RunView]) -> None:
     from rich.text import Text
 
     from steadyspike.report.sparkline import sparkline
+    from steadyspike.report.summary import against
 
-    columns = ("", "run", "state", "%", "to best", "epoch", "accuracy by epoch")
-    table = bare_table(*columns, right=("%", "to best", "epoch"), fold=("run",))
-    known = [value for one in runs for value in one.curve() if value is not None]
-    low, high = (min(known), max(known)) if known else (None, None)
-    first = runs[0].score()
+    several = len({one.measure for one in runs}) > 1
+    title = "score" if several else runs[0].measure.title
+    curve = "by epoch" if several else f"{runs[0].measure.name} by epoch"
+    columns = ("", "run", "state", title, "to best", "epoch", curve)
+    table = bare_table(*columns, right=(title, "to best", "epoch"), fold=("run",))
     notes = set()
     for place, one in enumerate(runs, 1):
         score, mark = one.score(), ""
         if score is not None and not score.final:
             mark = "*"
-            notes.add(f"* {score.part} accuracy of the best epoch so far: this run has no result")
-        behind = "" if score is None or first is None or one is runs[0] else f"{score.value - first.value:+.2f}"
+            notes.add(f"* {score.part} {one.measure.name} of the best epoch so far: this run has no result")
+        same = [other for other in runs if other.measure == one.measure]
+        known = [value for other in same for value in other.curve() if value is not None]
+        low, high = (min(known), max(known)) if known else (None, None)
+        behind = "" if one is same[0] else against(one, same[0])
+        name = f" {one.measure.unit or one.measure.name}" if several else ""
         table.add_row(
             str(place),
             Text(plain(one.label)),
             Text(plain(one.state.kind), style=STYLES.get(one.state.kind, "red")),
-            "" if score is None else f"{score.value:.2f}{mark}",
-            behind,
+            "" if score is None else f"{one.measure.number(score.value)}{name}{mark}",
+            "" if behind == "–" else behind,
             f"{one.epochs[-1] if one.epochs else 0}/{one.recipe.schedule.epochs}",
-            Text(sparkline(one.curve(), 16, low, high, marks(screen))),
+            Text(sparkline(one.evaluated_curve(), 16, low, high, marks(screen))),
         )
     screen.print(table)
     paper = {_paper(one) for one in runs if one.recipe.paper is not None and one.recipe.paper.value is not None}
@@ -112,14 +117,16 @@ def _spread(screen: Console, runs: list[RunView]) -> None:
 
     screen.print("\nover seeds (mean ± sample standard deviation of runs that have ended)", style="bold")
     table = bare_table(
-        "configuration of", "seeds", "%", "runs", right=("%", "runs"), fold=("configuration of", "seeds")
+        "configuration of", "seeds", "mean", "", "runs", right=("mean", "runs"), fold=("configuration of", "seeds")
     )
     for group in groups(runs):
-        spread = "" if group.spread is None else f" ± {group.spread:.2f}"
+        measure = group.measure
+        spread = "" if group.spread is None else f" ± {measure.number(group.spread)}"
         table.add_row(
             Text(plain(group.runs[0].label)),
             ", ".join(str(seed) for seed in group.seeds),
-            "" if group.mean is None else f"{group.mean:.2f}{spread}",
+            "" if group.mean is None else f"{measure.number(group.mean)}{spread}",
+            "" if group.mean is None else measure.title,
             str(group.ended),
         )
     screen.print(table)

@@ -76,8 +76,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
         return
     view.details = None
     if view.recipe.detection is not None:
-        view.notes.append(f"{view.label}: finds boxes; confusion and samples are made for classes only.")
-        return
+        return  # its predictions are the pictures that it left
     if no_data:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")
         return

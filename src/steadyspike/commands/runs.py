@@ -27,10 +27,11 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
         errors.print(f"there is no run{asked} below {plain(root)}", style="red", markup=False, soft_wrap=True)
         return FAILED
     if sort == "accuracy":
-        lines.sort(key=lambda line: -1.0 if line.accuracy is None else line.accuracy)
+        lines.sort(key=lambda line: (line.measure.name, -1.0 if line.score is None else line.score))
     elif sort == "name":
         lines.sort(key=lambda line: str(line.path))
-    table = bare_table("run", "recipe", "state", "%", "changed", "took", right=("%", "changed", "took"), fold=("run",))
+    columns = ("run", "recipe", "state", "score", "", "changed", "took")
+    table = bare_table(*columns, right=("score", "changed", "took"), fold=("run",))
     for line in lines[-last:] if last else lines:
         at = f" {line.epoch}/{line.epochs}" if line.epoch is not None else ""
         mark = "" if line.part == "test" else "*"
@@ -38,13 +39,14 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
             Text(plain(line.path.relative_to(root) if line.path != root else line.path)),
             Text(plain(line.recipe)),
             Text(plain(line.state) + at, style=STYLES.get(line.state, "red")),
-            "" if line.accuracy is None else f"{line.accuracy:.2f}{mark}",
+            "" if line.score is None else line.measure.number(line.score),
+            "" if line.score is None else f"{line.measure.unit} {line.measure.name}{mark}".lstrip(),
             when(line.changed),
             "" if line.seconds is None else duration(line.seconds),
         )
     wide_enough(console).print(table)
-    if any(line.accuracy is not None and line.part != "test" for line in lines):
-        console.print("* not the test part: the last epoch of a run without a result", style="dim", markup=False)
+    if any(line.score is not None and line.part != "test" for line in lines):
+        console.print("* not of the test part: of the last epoch of a run without a result", style="dim", markup=False)
     return ENDED
 
 

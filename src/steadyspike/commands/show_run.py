@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _LOOK = 1.0  # seconds between two looks at a run that trains
 _CURVE = 40  # characters of a curve
+_CLASSES = 10  # whose mAP is shown
 
 
 @one_line_errors
@@ -51,10 +52,11 @@ def _lines(root: Path, view: RunView) -> int:
     said = 0
     while True:
         for place in range(said, len(view.epochs)):
-            loss, accuracy = (column[place] for column in (view.metrics["train_loss"], view.curve()))
+            loss, score = (column[place] for column in (view.metrics["train_loss"], view.curve()))
             part = view.part or "train"
-            console.print(f"epoch {view.epochs[place]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}  {part} "
-                          f"accuracy {number(accuracy, 2)}", markup=False, soft_wrap=True)  # fmt: skip
+            known = "" if score is None else f"  {part} {view.measure.name} {view.measure.text(score)}"
+            console.print(f"epoch {view.epochs[place]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}{known}",
+                          markup=False, soft_wrap=True)  # fmt: skip
         said = len(view.epochs)
         if view.state.kind != "running":
             wide_enough(console).print(glance(view, marks(console)))
@@ -106,27 +108,43 @@ def _numbers(view: RunView) -> list[RenderableType]:
     from steadyspike.train.callbacks.duration import duration
 
     lines: list[RenderableType] = []
-    if accuracy := view.test_accuracy():
-        listed = "  ".join(f"{value:.2f}" for value in accuracy)
-        lines.append(
-            Text.assemble(
-                f"test {view.measure} after each time step  " if len(accuracy) > 1 else f"test {view.measure}  ",
-                (listed, "bold"),
-                " %",
-            )
-        )
+    measure = view.measure
+    if scores := view.test_scores():
+        listed = "  ".join(measure.number(value) for value in scores)
+        after = " after each time step" if len(scores) > 1 else ""
+        lines.append(Text.assemble(f"test {measure.name}{after}  ", (listed, "bold"), f" {measure.unit}".rstrip()))
+        lines += _classes(view)
         lines.append(Text(plain(f"weights: {view.result.get('weights', '')}"), style="dim"))
     done, whole = (view.epochs[-1] if view.epochs else 0), view.recipe.schedule.epochs
     took = view.result.get("seconds")
     time_said = "" if took is None else f"  in {duration(took)}"
     lines.append(Text(f"epoch {done} of {whole}{time_said}"))
-    if (classes := view.about.get("data", {}).get("classes")) is not None:
+    if view.recipe.detection is None and (classes := view.about.get("data", {}).get("classes")) is not None:
         lines.append(Text(f"a constant guess: {100 / max(classes, 1):.2f} %", style="dim"))
     paper = view.recipe.paper
     if paper is not None:
         said = f"{paper.value} {paper.unit}" if paper.value is not None else paper.verdict
         lines.append(Text(plain(f"the paper: {said} ({paper.where})")))
     return lines
+
+
+def _classes(view: RunView) -> list[RenderableType]:
+    """mAP by class and by size of a run that finds boxes; nothing for another one."""
+    from rich.text import Text
+
+    from steadyspike.report.measure import SIZES
+
+    test, measure = view.result.get("test", {}), view.measure
+    if "AP50" not in test:
+        return []
+    parts = {"all": test, **dict(list(test["classes"].items())[:_CLASSES])}
+    table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))
+    for name, row in parts.items():
+        table.add_row(Text(plain(name)), measure.number(row["AP50"]), measure.number(row["AP"]))
+    sizes = ", ".join(f"{name} {measure.number(test.get(key))}" for name, key in SIZES.items())
+    more = len(test["classes"]) - _CLASSES
+    rest = [Text(f"and {more} more classes: `steadyspike report` shows all", style="dim")] if more > 0 else []
+    return [table, *rest, Text(f"mAP@.5:.95 by size of box: {sizes}", style="dim")]
 
 
 def _curves(view: RunView, blocks: str) -> list[RenderableType]:
@@ -138,11 +156,13 @@ def _curves(view: RunView, blocks: str) -> list[RenderableType]:
         return []
     table = bare_table("", "by epoch", "first", "last", "best", right=("first", "last", "best"))
     shown: list[tuple[str, list[float | None], Any]] = [("training loss", view.metrics.get("train_loss", []), min)]
-    shown.append((f"{view.part or 'train'} {view.measure}", view.curve(), max))
+    shown.append((f"{view.part or 'train'} {view.measure.title}", view.evaluated_curve(), max))
     for title, values, best in shown:
         known = [value for value in values if value is not None]
         if known:
-            ends = (number(value, 4 if best is min else 2) for value in (known[0], known[-1], best(known)))
+            ends = (
+                number(value, 4 if best is min else view.measure.digits) for value in (known[0], known[-1], best(known))
+            )
             table.add_row(title, Text(sparkline(values, _CURVE, marks=blocks)), *ends)
     return [Text(), table]
 

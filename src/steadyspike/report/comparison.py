@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from steadyspike.report.measure import Measure
 from steadyspike.report.run_view import RunView
 from steadyspike.train.recipe.configuration import configuration, keys_of
 
@@ -20,16 +21,25 @@ class Group(NamedTuple):
     ended: int
 
     @property
+    def measure(self) -> Measure:
+        return self.runs[0].measure
+
+    @property
     def seeds(self) -> list[int]:
         return [run.recipe.train.seed for run in self.runs]
 
 
 def best_first(runs: Sequence[RunView]) -> list[RunView]:
-    """Runs with a test accuracy by that, then the others by their best epoch so far, then those with neither."""
+    """Runs with a test score by that, then the others by their best epoch so far, then those with neither.
 
-    def rank(run: RunView) -> tuple[bool, bool, float]:
+    Scores of different measures are not compared: those of the first run's measure come first.
+    """
+    measures = list(dict.fromkeys(run.measure for run in runs))
+
+    def rank(run: RunView) -> tuple[int, bool, bool, float]:
         score = run.score()
-        return score is None, score is not None and not score.final, -score.value if score is not None else 0.0
+        order = measures.index(run.measure)
+        return order, score is None, score is not None and not score.final, -score.value if score is not None else 0.0
 
     return sorted(runs, key=rank)
 
@@ -40,7 +50,8 @@ def groups(runs: Sequence[RunView]) -> list[Group]:
     for run in best_first(runs):
         by_key.setdefault(json.dumps(configuration(run.recipe), sort_keys=True), []).append(run)
     found = [_group(members) for members in by_key.values()]
-    return sorted(found, key=lambda group: (group.mean is None, -(group.mean or 0.0)))
+    measures = list(dict.fromkeys(group.measure for group in found))
+    return sorted(found, key=lambda group: (measures.index(group.measure), group.mean is None, -(group.mean or 0.0)))
 
 
 def _group(runs: list[RunView]) -> Group:

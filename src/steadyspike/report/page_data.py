@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
+from steadyspike.report.box_parts import class_curves
+from steadyspike.report.rounding import rounded
 from steadyspike.report.run_columns import QUANTITIES, LayerHistory
 from steadyspike.report.run_view import RunView
 
 CELLS = 300_000  # numbers about layers in one page, over all runs; more epochs than that are thinned out
 POINTS = 2000  # rows of steps.csv in one page, per run
-
-
-def rounded(value: Any) -> Any:
-    """Five digits of every number, in lists too; None for what is not finite."""
-    if isinstance(value, list):
-        return [rounded(item) for item in value]
-    if isinstance(value, float):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value
 
 
 def page_data(runs: Sequence[RunView]) -> dict[str, Any]:
@@ -29,21 +21,20 @@ def page_data(runs: Sequence[RunView]) -> dict[str, Any]:
 
 
 def _run(run: RunView, room: int) -> dict[str, Any]:
-    metrics, part = run.metrics, run.part
+    metrics = run.metrics
     steps = [name for name in metrics if "_accuracy_" in name]
     return {
         "label": run.label,
         "state": run.state.kind,
-        "part": part,
+        "part": run.part,
+        "measure": run.measure.name,
         "epochs": run.epochs,
-        "loss": {"training": rounded(metrics.get("train_loss", [])), **_of_part(run, "_loss")},
-        "accuracy": {
-            "training": rounded(metrics.get("train_accuracy", [])),
-            **({part: rounded(run.curve())} if part else {}),
-        },
+        "loss": _lines(run, "train_loss", metrics.get(f"{run.part}_loss", [])),
+        "score": _lines(run, "train_accuracy", run.curve() if run.part else []),
         "lr": rounded(metrics.get("lr", [])),
         "byStep": [rounded(list(row)) for row in zip(*(metrics[name] for name in steps))],
-        "test": rounded(run.test_accuracy()),
+        "test": rounded(run.test_scores()) if run.recipe.detection is None else [],
+        "boxes": class_curves(run),
         "best": (run.result.get("best") or {}).get("epoch"),
         "steps": _steps(run),
         "layers": _layers(run.layers, room),
@@ -54,9 +45,13 @@ def _run(run: RunView, room: int) -> dict[str, Any]:
     }
 
 
-def _of_part(run: RunView, ending: str) -> dict[str, Any]:
-    name = f"{run.part}{ending}"
-    return {run.part: rounded(run.metrics[name])} if run.part and name in run.metrics else {}
+def _lines(run: RunView, training: str, evaluated: list[float | None]) -> dict[str, Any]:
+    """Part of the data -> its curve {x: epochs, y}; epochs that were not evaluated are no gaps in it."""
+    lines = {"training": {"x": run.epochs, "y": rounded(run.metrics[training])}} if training in run.metrics else {}
+    if run.part and evaluated:
+        places = run.evaluated()
+        lines[run.part] = {"x": [run.epochs[i] for i in places], "y": rounded([evaluated[i] for i in places])}
+    return lines
 
 
 def _steps(run: RunView) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steadyspike.report.run_view import RUNNING, state_of, test_percent
+from steadyspike.report.measure import ACCURACY, Measure, measure_named, measure_of_result, test_scores
+from steadyspike.report.run_view import RUNNING, state_of
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe.origin import ORIGIN
 
@@ -24,14 +25,15 @@ _END = 8192  # bytes of a table that are read
 class RunLine(NamedTuple):
     """One run of the list; None where nothing is known.
 
-    accuracy: in percent, of ``part``; epoch: the last one that is complete, of ``epochs`` (runs without a result only);
+    score: by ``measure``, of ``part``; epoch: the last one that is complete, of ``epochs`` (runs without a result);
     changed: when its result (or its last row) was written, seconds since 1970; seconds: how long it took or has taken.
     """
 
     path: Path
     recipe: str
     state: str
-    accuracy: float | None
+    score: float | None
+    measure: Measure
     part: str
     epoch: int | None
     epochs: int | None
@@ -67,7 +69,7 @@ def line(root: Path) -> RunLine:
     try:
         return _line(folder)
     except (RunError, OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
-        return RunLine(root, _name(folder), DAMAGED, None, "", None, None, _changed(root), None)
+        return RunLine(root, _name(folder), DAMAGED, None, ACCURACY, "", None, None, _changed(root), None)
 
 
 def _line(folder: RunFolder) -> RunLine:
@@ -75,14 +77,16 @@ def _line(folder: RunFolder) -> RunLine:
     result: dict[str, Any] = folder.read_json("result.json") if (root / "result.json").exists() else {}
     state = state_of(folder, result)
     if state.ended:
-        scores = test_percent(result.get("test", {}))
-        best, took = scores[-1] if scores else None, result.get("seconds")
-        return RunLine(root, _name(folder), state.kind, best, "test", None, None, _changed(root), took)
+        test, took = result.get("test", {}), result.get("seconds")
+        best = (test_scores(test) or [None])[-1]
+        return RunLine(
+            root, _name(folder), state.kind, best, measure_of_result(test), "test", None, None, _changed(root), took
+        )
     said = _EPOCHS.search((root / "recipe.toml").read_text())
-    epoch, accuracy, part = _last_row(root / "metrics.csv")
+    epoch, score, measure, part = _last_row(root / "metrics.csv")
     took = time.time() - (root / "run.json").stat().st_mtime if state.kind == RUNNING else None
     epochs = int(said[1]) if said is not None else None
-    return RunLine(root, _name(folder), state.kind, accuracy, part, epoch, epochs, _changed(root), took)
+    return RunLine(root, _name(folder), state.kind, score, measure, part, epoch, epochs, _changed(root), took)
 
 
 def _name(folder: RunFolder) -> str:
@@ -100,20 +104,25 @@ def _changed(root: Path) -> float:
     return max(found)
 
 
-def _last_row(path: Path) -> tuple[int | None, float | None, str]:
-    """(epoch, accuracy, part) of a table's last complete row."""
+def _last_row(path: Path) -> tuple[int | None, float | None, Measure, str]:
+    """(epoch, score, measure, part): the last complete row of a table, and the last score in it."""
     try:
         with open(path, "rb") as file:
             head = file.readline(_END)
             file.seek(max(len(head), os.fstat(file.fileno()).st_size - _END))
             tail = file.read(_END)
     except FileNotFoundError:
-        return None, None, ""
+        return None, None, ACCURACY, ""
     lines = tail[: tail.rfind(b"\n") + 1].splitlines()
     if not lines:
-        return 0, None, ""
-    names, cells = next(csv.reader([head.decode()])), next(csv.reader([lines[-1].decode()]))
-    row = dict(zip(names, cells))
-    scores = [name for name in names if "_accuracy_" in name or name.endswith("_AP50")] or ["train_accuracy"]
-    text, factor = row.get(scores[-1], ""), 100 if scores[-1].endswith("_AP50") else 1
-    return int(row["epoch"]), factor * float(text) if text else None, scores[-1].partition("_")[0]
+        return 0, None, ACCURACY, ""
+    names = next(csv.reader([head.decode()]))
+    by_steps = [name for name in names if "_accuracy_" in name]
+    boxes = [name for name in names if name.endswith("_AP50") and "_yolo_" not in name]
+    name = (by_steps[-1:] or boxes or ["train_accuracy"])[0]
+    # Only whole rows have as many cells as the head: the first line of the tail may have lost its beginning.
+    rows = [
+        dict(zip(names, cells)) for cells in csv.reader(line.decode() for line in lines) if len(cells) == len(names)
+    ]
+    score = next((float(row[name]) for row in reversed(rows) if row.get(name)), None)
+    return int(rows[-1]["epoch"]), score, measure_named(name), name.partition("_")[0]

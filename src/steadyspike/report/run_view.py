@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from steadyspike.report.measure import ACCURACY, BOXES, Measure, test_scores
 from steadyspike.report.run_columns import Columns, LayerHistory, read_columns, read_layers, read_rows
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe
@@ -28,15 +29,8 @@ class State(NamedTuple):
         return self.kind not in (RUNNING, STOPPED, KILLED)
 
 
-def test_percent(test: dict[str, Any]) -> list[float]:
-    """What result.json says about the test part: accuracy in percent after 1, 2, ... steps, or mAP@.5 of boxes."""
-    if "AP50" in test:
-        return [100 * float(test["AP50"])]
-    return [float(value) for value in test.get("accuracy") or []]
-
-
 class Score(NamedTuple):
-    """value: accuracy (boxes: mAP@.5) in percent; part: of the data; final: of the result, not of the best epoch."""
+    """value: in the unit of the run's measure; part: of the data; final: of the result, not of the best epoch."""
 
     value: float
     part: str
@@ -58,6 +52,7 @@ class RunView:
     steps: Columns
     layers: LayerHistory
     health: list[dict[str, str]]
+    boxes: list[dict[str, str]]  # map.csv of a run that finds boxes
     details: dict[str, Any] | None = None  # details.json
     energy: dict[str, Any] | None = None  # energy.json
     notes: list[str] = field(default_factory=list)
@@ -77,25 +72,35 @@ class RunView:
         return next((name.rpartition(mark)[0] for mark in MARKS for name in self.metrics if mark in name), None)
 
     @property
-    def measure(self) -> str:
+    def measure(self) -> Measure:
         """What the run is measured by."""
-        return "accuracy" if self.recipe.detection is None else "mAP@.5"
+        return ACCURACY if self.recipe.detection is None else BOXES
 
     def curve(self) -> list[float | None]:
-        """Accuracy of the selection part after all time steps, epoch by epoch; of training where there is none."""
-        if boxes := [name for name in self.metrics if name.endswith("_AP50")]:
-            return [None if value is None else 100 * value for value in self.metrics[boxes[0]]]
+        """The measure on the selection part after all time steps, epoch by epoch; of training where there is none."""
         found = [name for name in self.metrics if "_accuracy_" in name]
-        return self.metrics.get(found[-1] if found else "train_accuracy", [])
+        found = found[-1:] or [name for name in self.metrics if name.endswith("_AP50") and "_yolo_" not in name]
+        return self.metrics.get(found[0] if found else "train_accuracy", [])
 
-    def test_accuracy(self) -> list[float]:
-        """In percent, after 1, 2, ... time steps (boxes: one number); empty for a run that has not ended."""
-        return test_percent(self.result.get("test", {}))
+    def evaluated(self) -> list[int]:
+        """Places of the epochs after which the selection part was evaluated; of all epochs where there is none."""
+        columns = [values for name, values in self.metrics.items() if self.part and name.startswith(f"{self.part}_")]
+        every = range(len(self.epochs))
+        return [i for i in every if any(column[i] is not None for column in columns)] if columns else list(every)
+
+    def evaluated_curve(self) -> list[float | None]:
+        """`curve` without the epochs after which nothing was evaluated."""
+        curve = self.curve()
+        return [curve[i] for i in self.evaluated()] if curve else []
+
+    def test_scores(self) -> list[float]:
+        """On the test part after 1, 2, ... time steps (boxes: one number); empty for a run that has not ended."""
+        return test_scores(self.result.get("test", {}))
 
     def score(self) -> Score | None:
         """The number that runs are compared by."""
-        if accuracy := self.test_accuracy():
-            return Score(accuracy[-1], "test", True)
+        if scores := self.test_scores():
+            return Score(scores[-1], "test", True)
         known = [value for value in self.curve() if value is not None]
         return Score(max(known), self.part or "train", False) if known else None
 
@@ -136,6 +141,7 @@ def read_run(root: Path, label: str | None = None) -> RunView:
         steps=read_columns(*path("steps")),
         layers=read_layers(*path("layers")),
         health=read_rows(*path("health")),
+        boxes=read_rows(*path("map")),
         details=_optional(folder, "details.json") if state.ended else None,
         energy=_optional(folder, "energy.json") if state.ended else None,
     )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from steadyspike.report.comparison import best_first, differing_keys, groups
 from steadyspike.report.markup import Markup, joined, number, table, tag
+from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.run_view import RunView
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.recipe import toml
@@ -39,9 +40,12 @@ def _one(run: RunView) -> Markup:
     if score is not None:
         steps = f"after {recipe.data.timesteps} time steps"
         note = f"{run.result.get('weights', '')}; {steps}" if score.final else f"best epoch so far; {steps}"
-        cards.append(_card(f"{score.part} {run.measure}", f"{score.value:.2f} %", note, "card main"))
+        cards.append(_card(f"{score.part} {run.measure.name}", run.measure.text(score.value), note, "card main"))
         if (guess := chance(run)) is not None and run.recipe.detection is None:
             cards.append(_card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points against it"))
+    if "AP50" in (test := run.result.get("test", {})):
+        sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(key))}" for name, key in SIZES.items())
+        cards.append(_card("test mAP@.5:.95", BOXES.number(test["AP"]), f"COCO's AP; {sizes}"))
     cards.append(_paper_card(run))
     for entry in recipe.measured[:3]:
         cards.append(_card("recorded before", f"{entry.value} {entry.unit}", f"seed {entry.seed}, {entry.date}"))
@@ -67,34 +71,44 @@ def _paper_card(run: RunView) -> Markup:
     if paper.value is None:
         return _card("the paper", paper.verdict, paper.where)
     spread = f" ± {paper.spread}" if paper.spread is not None else ""
-    against = f"{score.value - paper.value:+.2f} against it; " if score is not None and score.final else ""
+    against = ""
+    if score is not None and score.final and paper.unit in (run.measure.unit, run.measure.name):
+        against = f"{run.measure.difference(score.value, paper.value)} against it; "
     return _card("the paper", f"{paper.value}{spread} {paper.unit}", f"{against}{paper.where}. {paper.note}")
 
 
 def _several(runs: Sequence[RunView], baseline: RunView) -> Markup:
-    ranked, base = best_first(runs), baseline.score()
-    best = ranked[0].score()
+    ranked, several = best_first(runs), len({run.measure for run in runs}) > 1
     rows = []
     for place, run in enumerate(ranked, 1):
         score, paper = run.score(), run.recipe.paper
         mark = "" if score is None or score.final else f" ({score.part}, so far)"
-        against = [
-            "–" if score is None or other is None else f"{score.value - other.value:+.2f}" for other in (base, best)
-        ]
+        name = f" {run.measure.name}" if several else ""
+        best = next(one for one in ranked if one.measure == run.measure)
         took = run.result.get("seconds")
         rows.append([
-            f"{place}. {run.label}", run.name, run.state.kind, "–" if score is None else f"{score.value:.2f} %{mark}",
-            "baseline" if run is baseline else against[0], against[1],
+            f"{place}. {run.label}", run.name, run.state.kind,
+            "–" if score is None else f"{run.measure.text(score.value)}{name}{mark}",
+            "baseline" if run is baseline else against(run, baseline), against(run, best),
             "–" if paper is None or paper.value is None else f"{paper.value} {paper.unit}",
             run.recipe.train.seed, f"{run.epochs[-1] if run.epochs else 0}/{run.recipe.schedule.epochs}",
             "–" if took is None else duration(took),
         ])  # fmt: skip
-    head = ("run", "recipe", "state", "accuracy", "to baseline", "to best", "paper", "seed", "epochs", "took")
+    title = " or ".join(dict.fromkeys(run.measure.name for run in ranked))
+    head = ("run", "recipe", "state", title, "to baseline", "to best", "paper", "seed", "epochs", "took")
     parts: list[object] = [banner(run) for run in runs]
     parts.append(table(f"{len(runs)} runs, best first; baseline: {baseline.label}", head, rows))
     parts.append(_spread(runs))
     parts.append(_differences(ranked))
     return joined(parts)
+
+
+def against(run: RunView, other: RunView) -> str:
+    """How much the score of one run is above another's; a dash where the two cannot be compared."""
+    score, than = run.score(), other.score()
+    if score is None or than is None or run.measure != other.measure:
+        return "–"
+    return run.measure.difference(score.value, than.value)
 
 
 def _spread(runs: Sequence[RunView]) -> Markup:
@@ -105,13 +119,13 @@ def _spread(runs: Sequence[RunView]) -> Markup:
         (
             group.runs[0].label,
             ", ".join(map(str, group.seeds)),
-            number(group.mean),
-            number(group.spread),
+            "–" if group.mean is None else f"{group.measure.text(group.mean)} {group.measure.name}",
+            number(group.spread, group.measure.digits),
             group.ended,
         )
         for group in found
     ]
-    head = ("configuration of", "seeds", "mean accuracy (%)", "standard deviation", "runs that have ended")
+    head = ("configuration of", "seeds", "mean", "sample standard deviation", "runs that have ended")
     return table("Spread over seeds", head, rows)
 
 

@@ -25,27 +25,28 @@ def per_run(runs: Sequence[RunView], make: Any) -> Markup:
 
 
 def curves_table(runs: Sequence[RunView], kind: str) -> Markup:
-    """Loss or accuracy of every epoch and run."""
+    """The loss, or the measure ("score"), of every epoch and run."""
     head, columns = ["epoch"], []
     for run in runs:
         mark = f"{run.label}, " if len(runs) > 1 else ""
-        shown = {"training": run.metrics.get(f"train_{kind}", [])}
+        title = f" {run.measure.title}" if kind == "score" else ""
+        shown = {"training": run.metrics.get("train_accuracy" if kind == "score" else "train_loss", [])}
         if run.part:
-            shown[run.part] = run.curve() if kind == "accuracy" else run.metrics.get(f"{run.part}_{kind}", [])
+            shown[run.part] = run.curve() if kind == "score" else run.metrics.get(f"{run.part}_loss", [])
         for name, values in shown.items():
-            head.append(f"{mark}{name}")
-            columns.append(dict(zip(run.epochs, values)))
+            if values:
+                head.append(f"{mark}{name}{title}")
+                columns.append((dict(zip(run.epochs, values)), run.measure.digits if kind == "score" else 4))
     epochs = sorted({epoch for run in runs for epoch in run.epochs})
-    digits = 2 if kind == "accuracy" else 4
-    rows = [(epoch, *(number(column.get(epoch), digits) for column in columns)) for epoch in epochs]
-    return data_table(f"{kind} by epoch", head, rows)
+    rows = [(epoch, *(number(column.get(epoch), digits) for column, digits in columns)) for epoch in epochs]
+    return data_table(f"{runs[0].measure.title if kind == 'score' else kind} by epoch", head, rows)
 
 
 def steps_table(runs: Sequence[RunView]) -> Markup:
     """Test accuracy after each number of time steps."""
-    most = max((len(run.test_accuracy()) for run in runs), default=0)
-    rows = [(run.label, *(number(v) for v in run.test_accuracy()), *[""] * (most - len(run.test_accuracy())))
-            for run in runs]  # fmt: skip
+    scores = {run.label: run.test_scores() for run in runs if run.recipe.detection is None}
+    most = max(map(len, scores.values()), default=0)
+    rows = [(name, *map(number, values), *[""] * (most - len(values))) for name, values in scores.items()]
     return data_table("test accuracy (%) after each time step", ("run", *range(1, most + 1)), rows)
 
 

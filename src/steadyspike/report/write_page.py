@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from steadyspike.report import box_parts
 from steadyspike.report import tables_page as tables
 from steadyspike.report.markup import Markup, escape, joined, tag
 from steadyspike.report.page_data import page_data
@@ -20,7 +21,16 @@ from steadyspike.report.run_view import RunView
 from steadyspike.report.summary import summary
 from steadyspike.train.files.atomic import write_atomically
 
-SCRIPTS = ("elements.js", "line_chart.js", "heat_map.js", "curves.js", "layers.js", "network.js", "start.js")
+SCRIPTS = (
+    "elements.js",
+    "line_chart.js",
+    "heat_map.js",
+    "curves.js",
+    "layers.js",
+    "network.js",
+    "boxes.js",
+    "start.js",
+)
 # What could end a script element or a line of it, or begin markup, is written in another way that JSON reads equally.
 _JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 
@@ -46,10 +56,14 @@ def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
         "script": Markup(script),
         "data": Markup(embedded(page_data(runs))),
         "summary": summary(runs, baseline),
-        "accuracy-table": tables.curves_table(runs, "accuracy"),
+        "score-figures": _score_figures(runs),
         "loss-table": tables.curves_table(runs, "loss"),
         "steps-table": tables.steps_table(runs),
         "layers-table": tag("div", *(tables.layers_table(run) for run in runs), class_="plain"),
+        "boxes-link": tag("li", tag("a", "Boxes", href="#boxes"))
+        if any(run.recipe.detection is not None for run in runs)
+        else "",
+        "boxes": box_parts.section(runs),
         "notes": joined(tag("p", note, class_="quiet") for run in runs for note in run.notes),
         "health": tables.per_run(runs, tables.health),
         "cost": tables.per_run(runs, tables.cost),
@@ -77,6 +91,23 @@ def _states(runs: Sequence[RunView]) -> Markup:
     """A word beside the heading: how the run ended, or that it has not."""
     kinds = list(dict.fromkeys(run.state.kind for run in runs))
     return joined(tag("span", kind, class_=f"state {'good' if kind == 'finished' else 'other'}") for kind in kinds)
+
+
+def _score_figures(runs: Sequence[RunView]) -> Markup:
+    """Accuracy or mAP by epoch: one figure for each, since they have no common scale."""
+    figures = []
+    for measure in dict.fromkeys(run.measure for run in runs):
+        behind = tables.curves_table([run for run in runs if run.measure == measure], "score")
+        caption = tag("figcaption", f"{_capital(measure.title)} by epoch")
+        figures.append(
+            tag("figure", caption, tag("div", class_="plot"), behind, class_="score", data_measure=measure.name)
+        )
+    return joined(figures)
+
+
+def _capital(text: str) -> str:
+    """``"Accuracy"``, but ``"mAP"``: only a word in small letters gets a capital."""
+    return text[0].upper() + text[1:] if text[:2].islower() else text
 
 
 def _page_file(name: str) -> str:

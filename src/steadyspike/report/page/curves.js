@@ -1,4 +1,4 @@
-// Accuracy, loss and gradient norm of all runs, read at one epoch; accuracy after each time step.
+// Accuracy (or mAP), loss and gradient norm of all runs, read at one epoch; accuracy after each time step.
 function startCurves() {
   const runs = data.runs, several = runs.length > 1;
   const slider = byId("curve-epoch"), value = byId("curve-epoch-value");
@@ -10,17 +10,17 @@ function startCurves() {
     slider.setAttribute("aria-valuetext", `epoch ${epoch}`);
     charts.forEach((chart) => chart.read(epoch));
   };
-  const charts = ["accuracy", "loss"].map((kind) => new LineChart(byId(`figure-${kind}`), { x: "epoch", whole: true, events, onRead: read, most: 60 }));
-  const draw = () => ["accuracy", "loss"].forEach((kind, i) => {
-    const series = [];
-    runs.forEach((run, k) => Object.entries(run[kind]).forEach(([part, y], j) => {
-      const number = several ? k : j;
-      const style = several ? { ...look(k, runs.length), dash: j ? "" : "2 3" } : look(j, 2);
-      if (several && part === "training" && Object.keys(run[kind]).length > 1 && runs.length > 4) return;
-      series.push({ name: several ? `${run.label}, ${part}` : part, x: run.epochs, y, style: { ...style, marker: MARKERS[number % 4] } });
-    }));
-    charts[i].set(series, { log: kind === "loss" && byId("log-loss").checked });
-  });
+  const chart = (figure, y) => new LineChart(figure, { x: "epoch", y, whole: true, events, onRead: read, most: 60 });
+  const loss = chart(byId("figure-loss"), "loss");
+  const scores = [...document.querySelectorAll("figure.score")].map((figure) => ({ measure: figure.dataset.measure, chart: chart(figure, figure.dataset.measure) }));
+  const charts = [loss, ...scores.map((one) => one.chart)];
+  const lines = (kind, wanted) => runs.flatMap((run, k) => Object.entries(run[kind]).flatMap(([part, { x, y }], j, all) => {
+    if (!wanted(run) || (several && part === "training" && all.length > 1 && runs.length > 4)) return [];
+    const style = several ? { ...look(k, runs.length), dash: part === "training" ? "2 3" : "" } : look(j, 2);
+    return [{ name: several ? `${run.label}, ${part}` : part, x, y, style: { ...style, marker: MARKERS[(several ? k : j) % 4] } }];
+  }));
+  const draw = () => loss.set(lines("loss", () => true), { log: byId("log-loss").checked });
+  scores.forEach((one) => one.chart.set(lines("score", (run) => run.measure === one.measure)));
   byId("log-loss").addEventListener("change", draw);
   draw();
   if (epochs.length) {
@@ -37,7 +37,7 @@ function startGradient(runs) {
   const figure = byId("figure-gradient");
   const series = runs.map((run, k) => ({ name: run.label, x: run.steps.step, y: run.steps.gradient, style: look(k, runs.length) }));
   if (!series.some((one) => one.x.length)) { figure.classList.add("hidden"); return; }
-  const chart = new LineChart(figure, { x: "optimizer step", most: 60 });
+  const chart = new LineChart(figure, { x: "optimizer step", y: "gradient norm", most: 60 });
   chart.set(series, { log: series.every((one) => known(one.y).every((y) => y > 0)) });
   tableBehind(figure, "loss and gradient norm by step")(() => dataTable("Loss and gradient norm by optimizer step", ["run, step", "loss", "gradient norm"],
     runs.flatMap((run) => run.steps.step.map((step, i) => [`${run.label}, ${step}`, show(run.steps.loss[i]), show(run.steps.gradient[i])]))));
@@ -55,5 +55,5 @@ function startSteps(runs) {
     }
   });
   if (!series.length) { byId("steps").classList.add("hidden"); return; }
-  new LineChart(figure, { x: "time steps", whole: true, markers: true, most: 60 }).set(series);
+  new LineChart(figure, { x: "time steps", y: "accuracy (%)", whole: true, markers: true, most: 60 }).set(series);
 }

@@ -34,7 +34,7 @@ function look(k, n, ramp) {
   const colour = ramp && n > 1
     ? `color-mix(in oklab, var(--ramp1) ${Math.round(100 * k / (n - 1))}%, var(--ramp0))`
     : `var(--c${k % 8})`;
-  return { colour, dash: DASHES[(ramp ? k : Math.floor(k / 8) + k) % DASHES.length], marker: MARKERS[k % MARKERS.length] };
+  return { colour, dash: ramp && n > 12 ? "" : DASHES[(ramp ? k : Math.floor(k / 8) + k) % DASHES.length], marker: MARKERS[k % MARKERS.length] };
 }
 
 function marker(kind, x, y, size = 4) {
@@ -91,6 +91,19 @@ function tableBehind(place, name) {
   box.addEventListener("toggle", fill);
   place.append(box);
   return (maker) => { make = maker; fill(); };
+}
+
+// Names of layers without what all of them begin or end with ("body.", ".lif"), so that what tells them apart is seen.
+function tellingNames(names) {
+  const pieces = names.filter((name) => name !== "head").map((name) => name.split("."));
+  if (pieces.length < 2) return names;
+  const least = Math.min(...pieces.map((one) => one.length)) - 1;
+  const same = (at) => pieces.every((one) => one.at(at) === pieces[0].at(at));
+  let front = 0, back = 0;
+  while (front < least && same(front)) front += 1;
+  while (back < least - front && same(-1 - back)) back += 1;
+  const short = names.map((name) => name === "head" ? name : name.split(".").slice(front, back ? -back : undefined).join("."));
+  return new Set(short).size === new Set(names).size ? short : names;
 }
 
 // The width that a drawing in a figure may have.

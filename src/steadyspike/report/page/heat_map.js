@@ -1,11 +1,11 @@
 // A grid of numbers as colours, with the numbers in it where there is room.
-function heatMap(figure, { rows, columns, values, x, y, percent }) {
+function heatMap(figure, { rows, columns, values, x, y, percent, marks = rows }) {
   const plot = figure.querySelector(".plot");
   plot.replaceChildren();
   if (!rows.length || !columns.length) return;
-  const letters = Math.min(16, Math.max(...rows.map((name) => String(name).length)));
+  const letters = Math.min(26, Math.max(...marks.map((name) => String(name).length)));
   const width = Math.max(240, roomIn(figure)), left = 26 + letters * 6.3, top = 30;
-  const cell = Math.min(70, (width - left - 8) / columns.length), tall = Math.max(13, Math.min(26, cell));
+  const cell = Math.min(90, (width - left - 8) / columns.length), tall = Math.max(13, Math.min(26, cell));
   const height = top + rows.length * tall + 22;
   const all = known(values.flat()), low = Math.min(0, ...all.slice(0, 1)), high = all.reduce((a, b) => Math.max(a, b), 0) || 1;
   const base = all.reduce((a, b) => Math.min(a, b), low);
@@ -18,7 +18,7 @@ function heatMap(figure, { rows, columns, values, x, y, percent }) {
   });
   drawing.append(svg("text", { x: left, y: 11 }, `${y} ↓   ${x} →`));
   rows.forEach((name, i) => {
-    drawing.append(svg("text", { x: left - 5, y: top + (i + 0.5) * tall + 4, "text-anchor": "end" }, short(name, 16)));
+    drawing.append(svg("text", { x: left - 5, y: top + (i + 0.5) * tall + 4, "text-anchor": "end" }, short(marks[i], 26)));
     columns.forEach((other, j) => {
       const value = values[i]?.[j];
       if (value === null || value === undefined) return;

@@ -13,8 +13,8 @@ function startLayers() {
   }
   if (!quantity.options.length) { byId("layers").classList.add("hidden"); return; }
   const overEpochs = new LineChart(byId("figure-layers"), { x: "epoch", whole: true, onRead: (epoch) => at(epoch) });
-  const profile = new LineChart(byId("figure-profile"), { height: 300, markers: true, most: 60 });
-  const drift = new LineChart(byId("figure-drift"), { x: "time step", whole: true, markers: true });
+  const profile = new LineChart(byId("figure-profile"), { height: 320, markers: true, most: 60 });
+  const drift = new LineChart(byId("figure-drift"), { x: "time step", y: "mean of M / V", whole: true, markers: true });
   const behind = tableBehind(byId("layer-table"), "layers at the chosen epoch");
   const overBehind = tableBehind(byId("figure-layers"), "quantity by epoch and layer");
   const rateBehind = tableBehind(byId("figure-rates"), "firing rate by layer and time step");
@@ -43,9 +43,12 @@ function startLayers() {
   function draw() {
     const { names, epochs, values } = run().layers, kind = quantity.value, chosen = layer.value;
     byId("figure-layers").querySelector("figcaption").textContent = `${QUANTITIES[kind]} by epoch${several ? `, ${run().label}` : ""}`;
-    overEpochs.options.manyText = `${names.length} layers: from the first, dark, to the last, light; choose one above to see it alone.`;
+    overEpochs.options.y = QUANTITIES[kind];
+    overEpochs.options.manyText = `${names.length} layers, from the first (blue) to the last (orange); choose one above to see it stand out.`;
+    // Rates are known after epochs that were evaluated: the others are no gaps in the line.
+    const there = epochs.map((_, j) => j).filter((j) => known(values[kind][j]).length);
     overEpochs.set(names.map((name, i) => ({
-      name, x: epochs, y: values[kind].map((row) => row[i]), style: look(i, names.length, true),
+      name, x: there.map((j) => epochs[j]), y: there.map((j) => values[kind][j][i]), style: look(i, names.length, true),
       emphasis: chosen === "" ? undefined : String(i) === chosen,
     })));
     overBehind(() => dataTable(`${QUANTITIES[kind]} by epoch`, ["epoch", ...names], epochs.map((e, j) => [e, ...values[kind][j].map(show)])));
@@ -53,32 +56,34 @@ function startLayers() {
   }
 
   function drawAt() {
-    const now = epoch(), kind = quantity.value, { names, rates, values } = run().layers;
+    const now = epoch(), kind = quantity.value, { names, epochs, rates, values } = run().layers;
     value.textContent = now === undefined ? "–" : String(now);
     slider.setAttribute("aria-valuetext", `epoch ${now}`);
     overEpochs.read(now);
     drawProfile(now, kind);
-    const row = rates[Number(slider.value)] || [], steps = Math.max(0, ...row.map((r) => r.length));
-    byId("figure-rates").querySelector("figcaption").textContent = `Firing rate (%) by layer and time step, epoch ${now}${several ? `, ${run().label}` : ""}`;
+    const seen = rates.findLastIndex((r, j) => j <= Number(slider.value) && r.some((one) => one.length));
+    const row = rates[seen] || [], steps = Math.max(0, ...row.map((r) => r.length)), when = epochs[seen];
+    byId("figure-rates").querySelector("figcaption").textContent = `Firing rate (%) by layer and time step, epoch ${when}${when === now ? "" : " (the last one that was evaluated)"}${several ? `, ${run().label}` : ""}`;
     const fires = names.map((_, i) => i).filter((i) => (row[i] || []).length);
     byId("figure-rates").classList.toggle("hidden", !fires.length);
     const columns = Array.from({ length: steps }, (_, t) => t + 1);
-    heatMap(byId("figure-rates"), { rows: fires.map((i) => names[i]), columns, values: fires.map((i) => row[i]), x: "time step", y: "layer", percent: true });
-    rateBehind(() => dataTable(`Firing rate, epoch ${now}`, ["layer", ...columns], fires.map((i) => [names[i], ...row[i].map(show)])));
+    heatMap(byId("figure-rates"), { rows: fires.map((i) => names[i]), columns, values: fires.map((i) => row[i]), marks: tellingNames(fires.map((i) => names[i])), x: "time step", y: "layer", percent: true });
+    rateBehind(() => dataTable(`Firing rate, epoch ${when}`, ["layer", ...columns], fires.map((i) => [names[i], ...row[i].map(show)])));
     behind(() => dataTable(`Layers of ${run().label} after epoch ${now}`, ["layer", ...Object.values(QUANTITIES)],
       names.map((name, i) => [name, ...Object.keys(QUANTITIES).map((key) => show(values[key][Number(slider.value)]?.[i]))])));
   }
 
   // Every run at the chosen epoch, or at its last one before it, layer by layer.
   function drawProfile(now, kind) {
-    const names = [...new Set(runs.flatMap((one) => one.layers.names))];
+    const has = (one, i) => one.layers.values[kind].some((row) => known([row[i]]).length);
+    const names = [...new Set(runs.flatMap((one) => one.layers.names.filter((_, i) => has(one, i))))];
     const series = runs.map((one, k) => {
-      const places = one.layers.epochs.filter((e) => e <= now).length - 1;
-      const row = one.layers.values[kind][Math.max(0, places)] || [];
+      const at = one.layers.epochs.findLastIndex((e, j) => e <= now && known(one.layers.values[kind][j]).length);
+      const row = one.layers.values[kind][at] || [];
       return { name: one.label, x: names.map((_, i) => i), y: names.map((name) => row[one.layers.names.indexOf(name)] ?? null), style: look(k, runs.length) };
     });
     byId("figure-profile").querySelector("figcaption").textContent = `${QUANTITIES[kind]} by layer, epoch ${now}${several ? ", all runs" : ""}`;
-    profile.set(series, { names, cursor: layer.value === "" ? undefined : names.indexOf(run().layers.names[Number(layer.value)]) });
+    profile.set(series, { names: tellingNames(names), y: QUANTITIES[kind], cursor: layer.value === "" ? undefined : names.indexOf(run().layers.names[Number(layer.value)]) });
     profileBehind(() => dataTable(`${QUANTITIES[kind]} by layer, epoch ${now}`, ["layer", ...series.map((s) => s.name)], names.map((name, i) => [name, ...series.map((s) => show(s.y[i]))])));
   }
 
@@ -87,7 +92,7 @@ function startLayers() {
     byId("figure-drift").classList.toggle("hidden", !found);
     if (!found) return;
     const steps = found.mean[0]?.map((_, t) => t + 1) || [];
-    drift.options.manyText = `${found.layers.length} layers: from the first, dark, to the last, light.`;
+    drift.options.manyText = `${found.layers.length} layers, from the first (blue) to the last (orange).`;
     drift.set(found.layers.map((name, i) => ({ name, x: steps, y: found.mean[i], style: look(i, found.layers.length, true) })));
     driftBehind(() => dataTable(`Mean ± standard deviation of M / V over ${found.samples} test samples`, ["layer", ...steps.map((t) => `step ${t}`)],
       found.layers.map((name, i) => [name, ...found.mean[i].map((m, t) => `${show(m)} ± ${show(found.std[i][t])}`)])));

@@ -51,7 +51,7 @@ class LineChart {
 
   draw() {
     const width = Math.max(240, roomIn(this.figure)), height = this.options.height;
-    const box = { left: 52, right: 12, top: 10, bottom: this.options.names ? 84 : 38 };
+    const box = { left: 52, right: 12, top: this.options.y ? 24 : 10, bottom: this.options.names ? 16 + 5.8 * Math.min(20, Math.max(...this.options.names.map((name) => name.length))) : 38 };
     const shown = this.#visible(), range = this.#range(shown);
     const sx = (x) => box.left + (x - range.x0) / (range.x1 - range.x0) * (width - box.left - box.right);
     const sy = (y) => height - box.bottom - ((range.log ? Math.log10(y) : y) - range.y0) / (range.y1 - range.y0) * (height - box.top - box.bottom);
@@ -77,6 +77,7 @@ class LineChart {
 
   #axes(s, sx, sy, range, width, height, box) {
     const down = height - box.bottom;
+    s.append(svg("text", { x: 2, y: 11 }, this.options.y || ""));
     const across = range.log
       ? logTicks(range.y0, range.y1) : ticks(range.y0, range.y1, Math.round(height / 50));
     for (const v of across) {
@@ -88,8 +89,7 @@ class LineChart {
       const names = this.options.names, every = Math.ceil(names.length / ((width - box.left) / 16));
       names.forEach((name, i) => {
         if (i % every) return;
-        const short = name.length > 14 ? `…${name.slice(-13)}` : name;
-        s.append(svg("text", { transform: `translate(${sx(i) + 4} ${down + 8}) rotate(-90)`, "text-anchor": "end" }, short));
+        s.append(svg("text", { transform: `translate(${sx(i) + 4} ${down + 8}) rotate(-90)`, "text-anchor": "end" }, short(name, 20)));
       });
       return;
     }

@@ -4,6 +4,7 @@ const KINDS = { wrong: "wrong", late: "right after some steps", right: "right at
 function startNetwork() {
   const runs = data.runs.filter((run) => run.details);
   if (!runs.length) {
+    if (data.runs.every((run) => Object.keys(run.boxes).length)) { byId("network").classList.add("hidden"); return; }
     byId("network").querySelectorAll(".controls, figure, h3, #samples").forEach((e) => e.classList.add("hidden"));
     byId("samples-note").textContent = "Not made: a report has this part for runs that have ended and whose data is found.";
     return;

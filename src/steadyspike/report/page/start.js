@@ -17,3 +17,7 @@ startSwitches();
 startCurves();
 startLayers();
 startNetwork();
+startBoxes();
+for (const link of document.querySelectorAll("nav a")) {
+  if (document.querySelector(link.getAttribute("href")).classList.contains("hidden")) link.parentElement.classList.add("hidden");
+}

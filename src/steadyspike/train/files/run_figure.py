@@ -74,8 +74,10 @@ def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -
     last = [name for name in rows[0] if "_accuracy_" in name][-1:] or [n for n in rows[0] if n.endswith("_AP50")][:1]
     look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
     axes[0].plot(epochs, _column(rows, "train_loss"), **look)
-    for name in last:
-        axes[1].plot(epochs, _column(rows, name), **look)
+    for name in last:  # epochs that were not evaluated are no gaps in the line
+        there = [row for row in rows if row.get(name)]
+        few = {"marker": "o", "markersize": 4} if len(there) < len(rows) else {}
+        axes[1].plot(_column(there, "epoch"), _column(there, name), **look, **few)
     test = folder.read_json("result.json")["test"]
     if "accuracy" not in test:  # of boxes: the classes side by side
         classes = {"all": test, **dict(list(test["classes"].items())[:_MOST_CLASSES])}

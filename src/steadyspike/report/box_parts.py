@@ -1,0 +1,155 @@
+"""What a run that finds boxes shows: mAP by class and by size of box, mAP of the classes by epoch, and pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from steadyspike.report.markup import Markup, data_table, escape, joined, table, tag
+from steadyspike.report.measure import BOXES
+from steadyspike.report.rounding import rounded
+from steadyspike.report.run_columns import number
+from steadyspike.report.run_view import RunView
+
+LINES = 12  # classes with a line of their own
+MOST_PICTURES = 6  # in one page, over all runs
+_SIZES = (("all", ""), ("small: below 32 x 32 pixels", "s"), ("medium", "m"), ("large: above 96 x 96 pixels", "l"))
+_LARGEST = 24e6  # bytes of a picture file, and pixels of a picture
+_QUALITY = 72
+
+
+class Picture(NamedTuple):
+    """url: the picture inside the page."""
+
+    epoch: int
+    url: str
+
+
+def class_curves(run: RunView) -> dict[str, Any]:
+    """Class -> mAP@.5 by epoch as {x, y}: all classes together, then the first `LINES` of them."""
+    path = run.root / "map.csv"
+    found: dict[str, dict[str, list[Any]]] = {}
+    for row in run.boxes:
+        value = number(row.get("AP50", ""), path)
+        one = found.setdefault(row.get("class", ""), {"x": [], "y": []})
+        one["x"].append(int(number(row.get("epoch", ""), path) or 0))
+        one["y"].append(rounded(value) if value is None or value >= 0 else None)
+    return dict(list(found.items())[: LINES + 1])
+
+
+def section(runs: Sequence[RunView]) -> Markup:
+    """The whole part of the page; nothing where no run finds boxes."""
+    shown = [run for run in runs if run.recipe.detection is not None]
+    if not shown:
+        return Markup("")
+    parts: list[object] = [tag("h2", "Boxes", id="boxes-title")]
+    results = [run for run in shown if "AP50" in run.result.get("test", {})]
+    if results:
+        parts += [_classes_table(results), _sizes_table(results)]
+    else:
+        parts.append(tag("p", "The test part is evaluated when the run has ended."))
+    figure = tag("figcaption", "mAP@.5 of the classes on the selection part, by epoch")
+    parts.append(tag("figure", figure, tag("div", class_="plot"), *map(_curves_table, shown), id="figure-boxes"))
+    room = max(1, MOST_PICTURES // len(shown))
+    for run in shown:
+        parts += _pictures(run, room, f"{run.label}: " if len(shown) > 1 else "")
+    return tag("section", *parts, id="boxes", aria_labelledby="boxes-title")
+
+
+def _classes_table(runs: Sequence[RunView]) -> Markup:
+    """Test mAP by class, a pair of columns for every run."""
+    classes = list(dict.fromkeys(name for run in runs for name in run.result["test"]["classes"]))
+    head = ["class"]
+    for run in runs:
+        mark = f"{run.label}, " if len(runs) > 1 else ""
+        head += [f"{mark}mAP@.5", f"{mark}mAP@.5:.95"]
+    tests = [run.result["test"] for run in runs]
+    rows = [["all", *_pairs(tests)]]
+    rows += [[name, *_pairs([test["classes"].get(name, {}) for test in tests])] for name in classes]
+    rows.append(["all, as YOLO code computes it", *_pairs(tests, "yolo_")])
+    return table("Test mAP by class (COCO's definition where nothing else is said)", head, rows)
+
+
+def _pairs(rows: Sequence[dict[str, Any]], prefix: str = "") -> list[str]:
+    return [BOXES.number(row.get(f"{prefix}{name}")) for row in rows for name in ("AP50", "AP")]
+
+
+def _sizes_table(runs: Sequence[RunView]) -> Markup:
+    head = ["boxes"]
+    for run in runs:
+        mark = f"{run.label}, " if len(runs) > 1 else ""
+        head += [f"{mark}mAP@.5:.95", f"{mark}recall, 100 boxes an image"]
+    rows = []
+    for name, letter in _SIZES:
+        tests = [run.result["test"] for run in runs]
+        pairs = [test.get(key) for test in tests for key in (f"AP{letter}", f"AR{letter or 100}")]
+        rows.append([name, *map(BOXES.number, pairs)])
+    return table("Test mAP and recall by size of box (COCO)", head, rows)
+
+
+def _curves_table(run: RunView) -> Markup:
+    rows = []
+    for row in run.boxes:
+        values = (BOXES.number(number(row.get(key, ""), run.root / "map.csv")) for key in ("AP50", "AP"))
+        rows.append((row.get("epoch", ""), row.get("class", ""), *values))
+    return data_table(f"mAP by class and epoch, {run.label}", ("epoch", "class", "mAP@.5", "mAP@.5:.95"), rows)
+
+
+def _pictures(run: RunView, most: int, mark: str) -> list[Markup]:
+    found = pictures(run.root, most)
+    if not found:
+        return []
+    legend = "Found boxes in colour with class and score (0.25 or more), true boxes thin and white."
+    parts = [
+        tag("h3", f"{mark}Pictures: boxes found in images of the selection part"),
+        tag("p", legend, class_="quiet"),
+    ]
+    for place, one in enumerate(reversed(found)):
+        caption = f"{mark}after epoch {one.epoch}"
+        said = f"images with the boxes that the network finds, {caption}"
+        image = Markup(f'<img class="boxes" src="{one.url}" alt="{escape(said)}">')
+        if place == 0:
+            parts.append(tag("figure", tag("figcaption", caption[0].upper() + caption[1:]), image))
+        else:
+            parts.append(tag("details", tag("summary", f"Earlier: {caption}"), image))
+    return [joined(parts)]
+
+
+def pictures(root: Path, most: int) -> list[Picture]:
+    """Some of pictures/epoch-NNN.png, evenly spread and with the last one; those that cannot be read are left out."""
+    paths = {}
+    for path in (root / "pictures").glob("epoch-*.png"):
+        if (said := re.fullmatch(r"epoch-([0-9]{1,6})\.png", path.name)) is not None:
+            paths[int(said[1])] = path
+    epochs = sorted(paths)
+    count = min(most, len(epochs))
+    chosen = sorted({round((i + 1) * len(epochs) / count) - 1 for i in range(count)}) if count else []
+    found = []
+    for place in chosen:
+        try:
+            about = paths[epochs[place]].stat()
+            url = _url(paths[epochs[place]], about.st_mtime_ns, about.st_size)
+        except (OSError, ValueError, SyntaxError, ImportError):
+            continue
+        found.append(Picture(epochs[place], url))
+    return found
+
+
+@lru_cache(maxsize=32)
+def _url(path: Path, changed: int, size: int) -> str:
+    """The picture as JPEG, which is a quarter of the PNG; kept for the next update of the same page."""
+    from PIL import Image
+
+    if size > _LARGEST:
+        raise ValueError("too large")
+    with Image.open(path, formats=("PNG",)) as picture:
+        if picture.width * picture.height > _LARGEST:
+            raise ValueError("too large")
+        file = io.BytesIO()
+        picture.convert("RGB").save(file, "JPEG", quality=_QUALITY)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
