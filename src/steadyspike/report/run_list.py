@@ -78,7 +78,8 @@ def _line(folder: RunFolder) -> RunLine:
     state = state_of(folder, result)
     if state.ended:
         test, took = result.get("test", {}), result.get("seconds")
-        best = (test_scores(test) or [None])[-1]
+        scores = test_scores(test)
+        best = scores[-1] if scores else None
         return RunLine(
             root, _name(folder), state.kind, best, measure_of_result(test), "test", None, None, _changed(root), took
         )
