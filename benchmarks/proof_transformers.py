@@ -17,8 +17,8 @@ from benchmarks.proof import ROOT, SEEDS, cell, first_step, stamp, train, write_
 MARKS = ("<!-- transformer table begins -->", "<!-- transformer table ends -->")
 NETWORKS = {"spikformer": "Spikformer", "spikingformer": "Spikingformer", "qkformer": "QKFormer"}
 SETS = {
-    "cifar10": "CIFAR-10, 2,000 images, 4 epochs, T = 2",
-    "nmnist": "N-MNIST, 900 recordings, 5 epochs, T = 4",
+    "cifar10": "CIFAR-10 at 16 x 16, 10,000 images, 5 epochs, T = 2",
+    "nmnist": "N-MNIST at 16 x 16, 1,000 recordings, 12 epochs, T = 4",
 }
 VARIANTS = {"-baseline": "neither", "": "MP-Init + TrSG"}
 
