@@ -22,7 +22,7 @@ from rich.console import Console
 from steadyspike.analysis.reproduce.experiments import ablation, frozen
 from steadyspike.analysis.reproduce.flow import KIND, flow
 from steadyspike.analysis.reproduce.page import Page
-from steadyspike.analysis.reproduce.runner import Interrupted, missing, train_missing
+from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
 from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Store
@@ -94,7 +94,7 @@ def train(work: Work, hours: float, console: Console) -> int:
                     console.print("the time limit is reached; the same command goes on from here")
                     break
                 if work.store.result(run) is None:
-                    todo = len(missing(all_runs(work), work.store))
+                    todo = len(work.store.missing(all_runs(work)))
                     console.print(f"{time.strftime('%H:%M:%S')} {run.label} ({todo} runs left)")
                     train_missing([run], work.store, work.data_dir, console, signals)
                 result = work.store.result(run)
@@ -134,7 +134,7 @@ def main() -> None:
     if args.show:
         for part in order():
             runs = [run for run in work.all_runs(part.cases) if run.seed in part.seeds]
-            done = len(runs) - len(missing(runs, work.store))
+            done = len(runs) - len(work.store.missing(runs))
             console.print(f"{part.name}, seeds {', '.join(map(str, part.seeds))}: {done} of {len(runs)} runs")
         return
     if args.write:

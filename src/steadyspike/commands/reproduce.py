@@ -78,11 +78,13 @@ def _wrong(text: str) -> Exception:
 
 def _train(experiment: Any, work: Any) -> int:
     """Trains what is missing; an interrupted list shows what is there all the same."""
+    runs = work.all_runs(experiment.cases(work.scale.name))
+    if not work.store.missing(runs):  # without the trainer's imports, which take seconds
+        return ENDED
     from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
     from steadyspike.nn.memory.heap import keep_freed_memory
     from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
-    runs = work.all_runs(experiment.cases(work.scale.name))
     keep_freed_memory()
     with Signals(commands=True) as signals:
         try:

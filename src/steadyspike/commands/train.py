@@ -115,7 +115,7 @@ def _write_origin(folder: Any, made: dict[str, Any]) -> None:
 
 def _ended_before(folder: Any) -> int | None:
     """The exit code of a run that has ended; None where there is something to resume, or a file to write again."""
-    from steadyspike.train.run.conclusion import intact_result
+    from steadyspike.train.files.intact import intact_result
 
     result = intact_result(folder)
     if result is None:

@@ -39,9 +39,9 @@ def cosines(panels_of: Mapping[str, Array], definition: str) -> Figure:
 def projections(
     rows: Mapping[str, Sequence[Array]], labels: Array, names: Sequence[str], steps: Sequence[int]
 ) -> Figure:
-    """Points [N, 2] per network (row) and time step (column), coloured by class; a row has one basis and one scale."""
+    """Points [N, 2] per network (row) and time step (column), coloured by class; all panels have one scale."""
     with styled():
-        figure, axes = panels(len(rows), len(steps), width=2.6, height=2.4, sharex="row", sharey="row")
+        figure, axes = panels(len(rows), len(steps), width=2.6, height=2.4, sharex=True, sharey=True)
         for row, (title, points) in zip(axes, rows.items()):
             for axis, step, own in zip(row, steps, points):
                 for place, name in enumerate(names):
@@ -51,5 +51,9 @@ def projections(
                         alpha=0.7, linewidths=0,
                     )  # fmt: skip
                 axis.set_title(f"{title}, t = {step}")
-        axes[0, 0].legend(markerscale=1.5, handletextpad=0.1)
+        figure.legend(
+            *axes[0, 0].get_legend_handles_labels(), loc="outside right upper", markerscale=1.5, title="class"
+        )
+        figure.supxlabel("first principal component", fontsize=9)
+        figure.supylabel("second principal component", fontsize=9)
         return figure

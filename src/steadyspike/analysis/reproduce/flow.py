@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from steadyspike.analysis.networks.observe import observe
 from steadyspike.analysis.networks.shift import layer_shift
 from steadyspike.analysis.reproduce.store import Arrays, Result
 from steadyspike.analysis.reproduce.work import Work
-from steadyspike.train.building.lightning_task import SpikingTask
-from steadyspike.train.run.loading import LoadedRun
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 KIND = "flow-1"  # the measurement's name and version in the store
 COLUMNS = ("firing rate", "AbsStr", "RatioAG (%)", "GradCV", "shift")
@@ -22,6 +24,8 @@ COLUMNS = ("firing rate", "AbsStr", "RatioAG (%)", "GradCV", "shift")
 
 def flow(run: LoadedRun) -> Arrays:
     """Gradient metrics before and after training on 128 training samples; rates and shift on 512 test samples."""
+    from steadyspike.train.building.lightning_task import SpikingTask
+
     x, y = next(iter(run.data.eval_loader("train", 128)))
     start = SpikingTask.for_data(run.recipe, run.data).model
     seen = observe(run.model, islice(run.data.eval_loader("test", 128), 4))

@@ -25,15 +25,6 @@ class Interrupted(Exception):
         self.number = number
 
 
-def missing(runs: Sequence[Run], store: Store) -> list[Run]:
-    """The runs without a result, in order, each configuration once."""
-    found: dict[str, Run] = {}
-    for run in runs:
-        if run.key() not in found and store.result(run) is None:
-            found[run.key()] = run
-    return list(found.values())
-
-
 def train_missing(
     runs: Sequence[Run], store: Store, data_dir: Path | None, console: Console, signals: Signals
 ) -> list[Run]:
@@ -41,7 +32,7 @@ def train_missing(
 
     All recipes are checked before the first one starts, so that a long list does not end at a wrong name.
     """
-    todo = missing(runs, store)
+    todo = store.missing(runs)
     for run in todo:
         check_recipe(run.load())
     if not todo:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.intact import intact_result
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -49,13 +50,19 @@ class Store:
 
     def result(self, run: Run) -> Result | None:
         """The result of a run that has ended; None where it has not run, was interrupted or is damaged."""
-        from steadyspike.train.run.conclusion import intact_result
-
         folder = self.folder(run)
         found = intact_result(folder)
         if found is None:
             return None
         return Result(run, folder.root, found["status"], scores_of(found["test"]))
+
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """The runs without a result, in order, each configuration once."""
+        found: dict[str, Run] = {}
+        for run in runs:
+            if run.key() not in found and self.result(run) is None:
+                found[run.key()] = run
+        return list(found.values())
 
     def measured(self, run: Run, what: str, compute: Callable[[], Arrays]) -> Arrays:
         """Arrays measured on a run; computed once. ``what`` names the measurement and its settings."""

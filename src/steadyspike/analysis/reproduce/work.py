@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from steadyspike.analysis.reproduce.runs import Run, seeded
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Arrays, Result, Store
 from steadyspike.train.recipe import load_recipe
 from steadyspike.train.recipe.schema import Paper
-from steadyspike.train.run.loading import LoadedRun, load_run
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,8 @@ class Work:
         return next(iter(self.results(case)), None)
 
     def load(self, result: Result) -> LoadedRun:
+        from steadyspike.train.run.loading import load_run
+
         return load_run(result.folder, self.data_dir)
 
     def measure(self, result: Result, what: str, compute: Callable[[LoadedRun], Arrays]) -> Arrays:

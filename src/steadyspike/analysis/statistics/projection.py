@@ -32,6 +32,12 @@ def project(x: Tensor, basis: Basis) -> Tensor:
     return (x.detach().double() - basis.mean) @ basis.axes.T
 
 
+def explained(x: Tensor, basis: Basis) -> float:
+    """The share of the variance of x [N, K] that lies on the basis, which may be fitted on other points too."""
+    centred = x.detach().double() - x.detach().double().mean(0)
+    return float((centred @ basis.axes.T).square().sum() / centred.square().sum().clamp_min(1e-300))
+
+
 def separation(points: Tensor, labels: Tensor) -> float:
     """Between-class share of the variance of points [N, D]: 0 if classes cover each other, 1 if each is a point."""
     points = points.double()

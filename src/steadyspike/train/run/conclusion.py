@@ -9,9 +9,8 @@ from steadyspike.train.callbacks.memory_use import most_memory
 from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
-from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.tables import Extent, extent_problem
-from steadyspike.train.files.weights import load_weights, read_weights, save_weights
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.weights import load_weights, save_weights
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
@@ -28,29 +27,6 @@ def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank
             folder.write_recipe(recipe)
         folder.write_json("result.json", result)
     return result
-
-
-def intact_result(folder: RunFolder) -> dict[str, Any] | None:
-    """result.json of a run that has ended, if nothing is left to do.
-
-    None for a run that was interrupted, and where run.json, result.json, the weights or a table are missing or damaged:
-    continuing the run writes them again, or says what cannot be.
-    """
-    try:
-        folder.read_json("run.json")
-        result = folder.read_json("result.json")
-        if result["status"] != "interrupted":
-            read_weights(folder.weights)
-            if all(_same_table(folder.root / f"{name}.csv", extent) for name, extent in result["tables"].items()):
-                return result
-    except RunError:
-        pass
-    return None
-
-
-def _same_table(path: Path, extent: Extent) -> bool:
-    """Whether a CSV of a run that has ended is what the run wrote, with nothing behind it."""
-    return extent_problem(path, extent) is None and path.stat().st_size == extent["length"]
 
 
 def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:

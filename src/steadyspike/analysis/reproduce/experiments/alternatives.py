@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page, Table, spread
 from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
-from steadyspike.train.run.loading import LoadedRun
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 TRAINED = Case("trained with MP-Init", "cifar100-resnet19-t4-tdbn-mp", "deep-resnet19-mp-sgd")
 OWN = "MP-Init (as trained)"

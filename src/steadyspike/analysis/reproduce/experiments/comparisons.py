@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,7 +18,9 @@ from steadyspike.deploy import fold
 from steadyspike.deploy.energy import count_operations
 from steadyspike.nn.neurons import NeuronSpec
 from steadyspike.nn.overhead import growth, overhead, total
-from steadyspike.train.run.loading import LoadedRun
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 _RESNET = {"tdbn": "tdBN", "tet": "TET", "tebn": "TEBN", "tab": "TAB"}
 # data and network -> {method: recipe}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -18,8 +19,10 @@ from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
 from steadyspike.analysis.statistics.autocorrelation import iid_share
 from steadyspike.analysis.statistics.distributions import against_last
-from steadyspike.analysis.statistics.projection import principal_axes, project, separation
-from steadyspike.train.run.loading import LoadedRun
+from steadyspike.analysis.statistics.projection import explained, principal_axes, project, separation
+
+if TYPE_CHECKING:
+    from steadyspike.train.run.loading import LoadedRun
 
 STEM = "cifar100-resnet19-t4"
 WITH = Case("with MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd")
@@ -154,23 +157,25 @@ def pca(work: Work) -> Page:
     page = _page("Logits per time step on two principal components (figures 4 and 5)", found, cases)
     if not found:
         return page
-    table = Table("Between-class share of the variance, after each step alone", ["network", "explained", "per step"])
-    rows = {}
-    for name, one in found.items():
-        chosen = one["targets"] < 4
-        logits = torch.from_numpy(one["logits"][:, chosen])
-        basis = principal_axes(logits.flatten(0, 1))
-        points = project(logits, basis)
-        labels = torch.from_numpy(one["targets"][chosen])
-        shown = " ".join(f"{separation(step, labels):.2f}" for step in points)
-        table.rows.append([name, f"{100 * float(basis.explained.sum()):.0f} %", shown])
-        rows[name] = [step.numpy() for step in points]
     first = next(iter(found.values()))
     chosen = first["targets"] < 4
-    steps = list(range(1, first["logits"].shape[0] + 1))
+    labels = torch.from_numpy(first["targets"][chosen])
+    logits = {name: torch.from_numpy(one["logits"][:, chosen]) for name, one in found.items()}
+    basis = principal_axes(torch.cat([one.flatten(0, 1) for one in logits.values()]))
+    points = {name: project(one, basis) for name, one in logits.items()}
+    table = Table(
+        "Between-class share of the variance, after each step alone",
+        ["network", "variance on the two axes", "per step"],
+    )
+    for name, own in points.items():
+        shown = " ".join(f"{separation(step, labels):.2f}" for step in own)
+        table.rows.append([name, f"{100 * explained(logits[name].flatten(0, 1), basis):.0f} %", shown])
+    steps = list(range(1, len(first["logits"]) + 1))
     names = [str(name) for name in first["classes"][:4]]
-    page.figures["pca"] = matrices.projections(rows, first["targets"][chosen], names, steps)
+    rows = {name: [step.numpy() for step in own] for name, own in points.items()}
+    page.figures["pca"] = matrices.projections(rows, labels.numpy(), names, steps)
     page.tables.append(table)
+    page.notes.append("one basis, fitted on all steps of both networks; the first four classes are shown")
     return page
 
 
