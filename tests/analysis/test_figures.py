@@ -46,6 +46,14 @@ def test_bars_show_every_seed_and_keep_the_place_of_what_did_not_run():
     assert sum(len(line.get_xdata()) for line in axis.lines) == 4
 
 
+def test_a_silent_layer_is_called_silent():
+    """It was drawn as a distribution of zeros, equal at every step."""
+    shares = {"a": SHARES, "b": np.full((T, K), np.nan)}
+    figure = distributions.step_distributions(shares, "U", {"a": (-2, 2), "b": (-2, 2)})
+    assert [len(axis.patches) for axis in figure.axes] == [T, 0]
+    assert "silent" in figure.axes[1].texts[0].get_text()
+
+
 def test_colours_differ_in_lightness_or_hue():
     assert len(set(COLOURS)) == len(COLOURS) == 8
 

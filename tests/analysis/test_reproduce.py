@@ -87,6 +87,7 @@ def test_claims_say_how_sure_they_are():
     assert page.verdict([60.0, 61.0], [70.0, 71.0]) == "did not hold (-10.00)"
     assert "within two standard errors" in page.verdict([60.0, 64.0], [60.0, 62.0])
     assert "no spread known" in page.verdict([60.0], [50.0])
+    assert page.verdict([50.0], [50.0]).startswith("did not hold: equal (+0.00")
     assert page.verdict([], [50.0]) == "not measured yet"
     table = page.Table("t", ["a", "b"], [["1", "22"]], ["x: held"])
     assert "| 1 | 22 |" in table.markdown() and "- x: held" in table.markdown() and "x: held" in table.text()

@@ -25,26 +25,36 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-def step_distributions(shares: Mapping[str, Array], label: str, reach: tuple[float, float]) -> Figure:
-    """One panel per key: a curve per time step. shares: [T, bins + 2] on equal bins of ``reach``.
+Reach = tuple[float, float]
 
-    The two bins at the ends hold what lies outside, which is said in the panel's title.
+
+def step_distributions(shares: Mapping[str, Array], label: str, reach: Reach | Mapping[str, Reach]) -> Figure:
+    """One panel per key: a curve per time step. shares: [T, bins + 2] on equal bins of ``reach``, one or one per key.
+
+    The two bins at the ends hold what lies outside, which is said in the panel's title. Shares that are NaN are those
+    of a layer in which no neuron fired.
     """
     with styled():
         columns = min(4, len(shares))
         rows = math.ceil(len(shares) / columns)
-        figure, axes = panels(rows, columns, sharex=True)
+        figure, axes = panels(rows, columns, sharex=not isinstance(reach, Mapping))
         for axis, (name, steps) in zip(axes.flat, shares.items()):
             bins = steps.shape[1] - 2
-            edges = np.linspace(*reach, bins + 1)
+            axis.set_yticks([])
+            axis.set_xlabel(label)
+            axis.set_title(name)
+            if np.isnan(steps).any():
+                axis.text(0.5, 0.5, "silent: no neuron fired", ha="center", transform=axis.transAxes)
+                continue
+            edges = np.linspace(*(reach[name] if isinstance(reach, Mapping) else reach), bins + 1)
             density = steps[:, 1:-1] / (edges[1] - edges[0])
             for t, (colour, curve) in enumerate(zip(step_colours(len(steps)), density), 1):
                 axis.stairs(curve, edges, color=colour, label=f"t = {t}")
             outside = 100 * float((steps[:, 0] + steps[:, -1]).max())
             axis.set_title(name + (f" ({outside:.0f} % outside)" if outside >= 1 else ""))
-            axis.set_yticks([])
-            axis.set_xlabel(label)
-        axes.flat[0].legend()
+        drawn = [axis for axis in axes.flat[: len(shares)] if axis.patches]
+        if drawn:
+            figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside right upper")
         hide_rest(axes.flat[len(shares) :])
         return figure
 

@@ -53,6 +53,11 @@ def flow_cells(work: Work, results: Sequence[Result]) -> list[str]:
     if not found:
         return ["-"] * len(COLUMNS)
     rate = statistics.mean(float(f["rates"].mean()) for f in found)
+    silent = [f["rates"].sum(1) == 0 for f in found]
     metrics = np.mean([f["end"].mean(0) for f in found], axis=0)
-    shift = statistics.mean(float(f["shift"].mean()) for f in found)
-    return [f"{rate:.3f}", f"{metrics[0]:.2g}", f"{100 * metrics[1]:.1f}", f"{metrics[2]:.2f}", f"{shift:.2f}"]
+    # A layer without spikes has no active neurons, so nothing that could shift.
+    shifts = [float(f["shift"][~none].mean()) for f, none in zip(found, silent) if not none.all()]
+    shift = f"{statistics.mean(shifts):.2f}" if shifts else "-"
+    count = statistics.mean(float(none.sum()) for none in silent)
+    dead = f" ({count:.2g} layers silent)" if count else ""
+    return [f"{rate:.3f}{dead}", f"{metrics[0]:.2g}", f"{100 * metrics[1]:.1f}", f"{metrics[2]:.2f}", shift]

@@ -92,11 +92,11 @@ def verdict(better: Sequence[float], worse: Sequence[float]) -> str:
         return "not measured yet"
     difference = statistics.mean(better) - statistics.mean(worse)
     shown = f"{difference:+.2f}"
+    word = "held" if difference > 0 else "did not hold" if difference < 0 else "did not hold: equal"
     if min(len(better), len(worse)) < 2:
-        return f"{'held' if difference > 0 else 'did not hold'} ({shown}, one seed: no spread known)"
+        return f"{word} ({shown}, one seed: no spread known)"
     error = math.sqrt(statistics.variance(better) / len(better) + statistics.variance(worse) / len(worse))
     inside = abs(difference) <= 2 * error
-    word = "held" if difference > 0 else "did not hold"
     return f"{word} ({shown}{', within two standard errors' if inside else ''})"
 
 

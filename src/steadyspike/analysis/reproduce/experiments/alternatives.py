@@ -38,13 +38,14 @@ def _scores(run: LoadedRun) -> np.ndarray:
     assert seen.logits is not None and seen.targets is not None
     sums = seen.logits.cumsum(0)
     accuracy = [100 * float((step.argmax(-1) == seen.targets).double().mean()) for step in sums]
-    return np.array([*accuracy, np.mean([layer_shift(layer).shift for layer in seen.layers.values()])])
+    shifts = [layer_shift(layer).shift for layer in seen.layers.values() if layer.active]
+    return np.array([*accuracy, np.mean(shifts) if shifts else np.nan])
 
 
 def alternatives(work: Work) -> Page:
     page = Page("Alternative starts in a network trained with MP-Init (own evidence)")
     results = work.results(TRAINED)
-    found = [work.measure(result, "starts-1", starts_of) for result in results]
+    found = [work.measure(result, "starts-2", starts_of) for result in results]
     table = Table("The start is replaced after training", ["start", "after step 1 (%)", "after the last (%)", "shift"])
     for name in (OWN, *KINDS):
         columns = [[float(one[name][i]) for one in found] for i in (0, -2, -1)]

@@ -68,12 +68,14 @@ def steps_of(run: LoadedRun) -> Arrays:
 
 
 def long_of(run: LoadedRun) -> Arrays:
-    """Distances against t = 10, independence and boundedness, with the network shown its input for ten steps."""
+    """Distances against t = 10, independence and boundedness, with the network shown its input for ten steps.
+
+    NaN in the rows of a layer in which no neuron fired: these are statistics of active neurons.
+    """
     fixed = run.data.timesteps is not None
     seen = _seen(run, None if fixed else LONG, independence=True)
     layers = list(seen.layers.values())
-    return {
-        "layers": np.array(list(seen.layers)),
+    found = {
         "membrane": np.stack([against_last(layer.membrane_shares).numpy() for layer in layers]),
         "current": np.stack([against_last(layer.current_shares).numpy() for layer in layers]),
         "floor": np.array([[layer.floor("membrane"), layer.floor("current")] for layer in layers]),
@@ -81,6 +83,9 @@ def long_of(run: LoadedRun) -> Arrays:
         "constant": np.array([layer.constant / max(layer.constant + layer.tested, 1) for layer in layers]),
         "bounded": np.stack([layer.bounded.numpy() for layer in layers]),
     }
+    for rows in found.values():
+        rows[[layer.active == 0 for layer in layers]] = np.nan
+    return {"layers": np.array(list(seen.layers)), **found}
 
 
 def cosines_of(run: LoadedRun) -> Arrays:
@@ -137,17 +142,22 @@ def _distributions(
     page: Page, found: dict[str, Arrays], key: str, reach: Callable[[Arrays, int], tuple[float, ...]], label: str
 ) -> None:
     table = Table(
-        "Largest total variation against the last step", ["network", "layer", "shown layer", "mean of layers"]
+        "Largest total variation against the last step",
+        ["network", "layer", "this layer", "mean of layers", "silent layers"],
     )
+    shown, reaches = {}, {}
     for name, one in found.items():
         place = middle(len(one["layers"]))
         layer = str(one["layers"][place])
+        silent = one["rates"].sum(1) == 0
         low, high = reach(one, place)
-        page.figures[f"{key}-{name.replace(' ', '-')}"] = draw.step_distributions(
-            {f"{name}: {layer}": one[key][place]}, label, (low, high)
-        )
-        tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key]]
-        table.rows.append([name, layer, f"{tv[place]:.3f}", f"{np.mean(tv):.3f}"])
+        shown[name], reaches[name] = np.where(silent[place], np.nan, one[key][place]), (low, high)
+        tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key][~silent]]
+        own = float(against_last(torch.from_numpy(one[key][place]))[:-1].max())
+        row = ["silent" if silent[place] else f"{own:.3f}", f"{np.mean(tv):.3f}" if tv else "silent"]
+        table.rows.append([name, layer, *row, str(int(silent.sum()))])
+    if shown:
+        page.figures[key] = draw.step_distributions(shown, label, reaches)
     page.tables.append(table)
 
 
@@ -232,19 +242,21 @@ def gradient_cosine(work: Work) -> Page:
 
 
 def assumption(work: Work) -> Page:
-    found = _arrays(work, [WITHOUT], "long-1", long_of)
+    found = _arrays(work, [WITHOUT], "long-2", long_of)
     page = _page("Assumption 1: inputs and bounded potentials over 10 steps (figures 11 and 12)", found, [WITHOUT])
     for one in found.values():
         names = [str(name) for name in one["layers"]]
         steps = one["current"].shape[1]
         baseline = iid_share(steps)
         page.figures["input-distance"] = draw.distances(
-            dict(zip(names, one["current"])), floor=float(one["floor"][:, 1].mean()), title="inputs of active neurons"
+            dict(zip(names, one["current"])),
+            floor=float(np.nanmean(one["floor"][:, 1])),
+            title="inputs of active neurons",
         )
         page.figures["independence"] = draw.bars_with_baseline(
             dict(zip(names, one["independent"])), baseline, "not rejected (%)", f"i.i.d. numbers, n = {steps}"
         )
-        bounded = {f"within {k} V": 100 * one["bounded"][:, k - 1].mean(0) for k in (1, 2)}
+        bounded = {f"within {k} V": 100 * np.nanmean(one["bounded"][:, k - 1], axis=0) for k in (1, 2)}
         page.figures["bounded"] = draw.distances(bounded, label="potentials inside (%)")
         table = Table("Per layer", ["layer", "TV t = 2", "floor", "independent (%)", "constant (%)", "within V (%)"])
         for i, name in enumerate(names):
@@ -262,17 +274,17 @@ def assumption(work: Work) -> Page:
 
 def convergence(work: Work) -> Page:
     cases = pair("")
-    found = _arrays(work, cases, "long-1", long_of)
+    found = _arrays(work, cases, "long-2", long_of)
     page = _page("Convergence of the membrane in a trained network, against t = 10 (figure 13)", found, cases)
     table = Table(
         "Mean over layers of the total variation against t = 10", ["network", "floor", "t = 1", "t = 2", "t = 3"]
     )
     for name, one in found.items():
-        mean = one["membrane"].mean(0)
-        table.rows.append([name, f"{one['floor'][:, 0].mean():.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
+        mean, floor = np.nanmean(one["membrane"], axis=0), float(np.nanmean(one["floor"][:, 0]))
+        table.rows.append([name, f"{floor:.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
         page.figures[f"convergence-{name.split()[0]}"] = draw.distances(
             {str(layer): curve for layer, curve in zip(one["layers"], one["membrane"])},
-            floor=float(one["floor"][:, 0].mean()), title=name,
+            floor=floor, title=name,
         )  # fmt: skip
     page.tables.append(table)
     return page

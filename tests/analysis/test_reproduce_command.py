@@ -1,0 +1,78 @@
+"""`steadyspike reproduce` stopped by a signal and called again, and `--record` up to the list of recipes."""
+
+import os
+import shutil
+import signal
+
+import pytest
+from typer.testing import CliRunner
+
+from steadyspike.analysis.reproduce import progress
+from steadyspike.analysis.reproduce.accuracy_table import accuracy_table
+from steadyspike.analysis.reproduce.experiment import Experiment
+from steadyspike.analysis.reproduce.page import Page
+from steadyspike.analysis.reproduce.registry import EXPERIMENTS
+from steadyspike.analysis.reproduce.work import Case
+from steadyspike.cli import app
+from steadyspike.train.recipe import load_recipe, recipe_catalogue
+
+CASES = [Case("tiny", "tiny")]
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def mine(monkeypatch):
+    """An experiment of one short recipe, run unchanged."""
+
+    def page(work):
+        return Page("Mine", [accuracy_table(work, "mine", CASES, beside=False)])
+
+    monkeypatch.setitem(EXPERIMENTS, "mine", Experiment("mine", "own", "mine", page, lambda scale: CASES))
+    return ("reproduce", "mine", "--scale", "paper", "--seeds", 2)
+
+
+def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, monkeypatch):
+    batch_end = progress.Watch.on_train_batch_end
+
+    def interrupt(self, trainer, *others):
+        batch_end(self, trainer, *others)
+        if self.run.seed == 1 and trainer.global_step == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress.Watch, "on_train_batch_end", interrupt)
+        first = call(*mine, "--out", tmp_path)
+    assert first.exit_code == 128 + signal.SIGINT, first.output
+    assert "2 runs to train" in first.output and "[2/2]" not in first.output
+    assert "the same command goes on from here" in first.output and "(1 seed)" in first.output
+    assert "(1 seed)" in (tmp_path / "mine-paper" / "page.md").read_text()
+    steps = []
+
+    def count(self, trainer, *others):
+        batch_end(self, trainer, *others)
+        steps.append((self.run.seed, trainer.global_step))
+
+    monkeypatch.setattr(progress.Watch, "on_train_batch_end", count)
+    second = call(*mine, "--out", tmp_path)
+    assert second.exit_code == 0 and "1 runs to train, 1 are kept from before" in second.output, second.output
+    assert "(2 seeds)" in second.output
+    assert {seed for seed, _ in steps} == {1} and min(step for _, step in steps) in (3, 4)
+
+
+def test_recorded_numbers_stand_in_the_list_of_recipes(mine, tmp_path, monkeypatch):
+    recipes = shutil.copytree(recipe_catalogue.recipe_root(), tmp_path / "recipes")
+    monkeypatch.setattr(recipe_catalogue, "recipe_root", lambda: recipes)
+    before = load_recipe("tiny").measured
+    shown = call(*mine, "--out", tmp_path / "out", "--record")
+    assert shown.exit_code == 0 and shown.output.count("\nrecorded ") == 2, shown.output
+    numbers = load_recipe("tiny").measured[len(before) :]
+    assert [number.seed for number in numbers] == [0, 1] and all(number.commit for number in numbers)
+    row = next(line for line in call("recipes", "tiny").output.splitlines() if line.startswith("tiny "))
+    assert f"({len(before) + 2}" in row and "±" in row, row
+    again = call(*mine, "--out", tmp_path / "out", "--record")
+    assert again.exit_code == 0 and again.output.count("stands in tiny.toml already") == 2
+    small = call("reproduce", "two-steps", "--show", "--out", tmp_path / "none", "--record")
+    assert small.exit_code == 0 and "nothing recorded: mini runs" in small.output
