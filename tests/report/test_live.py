@@ -109,6 +109,7 @@ def test_sparingly_costs_one_percent_and_tells_an_error_once():
         now[0] += 1.0
         sparingly()
     assert calls[0] == 20.0 and all(b - a >= 200 for a, b in itertools.pairwise(calls)) and len(calls) >= 4
+    assert 2.0 * len(calls) <= 0.01 * now[0]
     assert told == ["ValueError: x"]
 
 
@@ -152,6 +153,12 @@ def test_a_logger_that_is_not_installed_is_one_line(monkeypatch):
     done = call("train", "tiny", "--set", 'train.loggers=["mlflow"]')
     assert done.exit_code == 1 and "pip install mlflow" in done.output and done.output.count("\n") == 1
     assert call("train", "tiny", "--set", 'train.loggers=["comet"]').exit_code == 1
+    monkeypatch.setattr(loggers_module, "find_spec", lambda name: None if name == "sqlalchemy" else name)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    with pytest.raises(RecipeError, match="mlflow-skinny"):
+        check_loggers(["mlflow"])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    check_loggers(["mlflow"])
 
 
 class Kept:

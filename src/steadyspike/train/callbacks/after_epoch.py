@@ -14,7 +14,9 @@ _GUESS = 0.2  # seconds that the first call is thought to take
 
 
 class Sparingly:
-    """``sparingly()`` calls ``look`` if that takes at most `SHARE` of the time since the last call ended.
+    """``sparingly()`` calls ``look`` if all calls together then have taken at most `SHARE` of the time since the start.
+
+    A call is thought to take as long as the last one. What the first one took too long is waited for afterwards.
 
     What goes wrong in ``look`` is told once, to ``tell``, and harms nobody.
     """
@@ -23,12 +25,12 @@ class Sparingly:
         self, look: Callable[[], None], tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
     ):
         self._look, self._tell, self._clock = look, tell, clock
-        self._ended, self._cost, self._told = clock(), _GUESS, False
+        self._began, self._cost, self._spent, self._told = clock(), _GUESS, 0.0, False
 
     def __call__(self) -> bool:
         """Whether it was called."""
         start = self._clock()
-        if self._cost > SHARE * (start - self._ended):
+        if self._spent + self._cost > SHARE * (start - self._began):
             return False
         try:
             self._look()
@@ -36,8 +38,8 @@ class Sparingly:
             if not self._told:
                 self._tell(f"{type(error).__name__}: {error}")
             self._told = True
-        self._ended = self._clock()
-        self._cost = self._ended - start
+        self._cost = self._clock() - start
+        self._spent += self._cost
         return True
 
 

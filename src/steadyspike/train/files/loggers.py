@@ -21,6 +21,11 @@ def check_loggers(names: Sequence[str]) -> None:
             raise RecipeError(
                 f"train.loggers: {name!r} needs a package that is not installed: pip install {PACKAGES[name]}"
             )
+    if "mlflow" in names and not os.environ.get("MLFLOW_TRACKING_URI") and find_spec("sqlalchemy") is None:
+        raise RecipeError(
+            "train.loggers: this 'mlflow' has no database (mlflow-skinny): pip install mlflow, or name a server in "
+            "MLFLOW_TRACKING_URI"
+        )
 
 
 def _wandb(recipe: Recipe, root: Path) -> Any:
