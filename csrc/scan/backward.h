@@ -4,18 +4,27 @@
 
 namespace {
 
-// Sums over a tile of dx and of dx (x - center), for the batch norm whose affine map of x the input is.
+// Sums for each element over a tile of dx and of dx (x - center), for the batch norm whose affine map of x the input is.
 template <class R>
 struct NormRows {
     R *center, *by_bias, *by_weight, *x_rows;
+    int64_t phase = -1;  // that center was filled for
 
     explicit NormRows(Rows<R>& rows)
         : center(rows.take()), by_bias(rows.take()), by_weight(rows.take()), x_rows(rows.take(TILE)) {}
 
-    void add(const BackwardTask& task, Steps<R> dx, int64_t first, int64_t steps, int64_t i0, int64_t n, double* sums) const {
-        const Scan& scan = task.scan;
-        const Geometry<R> geometry{scan.affine->channels, scan.affine->inner};
+    void set(const BackwardTask& task, int64_t i0, int64_t n) {
+        if (!task.io.center) return;
+        const Geometry<R> geometry{task.scan.affine->channels, task.scan.affine->inner};
+        const int64_t wanted = n == BLOCK ? geometry.phase(i0, n) : -1;
+        if (wanted >= 0 && wanted == phase) return;
+        phase = wanted;
         geometry.expand(static_cast<const R*>(task.io.center), i0, n, center);
+    }
+
+    // From dx in scratch, where the scan itself has not done it on its way.
+    void find(const BackwardTask& task, Steps<R> dx, int64_t first, int64_t steps, int64_t i0, int64_t n) const {
+        const Scan& scan = task.scan;
         const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, x_rows);
         for (int64_t i = 0; i < padded(n); i += WIDTH<R>) {
             const Vec<R> middle = load<true>(center + i, 0);
@@ -28,20 +37,27 @@ struct NormRows {
             store<true>(bias, by_bias + i, 0);
             store<true>(weight, by_weight + i, 0);
         }
+    }
+
+    void add(const BackwardTask& task, int64_t i0, int64_t n, double* sums) const {
+        const Affine& affine = *task.scan.affine;
+        const Geometry<R> geometry{affine.channels, affine.inner};
         geometry.add_to(sums, by_bias, i0, n);
-        geometry.add_to(sums + scan.affine->channels, by_weight, i0, n);
+        geometry.add_to(sums + affine.channels, by_weight, i0, n);
     }
 };
 
 template <class IO>
-using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, Steps<const IO>, Steps<IO>, int64_t);
+using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, const MapRows<float>&, const NormSumRows&,
+                              Steps<const IO>, Steps<IO>, int64_t);
 
-template <class IO>
+template <class IO, bool MAPPED>
 FastBackward<IO> fast_backward_for(const Scan& scan, bool one) {
     constexpr FastBackward<IO> table[] = {
-        fast_backward<false, false, false, IO>, fast_backward<false, false, true, IO>, fast_backward<false, true, false, IO>,
-        fast_backward<false, true, true, IO>,   fast_backward<true, false, false, IO>, fast_backward<true, false, true, IO>,
-        fast_backward<true, true, false, IO>,   fast_backward<true, true, true, IO>};
+        fast_backward<false, false, false, IO, MAPPED>, fast_backward<false, false, true, IO, MAPPED>,
+        fast_backward<false, true, false, IO, MAPPED>,  fast_backward<false, true, true, IO, MAPPED>,
+        fast_backward<true, false, false, IO, MAPPED>,  fast_backward<true, false, true, IO, MAPPED>,
+        fast_backward<true, true, false, IO, MAPPED>,   fast_backward<true, true, true, IO, MAPPED>};
     return table[4 * one + 2 * (scan.surrogate == RECT) + (scan.family == TRSG)];
 }
 
@@ -79,14 +95,15 @@ struct BackwardBlock {
         const Backward& io = task.io;
         const Scan& scan = task.scan;
         const int64_t i0 = input.i0, n = input.n;
-        const bool collect = io.norm_sums != nullptr || (!fast && task.plan.stream);
+        const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
+        const bool collect = (io.norm_sums != nullptr && !mapped) || (!fast && task.plan.stream);
         const bool halves = fast && scan.dtype == BF16 && !scan.affine && n % PAD == 0;
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
         last_gradient();
         for (int64_t tile = task.plan.tiles - 1; tile >= 0; --tile) {
             const int64_t first = tile * TILE, steps = steps_of(tile);
             const Steps<const R> g = halves ? Steps<const R>{} : read_steps<R>(io.g_out, scan.dtype, io.g_out_stride, first, steps, i0, n, g_rows);
-            const Steps<const R> in = halves ? Steps<const R>{} : input.tile(first, steps);
+            const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const bool past = halves ? task.plan.stream && streams_halves(io.dx, scan.n) : output.streams();
             const Steps<const R> g_m =
                 read_steps<R>(io.g_m, sizeof(R) == 8 ? F64 : F32, io.g_m_stride, first, steps, i0, n, g_m_rows);
@@ -97,22 +114,30 @@ struct BackwardBlock {
                 for (int64_t i = 0; i < LANES; ++i) dv[i] = da[i] = R(0);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
-                    const bool done = fast_backward_for<Bf16>(scan, constants.one)(
-                        work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0),
+                    const bool done = fast_backward_for<Bf16, false>(scan, constants.one)(
+                        work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0), {}, {},
                         rows_of<Bf16>(io.g_out, io.g_out_stride, first, i0), rows_of<Bf16>(io.dx, scan.n, first, i0), n);
                     if (!done) return false;
-                } else if (fast && !fast_backward_for<float>(scan, constants.one)(work, in, g, output.tile(first), padded(n))) {
+                } else if (mapped) {
+                    const NormSumRows sums_of_norm{io.norm_sums ? norm.center : nullptr, norm.by_bias, norm.by_weight};
+                    if (!fast_backward_for<float, true>(scan, constants.one)(work, rows_of<float>(scan.x, scan.x_stride, first, i0),
+                                                                             input.map_rows(first, steps), sums_of_norm, g,
+                                                                             output.tile(first), n))
+                        return false;
+                } else if (fast && !fast_backward_for<float, false>(scan, constants.one)(work, in, {}, {}, g,
+                                                                                          output.tile(first), padded(n))) {
                     return false;
                 }
             }
             if (!fast) general_backward<R>(work, padded(n));
-            add_sums(first, steps, output.tile(first), fast && constants.one);
+            if (io.norm_sums && !mapped) norm.find(task, output.tile(first), first, steps, i0, n);
+            add_sums(fast && constants.one);
             if (!halves) output.finish(first, steps);
         }
         return true;
     }
 
-    void add_sums(int64_t first, int64_t steps, Steps<R> dx, bool lanes) const {
+    void add_sums(bool lanes) const {
         const Geometry<R> geometry{task.scan.channels, task.scan.inner};
         const int64_t channels = task.scan.channels;
         if (lanes) {
@@ -122,7 +147,7 @@ struct BackwardBlock {
             if (task.io.dv) geometry.add_to(sums, dv, input.i0, input.n);
             if (task.io.da) geometry.add_to(sums + channels, da, input.i0, input.n);
         }
-        if (task.io.norm_sums) norm.add(task, dx, first, steps, input.i0, input.n, sums + 3 * channels);
+        if (task.io.norm_sums) norm.add(task, input.i0, input.n, sums + 3 * channels);
     }
 };
 
@@ -134,7 +159,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     Rows<R> rows{static_cast<R*>(scratch)};
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
-    const NormRows<R> norm(rows);
+    NormRows<R> norm(rows);
     StartRow<R> start(rows);
     R *du = rows.take(), *dv = rows.take(), *da = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
@@ -146,6 +171,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
         const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
         constants.set(task.params, geometry, i0, n);
         input.set(i0, n);
+        norm.set(task, i0, n);
         start.set(scan, task.params, constants.channel, i0, n);
         block.find_starts();
         if (!plan.fast || !block.run(true)) block.run(false);

@@ -65,18 +65,86 @@ inline __attribute__((always_inline)) void write_group(const Floats* values, IO*
     }
 }
 
-// IO: float, with the tile's own rows; or Bf16, straight from and to the tensors.
+// The bits of a group as masks.
+struct BitMasks {
+    Words lanes[TOGETHER];
+
+    BitMasks() {
+        for (int k = 0; k < TOGETHER; ++k)
+            for (int64_t j = 0; j < WIDTH<float>; ++j) lanes[k][j] = 1u << ((k * WIDTH<float> + j) % 32);
+    }
+
+    // words: those of the block; i: the group's first element.
+    void take(const uint64_t* words, int64_t i, Words* masks) const {
+        constexpr int64_t BITS = TOGETHER * WIDTH<float>, PARTS = BITS < 32 ? 1 : BITS / 32;
+        uint32_t part[PARTS] = {};
+        __builtin_memcpy(part, reinterpret_cast<const char*>(words) + i / 8, BITS / 8);
+        EACH(k) masks[k] = Words(((Words{} + part[k * WIDTH<float> / 32]) & lanes[k]) == lanes[k]);
+    }
+};
+
+// The input current of a group, step by step. MAPPED: scale x + shift [+ extra], rounded as Input::map rounds it.
+template <bool MAPPED, class IO>
+struct Current {
+    const IO* x;
+    const float *scale = nullptr, *shift = nullptr, *extra = nullptr;
+    int64_t x_stride, map_stride = 0, extra_stride = 0;
+    const uint64_t* spikes = nullptr;
+    const float* level = nullptr;
+    int64_t first = 0, spike_stride = 0;
+
+    Current(const Steps<const IO>& in, const MapRows<float>& map, int64_t i) : x(in.first + i), x_stride(in.stride) {
+        if constexpr (MAPPED) {
+            scale = map.scale + i, shift = map.shift + i, map_stride = map.stride;
+            if (map.extra.first) extra = map.extra.first + i, extra_stride = map.extra.stride;
+            if (map.spikes.first) spikes = map.spikes.first, spike_stride = map.spikes.stride, level = map.level + i, first = i;
+        }
+    }
+
+    void read(const BitMasks& bits, Floats* to) const {
+        constexpr int64_t W = WIDTH<float>;
+        EACH(k) to[k] = load<true>(x + k * W, 0);
+        if constexpr (MAPPED) {
+            EACH(k) to[k] = load<true>(scale + k * W, 0) * to[k] + load<true>(shift + k * W, 0);
+            if (spikes) {
+                Words fired[TOGETHER];
+                bits.take(spikes, first, fired);
+                EACH(k) to[k] = to[k] + masked(fired[k], load<true>(level + k * W, 0));
+            } else if (extra) {
+                EACH(k) to[k] = to[k] + load<true>(extra + k * W, 0);
+            }
+        }
+    }
+
+    void early() const {
+        load_early(x);
+        if (MAPPED && extra) load_early(extra);
+    }
+
+    void next() {
+        x += x_stride;
+        if constexpr (MAPPED) {
+            scale += map_stride, shift += map_stride;
+            if (extra) extra += extra_stride;
+            if (spikes) spikes += spike_stride;
+        }
+    }
+};
+
+// IO: float, with the tile's own rows; or Bf16, straight from and to the tensors. MAPPED: `in` is x, to be mapped.
 // With ONE, the last tile writes U of the neurons that fired to kept, adds their number to the LANES places of count, and
 // does not write fired.
-template <bool ONE, class IO>
-bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, Steps<IO> out, int64_t n, bool stream, BitRows bits,
-                  BitRows needed, float* kept, float* count) {
+template <bool ONE, class IO, bool MAPPED>
+bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, Steps<IO> out, int64_t n,
+                  bool stream, BitRows bits, BitRows needed, float* kept, float* count) {
     const ConstantRows<float>& c = tile.constants;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), level(c.level), low(c.low), high(c.high);
     const Floats one = all<float>(1);
     // Copies: what a pointer leads to would be read again after every store.
-    const int64_t steps = tile.steps, in_stride = in.stride, out_stride = out.stride;
-    const IO* const in_first = in.first;
+    const int64_t steps = tile.steps, out_stride = out.stride;
+    const Steps<const IO> x_rows = in;
+    const MapRows<float> map_rows = map;
+    const BitMasks bit_masks;
     IO* const out_first = out.first;
     const float* const start = tile.start;
     float *const u_row = tile.u, *const fired_row = tile.fired;
@@ -84,7 +152,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, Steps<IO> 
     constexpr int64_t W = WIDTH<float>;
     Words nan{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        const IO* from = in_first + i;
+        Current<MAPPED, IO> input(x_rows, map_rows, i);
         IO* to = out_first + i;
         Floats u[TOGETHER];
         Words any[TOGETHER];
@@ -92,12 +160,14 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, Steps<IO> 
             u[k] = load<true>(start + i + k * W, 0);
             any[k] = first ? Words{} : Words(load<true>(fired_row + i + k * W, 0) > 0);
         }
-        for (int64_t t = 0; t < steps; ++t, from += in_stride, to += out_stride) {
+        for (int64_t t = 0; t < steps; ++t, input.next(), to += out_stride) {
             Words s[TOGETHER], inside[TOGETHER];
-            if (stream) load_early(from);
+            if (stream) input.early();
+            Floats x[TOGETHER];
+            input.read(bit_masks, x);
             EACH(k) {
                 const int64_t at = i + k * W;
-                const Floats m = charge<float>(u[k], load<true>(from + k * W, 0), keep.at(at), gain.at(at));
+                const Floats m = charge<float>(u[k], x[k], keep.at(at), gain.at(at));
                 s[k] = Words(m >= fire.at(at));
                 if (needed.first) inside[k] = s[k] | (Words(m >= low.at(at)) & Words(m <= high.at(at)));
                 u[k] = m - masked(s[k], v.at(at));
@@ -124,33 +194,45 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, Steps<IO> 
     return !any_lane(nan);
 }
 
+// The sums over a tile's steps that the norm behind a map needs: rows of dx and of dx (x - center), for each element.
+struct NormSumRows {
+    const float* center = nullptr;  // null: not wanted
+    float *by_bias = nullptr, *by_weight = nullptr;
+};
+
 // dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
 // derivative cancel.
-template <bool ONE, bool RECTANGLE, bool IS_TRSG, class IO>
-bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
+template <bool ONE, bool RECTANGLE, bool IS_TRSG, class IO, bool MAPPED>
+bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, const NormSumRows& norm,
+                   Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
     const ConstantRows<float>& c = tile.constants;
     const bool absolute = tile.task.scan.family == AS;
     const Row<ONE> v(c.v), fire(c.fire), keep(c.keep), gain(c.gain), inverse(c.inverse), low(c.low), high(c.high);
     const Floats height = all<float>(float(tile.task.shape.height));
-    const int64_t steps = tile.steps, in_stride = in.stride, g_stride = g_rows.stride, dx_stride = dx_rows.stride;
-    const IO *const in_first = in.first, *const g_last = g_rows.at(steps - 1);
+    const int64_t steps = tile.steps, g_stride = g_rows.stride, dx_stride = dx_rows.stride;
+    const IO* const g_last = g_rows.at(steps - 1);
     IO* const dx_last = dx_rows.at(steps - 1);
     const float* const start = tile.u;
     float *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da;
     Floats *const m_steps = tile.m, *const by_a_steps = tile.by_a, *const f_steps = tile.f;
-    const bool stream = tile.stream;
+    const bool stream = tile.stream, sums = MAPPED && norm.center;
+    const Steps<const IO> x_rows = in;
+    const MapRows<float> map_rows = map;
+    const BitMasks bit_masks;
     constexpr int64_t W = WIDTH<float>;
     Words nan{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
         {
             Floats u[TOGETHER];
-            const IO* from = in_first + i;
+            Current<MAPPED, IO> input(x_rows, map_rows, i);
             EACH(k) u[k] = load<true>(start + i + k * W, 0);
-            for (int64_t t = 0; t < steps; ++t, from += in_stride) {
-                if (stream) load_early(from);
+            for (int64_t t = 0; t < steps; ++t, input.next()) {
+                if (stream) input.early();
+                Floats currents[TOGETHER];
+                input.read(bit_masks, currents);
                 EACH(k) {
                     const int64_t at = i + k * W, step = t * TOGETHER + k;
-                    const Floats x = load<true>(from + k * W, 0);
+                    const Floats x = currents[k];
                     const Floats m = charge<float>(u[k], x, keep.at(at), gain.at(at));
                     m_steps[step] = m;
                     by_a_steps[step] = x - u[k];
@@ -160,10 +242,10 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, Steps<co
             EACH(k) nan |= Words(u[k] != u[k]);
         }
         if constexpr (!RECTANGLE) slopes<float>(m_steps, f_steps, steps, tile.task, c, i);
-        Floats gu[TOGETHER], spiked[TOGETHER], weighted[TOGETHER], da[TOGETHER];
+        Floats gu[TOGETHER], spiked[TOGETHER], weighted[TOGETHER], da[TOGETHER], by_bias[TOGETHER], by_weight[TOGETHER];
         EACH(k) {
             gu[k] = load<true>(du_row + i + k * W, 0);
-            spiked[k] = weighted[k] = da[k] = Floats{};
+            spiked[k] = weighted[k] = da[k] = by_bias[k] = by_weight[k] = Floats{};
         }
         const IO* g_at = g_last + i;
         IO* to = dx_last + i;
@@ -192,6 +274,17 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, Steps<co
                 dx[k] = gm * gain.at(at);
             }
             write_group(dx, to, stream);
+            if constexpr (MAPPED) {
+                if (sums) EACH(k) {
+                    const int64_t at = i + k * W;
+                    by_bias[k] += dx[k];
+                    by_weight[k] += dx[k] * (load<true>(x_rows.at(t) + at, 0) - load<true>(norm.center + at, 0));
+                }
+            }
+        }
+        if (sums) EACH(k) {
+            store<true>(by_bias[k], norm.by_bias + i + k * W, 0);
+            store<true>(by_weight[k], norm.by_weight + i + k * W, 0);
         }
         EACH(k) {
             const int64_t at = i + k * W;

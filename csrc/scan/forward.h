@@ -45,6 +45,7 @@ struct ForwardBlock {
         const int64_t n = input.n, wide = padded(n), i0 = input.i0;
         const bool direct = io.u && n % PAD == 0 && !task.plan.stream, lanes = fast && constants.one;
         const bool halves = fast && task.scan.dtype == BF16 && !task.scan.affine && n % PAD == 0;
+        const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
         bool nan = false;
         if (lanes)
@@ -54,21 +55,28 @@ struct ForwardBlock {
         for (int64_t first = 0; first < task.scan.steps; first += TILE) {
             const int64_t left = task.scan.steps - first, steps = left < TILE ? left : TILE;
             const Steps<R> out = output.tile(first), m = potentials.tile(first);
-            const Steps<const R> in = halves ? Steps<const R>{} : input.tile(first, steps);
+            const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const ForwardTile<R> tile{task.scan, constants, steps,       in, out,         m,
                                       first ? u : start, u,  fired, first == 0, left <= TILE};
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
-                    const auto function = constants.one ? fast_forward<true, Bf16> : fast_forward<false, Bf16>;
+                    const auto function = constants.one ? fast_forward<true, Bf16, false> : fast_forward<false, Bf16, false>;
                     const bool stream = task.plan.stream && streams_halves(io.out, task.scan.n);
-                    if (!function(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0),
+                    if (!function(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
                                   rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, stream, bits, needed, kept, count))
                         return false;
                     continue;
                 }
-                const auto function = constants.one ? fast_forward<true, float> : fast_forward<false, float>;
-                if (fast && !function(tile, in, out, wide, output.streams(), bits, needed, kept, count)) return false;
+                if (mapped) {
+                    const auto function = constants.one ? fast_forward<true, float, true> : fast_forward<false, float, true>;
+                    if (!function(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0), input.map_rows(first, steps),
+                                  out, wide, output.streams(), bits, needed, kept, count))
+                        return false;
+                } else if (fast) {
+                    const auto function = constants.one ? fast_forward<true, float, false> : fast_forward<false, float, false>;
+                    if (!function(tile, in, {}, out, wide, output.streams(), bits, needed, kept, count)) return false;
+                }
             }
             if (!fast) {
                 general_forward<R>(tile, wide);

@@ -10,6 +10,9 @@ struct Geometry {
 
     int64_t channel(int64_t i) const { return (i / inner) % channels; }
 
+    // What tells the constants of the n elements from i0 on from those of other elements; -1: nothing simple does.
+    int64_t phase(int64_t i0, int64_t n) const { return one_channel(i0, n) ? channel(i0) : inner == 1 ? i0 % channels : -1; }
+
     bool one_channel(int64_t i0, int64_t n) const { return channels == 1 || i0 % inner + n <= inner; }
 
     // Calls f(c, offset, length) for each run of elements i0+offset.. of one channel c within [i0, i0 + n).

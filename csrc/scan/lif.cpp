@@ -42,7 +42,8 @@ bool in(int64_t value, int64_t end) { return 0 <= value && value < end; }
 
 bool valid(const Affine* affine, int64_t n) {
     return affine == nullptr || (affine->channels >= 1 && affine->inner >= 1 && affine->extra_stride >= 0 &&
-                                 n % (affine->channels * affine->inner) == 0);
+                                 affine->step_stride >= 0 && n % (affine->channels * affine->inner) == 0 &&
+                                 (!affine->extra_bits || (!affine->extra && affine->extra_scale && n % 64 == 0)));
 }
 
 bool valid(const Scan& s) {
@@ -238,5 +239,5 @@ int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
     }
 }
 
-int64_t steadyspike_lif_abi() { return int64_t(1000000 + sizeof(Scan) * 10000 + sizeof(Forward) * 100 + sizeof(Backward)); }
+int64_t steadyspike_lif_abi() { return int64_t(sizeof(Affine) * 1000000 + sizeof(Scan) * 10000 + sizeof(Forward) * 100 + sizeof(Backward)); }
 }

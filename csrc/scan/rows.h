@@ -36,7 +36,7 @@ struct Steps {
 template <class R>
 struct ConstantRows {
     R *v, *fire, *keep, *gain, *inverse, *low, *high, *level;
-    int64_t channel = -1;
+    int64_t channel = -1, phase = -1;  // of the whole block, if they have one; what the rows were filled for
     bool one = false;
 
     explicit ConstantRows(Rows<R>& rows)
@@ -45,9 +45,9 @@ struct ConstantRows {
 
     void set(const ChannelParams& params, const Geometry<R>& geometry, int64_t i0, int64_t n) {
         one = geometry.one_channel(i0, n);
-        const int64_t c = geometry.channel(i0);
-        if (one && c == channel) return;
-        channel = one ? c : -1;
+        const int64_t c = geometry.channel(i0), wanted = n == BLOCK || one ? geometry.phase(i0, n) : -1;
+        if (wanted >= 0 && wanted == phase && one == (channel >= 0)) return;
+        phase = wanted, channel = one ? c : -1;
         const void* const from[] = {params.v,       params.fire, params.keep, params.gain,
                                     params.inverse, params.low,  params.high, params.level};
         R* const to[] = {v, fire, keep, gain, inverse, low, high, level};
@@ -151,15 +151,25 @@ inline bool streams_halves(const void* tensor, int64_t n) {
     return (reinterpret_cast<uintptr_t>(tensor) | uintptr_t(n) * 2) % STEADYSPIKE_REGISTER == 0;
 }
 
-// A block's input current: x, or an affine map of it with per-channel constants.
+// What makes the input current of a tile from x, row by row: scale x + shift, plus `extra` where it has rows, or plus
+// `level` where `spikes` has a bit.
+template <class R>
+struct MapRows {
+    const R *scale = nullptr, *shift = nullptr, *level = nullptr;
+    int64_t stride = 0;      // from the constants of one time step to those of the next
+    Steps<const R> extra{};
+    Steps<const uint64_t> spikes{};
+};
+
+// A block's input current: x, or an affine map of it with constants per channel, or per time step and channel.
 template <class R>
 struct Input {
     const Scan& scan;
     R *scale, *shift, *extra_scale, *converted, *extra;
-    int64_t i0 = 0, n = 0;
+    int64_t i0 = 0, n = 0, phase = -1;  // phase: that scale, shift and extra_scale were filled for
 
     Input(const Scan& scan, Rows<R>& rows)
-        : scan(scan), scale(rows.take()), shift(rows.take()), extra_scale(rows.take()), converted(rows.take(TILE)),
+        : scan(scan), scale(rows.take(TILE)), shift(rows.take(TILE)), extra_scale(rows.take()), converted(rows.take(TILE)),
           extra(rows.take()) {}
 
     void set(int64_t first_element, int64_t elements) {
@@ -167,24 +177,59 @@ struct Input {
         const Affine* affine = scan.affine;
         if (!affine) return;
         const Geometry<R> geometry{affine->channels, affine->inner};
-        geometry.expand(static_cast<const R*>(affine->scale), i0, n, scale);
-        geometry.expand(static_cast<const R*>(affine->shift), i0, n, shift);
-        if (affine->extra_scale) geometry.expand(static_cast<const R*>(affine->extra_scale), i0, n, extra_scale);
-        for (int64_t i = n; i < padded(n); ++i) scale[i] = shift[i] = extra_scale[i] = R(0);
+        const int64_t wanted = n == BLOCK ? geometry.phase(i0, n) : -1;
+        if (wanted >= 0 && wanted == phase && affine->step_stride == 0) return;
+        phase = wanted;
+        if (affine->step_stride == 0) expand(0, 0);
+        if (!affine->extra_scale) return;
+        geometry.expand(static_cast<const R*>(affine->extra_scale), i0, n, extra_scale);
+        for (int64_t i = n; i < padded(n); ++i) extra_scale[i] = R(0);
+    }
+
+    // True if the map can be computed where x is read, in registers.
+    bool maps_on_the_way() const {
+        const Affine* affine = scan.affine;
+        const bool simple = affine && (affine->extra_bits || !affine->extra_scale);
+        return simple && computed_in<R>(scan.dtype) && n % PAD == 0;
+    }
+
+    MapRows<R> map_rows(int64_t first, int64_t steps) const {
+        const Affine& affine = *scan.affine;
+        if (affine.step_stride)
+            for (int64_t t = 0; t < steps; ++t) expand(first + t, t);
+        MapRows<R> rows{scale, shift, extra_scale, affine.step_stride ? BLOCK : 0};
+        if (affine.extra_bits)
+            rows.spikes = {affine.extra_bits + first * affine.extra_stride + i0 / 64, affine.extra_stride};
+        else if (affine.extra && !affine.extra_scale)
+            rows.extra = {static_cast<const R*>(affine.extra) + first * affine.extra_stride + i0, affine.extra_stride};
+        return rows;
     }
 
     Steps<const R> tile(int64_t first, int64_t steps) const {
         const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, converted);
         if (!scan.affine) return x;
-        for (int64_t t = 0; t < steps; ++t) map(x.at(t), first + t, converted + t * BLOCK);
+        const MapRows<R> rows = map_rows(first, steps);
+        for (int64_t t = 0; t < steps; ++t)
+            map(x.at(t), rows.scale + t * rows.stride, rows.shift + t * rows.stride, first + t, converted + t * BLOCK);
         return {converted, BLOCK};
     }
 
 private:
-    void map(const R* x, int64_t t, R* to) const {
+    // The constants of time step t, to row `row`.
+    void expand(int64_t t, int64_t row) const {
+        const Affine& affine = *scan.affine;
+        const Geometry<R> geometry{affine.channels, affine.inner};
+        R *const scales = scale + row * BLOCK, *const shifts = shift + row * BLOCK;
+        geometry.expand(static_cast<const R*>(affine.scale) + t * affine.step_stride, i0, n, scales);
+        geometry.expand(static_cast<const R*>(affine.shift) + t * affine.step_stride, i0, n, shifts);
+        for (int64_t i = n; i < padded(n); ++i) scales[i] = shifts[i] = R(0);
+    }
+
+    void map(const R* x, const R* scales, const R* shifts, int64_t t, R* to) const {
         const Affine& affine = *scan.affine;
         for (int64_t i = 0; i < padded(n); i += WIDTH<R>)
-            store<true>(load<true>(scale + i, 0) * load<true>(x + i, 0) + load<true>(shift + i, 0), to + i, 0);
+            store<true>(load<true>(scales + i, 0) * load<true>(x + i, 0) + load<true>(shifts + i, 0), to + i, 0);
+        if (affine.extra_bits) return add_spikes(affine.extra_bits + t * affine.extra_stride + i0 / 64, to);
         if (!affine.extra) return;
         read_row(affine.extra, scan.dtype, t * affine.extra_stride + i0, n, extra);
         for (int64_t i = 0; i < padded(n); i += WIDTH<R>) {
@@ -192,6 +237,10 @@ private:
             const Vec<R> scaled = affine.extra_scale ? load<true>(extra_scale + i, 0) * more : more;
             store<true>(load<true>(to + i, 0) + scaled, to + i, 0);
         }
+    }
+
+    void add_spikes(const uint64_t* words, R* to) const {
+        for (int64_t i = 0; i < n; ++i) to[i] += words[i / 64] >> (i % 64) & 1 ? extra_scale[i] : R(0);
     }
 };
 

@@ -49,5 +49,5 @@ constexpr int64_t BLOCK = 512;  // elements that go through all time steps toget
 constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
 constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
 // Rows of BLOCK elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.
-constexpr int64_t FORWARD_ROWS = 16 + 4 * TILE;
-constexpr int64_t BACKWARD_ROWS = 24 + 7 * TILE;
+constexpr int64_t FORWARD_ROWS = 16 + 6 * TILE;
+constexpr int64_t BACKWARD_ROWS = 24 + 8 * TILE;

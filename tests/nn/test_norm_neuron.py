@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.spikes.known import known_spikes
 from steadyspike.nn import norm_neuron as module
 from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.norm.tdbn import TDBN
@@ -155,11 +156,10 @@ def test_who_looks_at_the_current_changes_no_output(fused: list[int], layout: st
     assert len(fused) == 3 and len(seen) == 3
 
 
-def test_evaluation_and_half_precision_take_both_layers(fused: list[int]) -> None:
+def test_half_precision_takes_both_layers(fused: list[int]) -> None:
     y, _ = inputs(torch.float32, "contiguous", "none")
     pair = layers(None, torch.float32)
-    norm_neuron(pair[0].eval(), pair[1], y)
-    norm_neuron(pair[0].train(), pair[1], y.bfloat16())
+    norm_neuron(pair[0], pair[1], y.bfloat16())
     assert not fused
     norm_neuron(pair[0], pair[1], y)
     assert fused == [1]
@@ -226,3 +226,165 @@ def test_networks_step_as_before(fused: list[int], monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(out, want)
     for (key, p), q in zip(net.named_parameters(), plain.parameters()):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-7, atol=1e-9, msg=lambda m, key=key: f"{key}: {m}")
+
+
+def known_extra(dtype: torch.dtype, layout: str, channels: int | None = None) -> Tensor:
+    """Spikes with their bits noted, as a neuron below writes them: steps of whole words."""
+    below = ss.LIF(0.7, 2.0, channels=channels)
+    x = torch.randn(5, 4, 6, 8, 8)
+    if layout == "channels_last":
+        x = x.flatten(0, 1).to(memory_format=torch.channels_last).unflatten(0, (5, 4))
+    with torch.no_grad():
+        out = below(x)
+    assert known_spikes(out) is not None and out.any()
+    return out
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("channels", [None, 6])
+def test_an_extra_that_is_spikes_is_read_as_bits(layout: str, channels: int | None) -> None:
+    """The same bits everywhere as from its values, and the values are not kept for the backward."""
+    extra = known_extra(torch.float32, layout, channels)
+    pair = layers(None, torch.float32)
+    other = copy.deepcopy(pair)
+    y = torch.randn_like(extra)
+    saved: list[int] = []
+
+    def run(pair: nn.ModuleList, extra: Tensor) -> dict[str, Tensor]:
+        saved.clear()
+        leaf, into = y.clone(memory_format=torch.preserve_format).requires_grad_(), extra.detach().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.numel()), t)[1], lambda t: t):
+            out = norm_neuron(pair[0], pair[1], leaf, into)
+        out.backward(torch.ones_like(out))
+        named = {"out": out.detach(), "dy": leaf.grad, "dextra": into.grad}
+        return named | {name: p.grad for name, p in pair.named_parameters()}  # type: ignore[return-value]
+
+    got, sizes = run(pair, extra), sorted(saved)
+    want = run(other, extra.clone(memory_format=torch.preserve_format))  # a copy has no bits
+    assert sizes.count(y.numel()) == 1 and saved.count(y.numel()) == 2
+    for name, value in want.items():
+        assert torch.equal(got[name], value), name
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_bits_of_an_extra_and_checkpointing(reentrant: bool) -> None:
+    extra = known_extra(torch.float32, "channels_last").requires_grad_()
+    pair = layers(None, torch.float32)
+    again, y = copy.deepcopy(pair), torch.randn_like(extra).requires_grad_()
+    for call, layer in ((norm_neuron, pair), (checkpoint, again)):
+        args = (layer[0], layer[1], y, extra)
+        out = call(*args) if call is norm_neuron else checkpoint(norm_neuron, *args, use_reentrant=reentrant)
+        out.sum().backward()
+    for (name, p), q in zip(pair.named_parameters(), again.parameters()):
+        assert torch.equal(p.grad, q.grad), name
+
+
+NORMS = {
+    "tdbn": lambda: TDBN(6),
+    "scaled": lambda: TDBN(6, "factor", 0.7, 0.5),
+    "no bias": lambda: TDBN(6, bias=False),
+    "bn": lambda: ss.nn.norm.StepBN(6),
+    "bntt": lambda: ss.nn.norm.BNTT(6, 7),
+    "tebn": lambda: ss.nn.norm.TEBN(6, 7),
+    "tab": lambda: ss.nn.norm.TAB(6, 7),
+}
+
+
+def evaluated_pair(norm: str, dtype: torch.dtype, **options: object) -> nn.ModuleList:
+    """With statistics and parameters that differ everywhere; norms per step have more steps than the input."""
+    pair = layers(None, dtype, **options)
+    pair[0] = NORMS[norm]().to(dtype)
+    with torch.no_grad():
+        for name, t in pair[0].state_dict().items():
+            if t.is_floating_point():
+                t.uniform_(0.5, 2.0)
+            if name in ("bias", "running_mean"):
+                t.sub_(1.0)
+    return pair.eval()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("residual", ["none", "spikes"])
+@pytest.mark.parametrize("norm", NORMS)
+def test_evaluation_against_the_reference(
+    monkeypatch: pytest.MonkeyPatch, norm: str, residual: str, layout: str
+) -> None:
+    y, extra = inputs(torch.float64, layout, residual)
+    pair = evaluated_pair(norm, torch.float64)
+    truth = copy.deepcopy(pair)
+    truth[1].backend = "reference"  # type: ignore[assignment]
+    calls: list[int] = []
+    original = module._evaluated
+    monkeypatch.setattr(module, "_evaluated", lambda *a: (calls.append(1), original(*a))[1])
+    with torch.no_grad():
+        got = norm_neuron(pair[0], pair[1], y, extra)
+    assert calls == [1]
+    want = one_after_the_other(truth[0], truth[1], y, extra)
+    assert got.any()
+    torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("norm", ["tdbn", "tab", "tebn"])
+@pytest.mark.parametrize("extra_as", ["none", "bits", "values"])
+def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) -> None:
+    """Without gradients, with gradients, with taps and hooks on the neuron, after save_memory and a deepcopy."""
+    extra = None if extra_as == "none" else known_extra(torch.float32, "channels_last")
+    extra = extra.clone(memory_format=torch.preserve_format) if extra_as == "values" else extra  # type: ignore[union-attr]
+    y = torch.randn(5 * 4, 6, 8, 8).to(memory_format=torch.channels_last).unflatten(0, (5, 4))
+    pair = evaluated_pair(norm, torch.float32)
+    with torch.no_grad():
+        want = norm_neuron(pair[0], pair[1], y, extra)
+        assert known_spikes(want) is not None
+        seen: list[object] = []
+        watched = copy.deepcopy(pair)
+        watched[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(x))  # type: ignore[union-attr, operator]
+        assert torch.equal(norm_neuron(watched[0], watched[1], y, extra), want)
+        hooked = copy.deepcopy(pair)
+        hooked[1].register_forward_hook(lambda *a: seen.append(a))
+        assert torch.equal(norm_neuron(hooked[0], hooked[1], y, extra), want)
+        saving = copy.deepcopy(pair)
+        save_memory(saving)
+        assert torch.equal(norm_neuron(saving[0], saving[1], y, extra), want)
+    assert len(seen) == 2
+    with torch.inference_mode():
+        assert torch.equal(norm_neuron(pair[0], pair[1], y, extra), want)
+    graded = norm_neuron(pair[0], pair[1], y, extra)
+    assert graded.requires_grad and torch.equal(graded, want)
+    graded.sum().backward()
+    assert all(p.grad is not None for p in pair[0].parameters())
+
+
+def test_evaluation_steps_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks on the norm and a forward of somebody's own see the two layers."""
+
+    class Own(TDBN):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * 0
+
+    monkeypatch.setattr(module, "_evaluated", None)  # calling it would raise
+    y, _ = inputs(torch.float32, "contiguous", "none")
+    with torch.no_grad():
+        pair = evaluated_pair("tdbn", torch.float32)
+        assert not norm_neuron(Own(6).eval(), pair[1], y).any()
+        seen: list[object] = []
+        pair[0].register_forward_hook(lambda *a: seen.append(a))
+        norm_neuron(pair[0], pair[1], y)
+        assert len(seen) == 1
+        for replaced in (0, 1):
+            pair = evaluated_pair("tdbn", torch.float32)
+            pair[replaced].forward = torch.zeros_like
+            assert not norm_neuron(pair[0], pair[1], y).any() or replaced == 0
+            assert not norm_neuron(pair[0].train(), pair[1], y).any() or replaced == 0
+
+
+def test_a_frozen_norm_below_a_trained_neuron() -> None:
+    """The neuron's statistics move as without the operator."""
+    y, _ = inputs(torch.float64, "contiguous", "none")
+    pair = evaluated_pair("tdbn", torch.float64)
+    pair[1].train()
+    plain = copy.deepcopy(pair)
+    with torch.no_grad():
+        norm_neuron(pair[0], pair[1], y)
+        one_after_the_other(plain[0], plain[1], y, None)
+    torch.testing.assert_close(pair[1].running_mean, plain[1].running_mean)
+    assert float(pair[1].running_mean) != pytest.approx(0.1)

@@ -1,9 +1,10 @@
 """``neuron(norm(y) + extra)`` as one operator: the input current is never in memory.
 
-The forward takes the batch statistics of ``y`` in a pass of its own and scans scale y + shift; the backward's scan adds
-up what the norm needs on its way, and one more pass gives dy. Beside the two layers one after the other, only rounding
-differs: running statistics are the same, bit for bit; currents differ in the last places, so that a potential within
-rounding of the threshold may fall on its other side.
+In training the forward takes the batch statistics of ``y`` in a pass of its own and scans scale y + shift; the
+backward's scan adds up what the norm needs on its way, and one more pass gives dy. In evaluation scale and shift come
+from the running statistics. An ``extra`` that is spikes is read, and kept for the backward, as bits. Beside the two
+layers one after the other, only rounding differs: running statistics are the same, bit for bit; currents differ in the
+last places, so that a potential within rounding of the threshold may fall on its other side.
 """
 
 from __future__ import annotations
@@ -25,15 +26,22 @@ from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGrad
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
+from steadyspike.kernels.spikes.known import known_spikes
+from steadyspike.kernels.spikes.packed import PackedSpikes
+from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
 from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.memory.notes import note_norm, plain_only
 from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.statistics import per_step_channel
 from steadyspike.nn.norm.tdbn import TDBN
 
 NOT_TWICE = (
     "norm and scan as one operator cannot be differentiated twice; for gradients of gradients use neurons with "
     "backend='reference'"
 )
+
+_REPLACED = {"forward", "run"}  # methods that an instance may have of its own, as in a stream
 
 
 class _Settings(NamedTuple):
@@ -42,6 +50,7 @@ class _Settings(NamedTuple):
     neuron: Neuron
     eps: float
     trained: bool  # gradients are enabled
+    spikes: PackedSpikes | None  # what extra is, if that is known
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
         y, weight, bias, extra, u0, v, a = tensors
@@ -58,12 +67,16 @@ class _NormScan(torch.autograd.Function):
     def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:
         y, weight, bias, extra, u0, v, a = tensors
         assert y is not None and weight is not None and bias is not None
+        assert u0 is not None and v is not None and a is not None
+        spikes = settings.spikes
+        added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
         scale, shift = _affine(mean, invstd, weight, bias)
-        spec, channelwise = settings.neuron.spec, settings.neuron.channels is not None
-        scan = Scan(y, u0, v, a, Call.of(spec, channelwise=channelwise), Affine(scale, shift, extra))  # type: ignore[arg-type]
-        results = forward_with_notes(scan, wanted_words(scan, settings.trained and any(ctx.needs_input_grad)), ctx)
-        ctx.settings = settings
-        ctx.save_for_backward(mean, invstd, scale, shift, *tensors)
+        scan = _scan(settings.neuron, y, u0, v, a, added.to(scale, shift))
+        trained = settings.trained and any(ctx.needs_input_grad)
+        results = forward_with_notes(scan, wanted_words(scan, trained), ctx, potential=bool(settings.neuron.taps))
+        ctx.settings = settings._replace(spikes=None)  # its bits are saved as tensors, which hooks see
+        ctx.like = None if spikes is None else (spikes.shape, spikes.stride)
+        ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, v, a)
         ctx.set_materialize_grads(False)
         out, u, _, active = results
         ctx.mark_non_differentiable(u, active)
@@ -74,28 +87,56 @@ class _NormScan(torch.autograd.Function):
         if g is None:
             return (None,) * 10
         saved = ctx.saved_tensors  # read once: hooks may give them out once
-        mean, invstd, scale, shift, *tensors = saved
+        mean, invstd, scale, shift, extra, level, bits, *tensors = saved
         if not is_ordinary(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
-            return None, None, None, *_plain_gradients(ctx, tensors, g)
-        y, _, _, u0, v, a = (t.detach() for t in (*tensors[:3], *tensors[4:]))
-        extra = None if tensors[3] is None else tensors[3].detach()
+            dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
+            return None, None, None, *_plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:]], g)
+        y, _, _, u0, v, a = (t.detach() for t in tensors)
         y = y if is_dense(y[0]) and y.stride(0) == y[0].numel() else y.contiguous()
-        extra = None if extra is None else laid_out_like(extra, y, y.dtype)
+        extra = None if extra is None else laid_out_like(extra.detach(), y, y.dtype)
         u0 = like_step(u0, y) if u0.numel() > 1 and u0.shape == y.shape[1:] else u0
-        spec = ctx.settings.neuron.spec
         sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
-        affine = Affine(scale.detach(), shift.detach(), extra)
-        scan = Scan(y, u0, v, a, Call.of(spec), affine)
+        affine = _Added(extra, level, bits).to(scale.detach(), shift.detach())
+        scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), affine)
         current, du0, dv, da = _backend().backward(scan, OutputGradients(laid_out_like(g, y, y.dtype)), sums)
         count = y.numel() // len(mean)
         by_bias, by_weight = sums.sums[0], sums.sums[1] * invstd
         # dy = scale (dI - mean(dI) - xhat mean(dI xhat)), with xhat = (y - mean) invstd
         by_y = -(scale * invstd) * (by_weight / count)
         constant = -scale * (by_bias / count) - mean * by_y
-        dy = norm_input_gradient(current, y, scale, by_y, constant, reuse=extra is None)
-        grads = [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if extra is not None else dy, du0, dv, da]
-        dy, dweight, dbias, dextra, du0, dv, da = once(grads, NOT_TWICE, g, *tensors)
-        return None, None, None, dy, dweight, dbias, dextra if extra is not None else None, du0, dv, da
+        shared = extra is not None or bits is not None
+        dy = norm_input_gradient(current, y, scale, by_y, constant, reuse=not shared)
+        grads = [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else dy, du0, dv, da]
+        dy, dweight, dbias, dextra, du0, dv, da = once(grads, NOT_TWICE, g, extra, *tensors)
+        return None, None, None, dy, dweight, dbias, dextra if shared else None, du0, dv, da
+
+
+class _Added(NamedTuple):
+    """What is added to the norm's output: a tensor, or spikes as bits with their level per channel, or nothing."""
+
+    extra: Tensor | None
+    level: Tensor | None
+    bits: Tensor | None
+
+    @classmethod
+    def of(cls, spikes: PackedSpikes, y: Tensor) -> _Added:
+        return cls(None, spikes.level.expand(y.shape[2]).contiguous(), spikes.words)
+
+    def to(self, scale: Tensor, shift: Tensor) -> Affine:
+        return Affine(scale, shift, self.extra, self.level, self.bits)
+
+
+def _scan(neuron: Neuron, y: Tensor, u0: Tensor, v: Tensor, a: Tensor, affine: Affine) -> Scan:
+    return Scan(y, u0, v, a, Call.of(neuron.spec, channelwise=neuron.channels is not None), affine)
+
+
+def _known(extra: Tensor | None, y: Tensor) -> PackedSpikes | None:
+    """The bits of ``extra``, which has the shape and strides of ``y``; None to take its values."""
+    if extra is None or y.dtype != extra.dtype:
+        return None
+    # The gradients refuse to be differentiated by the tensors that are saved; y has to stand for an extra that is not.
+    alone = torch.is_grad_enabled() and extra.requires_grad and not y.requires_grad
+    return None if alone else known_spikes(extra)
 
 
 class _NormCurrent(torch.autograd.Function):
@@ -141,37 +182,52 @@ def _backend() -> CpuBackend:
 def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | None = None) -> Tensor:
     """``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: one operator where nobody looks between, else as written.
 
-    One operator: in training, for `TDBN` before a layer with the LIF scan of `Neuron`, on the CPU in float32 or
-    float64, in one process; also without gradients and while activation checkpointing recomputes, so that both runs
-    of a checkpoint round alike. For hooks and taps on the neuron that look at its current, the current is computed with
-    the same roundings, so that outputs and statistics are the same bits as without them. Hooks on the norm,
-    torch.compile, torch.func and autocast to half precision choose the two layers one after the other.
+    One operator: before a layer with the LIF scan of `Neuron`, on the CPU in float32 or float64. In training for `TDBN`
+    in one process; also without gradients and while activation checkpointing recomputes, so that both runs of a
+    checkpoint round alike. In evaluation without gradients for every norm that `evaluation_map` knows. For hooks and
+    taps on the neuron that look at its current, and for gradients in evaluation, the current is computed with the same
+    roundings, so that outputs and statistics are the same bits as without them. Hooks on the norm, torch.compile,
+    torch.func and autocast to half precision choose the two layers one after the other.
     """
-    if not (isinstance(norm, TDBN) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra)):
+    if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra)):
         x = norm(y)
         return neuron(x if extra is None else x + extra)
     if not looked_at(neuron) and not any(tap.membrane or tap.current for tap in neuron.taps.values()):
-        return _fused(norm, neuron, y, extra)
+        if norm.training:
+            assert isinstance(norm, TDBN)
+            return _fused(norm, neuron, y, extra)
+        if not (torch.is_grad_enabled() and _has_gradients(norm, neuron, y, extra)):
+            return _evaluated(norm, neuron, y, extra)
     x = _current(norm, y)
     return neuron(x if extra is None else x + extra)
 
 
-def _fits(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
+def _has_gradients(norm: TimeNorm, neuron: Neuron, *inputs: Tensor | None) -> bool:
+    parameters = (p for module in (norm, neuron) for p in module.parameters())
+    return any(t is not None and t.requires_grad for t in (*inputs, *parameters))
+
+
+def _known_norm(norm: TimeNorm) -> bool:
+    if not norm.training:
+        return has_evaluation_map(norm)
+    known = type(norm).forward in (TDBN.forward, NotedTDBN.forward)
+    return known and norm.bias is not None and not norm.synchronises
+
+
+def _fits(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
     """True if norm and scan could be one, whoever looks at the neuron."""
     return (
-        norm.training
-        and norm.bias is not None
-        and type(norm).forward in (TDBN.forward, NotedTDBN.forward)
+        _known_norm(norm)
+        and not _REPLACED & (norm.__dict__.keys() | neuron.__dict__.keys())
         and type(neuron).forward is Neuron.forward
         and type(neuron).run is Neuron.run
-        and not norm.synchronises
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed())
         and not looked_at(norm)
         and _fits_memory(norm, neuron, y, extra)
     )
 
 
-def _fits_memory(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
+def _fits_memory(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
     """True if the tensors are as the C++ scan takes them."""
     if y.dtype not in (torch.float32, torch.float64) or y.ndim < 3 or y.numel() < 2 * norm.channels:
         return False
@@ -199,7 +255,13 @@ def _statistics(norm: TDBN, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return mean, invstd, norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
 
 
-def _current(norm: TDBN, y: Tensor) -> Tensor:
+def _current(norm: TimeNorm, y: Tensor) -> Tensor:
+    """norm(y), rounded as the scan rounds it."""
+    norm.check_input(y)
+    if not norm.training:
+        scale, shift = (per_step_channel(c, y.ndim) for c in evaluation_map(norm, y.shape[0]))
+        return y * scale + shift
+    assert isinstance(norm, TDBN)
     mean, invstd, weight = _statistics(norm, y)
     assert norm.bias is not None
     x = _NormCurrent.apply(norm.eps, mean, invstd, y, weight, norm.bias)
@@ -212,17 +274,41 @@ def _current(norm: TDBN, y: Tensor) -> Tensor:
 def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
     neuron.check_input(y)
     mean, invstd, weight = _statistics(norm, y)
+    constants = _constants(neuron, y)
+    settings = _Settings(neuron, norm.eps, torch.is_grad_enabled(), _known(extra, y))
+    out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, *constants)
+    return _finished(neuron, y, constants[0], ScanResult(out, u, None, active))
+
+
+@torch.no_grad()
+def _evaluated(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
+    """The same in evaluation mode, without gradients."""
+    neuron.check_input(y)
+    norm.check_input(y)
+    scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
+    spikes = _known(extra, y)
+    added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
+    constants = _constants(neuron, y)
+    scan = _scan(neuron, y, *constants, added.to(scale, shift))
+    results = forward_with_notes(scan, wanted_words(scan, False), None, potential=bool(neuron.taps))
+    return _finished(neuron, y, constants[0], ScanResult(results[0], results[1], None, results[3]))
+
+
+def _constants(neuron: Neuron, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """(U[0], V, a) as the C++ scan takes them."""
     u0 = neuron.init.potential(y).to(y.dtype)
     if neuron.training:
         neuron.limit_constants()
     u0 = like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
-    v, a = (p.to(y.dtype).contiguous() for p in (neuron.threshold, neuron.leak))
-    settings = _Settings(neuron, norm.eps, torch.is_grad_enabled())
-    out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, u0, v, a)
+    return u0, neuron.threshold.to(y.dtype).contiguous(), neuron.leak.to(y.dtype).contiguous()
+
+
+def _finished(neuron: Neuron, y: Tensor, u0: Tensor, result: ScanResult) -> Tensor:
+    """The output, once everybody has seen it who looks at a forward of the neuron."""
     for tap in neuron.taps.values():
-        tap.see(neuron, y, u0, ScanResult(out, u, None, active))
+        tap.see(neuron, y, u0, result)
     if neuron.training:
-        neuron.init.update(active)
+        neuron.init.update(result.active)
     for hook in forward_hooks(neuron):  # those that keep spikes as bits
-        hook(neuron, (y,), out)
-    return out
+        hook(neuron, (y,), result.out)
+    return result.out

@@ -43,14 +43,17 @@ class Call(NamedTuple):
 class Affine(NamedTuple):
     """An input current that a backend computes while it reads x: scale x + shift [+ extra_scale extra].
 
-    scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. extra: [T, B, C, ...] in x's
-    dtype, laid out like x[0] per step, with a free time stride. Only the CPU backend takes one.
+    scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. scale and shift may be [T, C]:
+    each step has its own. extra: [T, B, C, ...] in x's dtype, laid out like x[0] per step, with a free time stride.
+    extra_bits: spikes instead of ``extra``, as `PackedSpikes.words` for steps of whole words, each worth its channel's
+    ``extra_scale``. Only the CPU backend takes one.
     """
 
     scale: Tensor
     shift: Tensor
     extra: Tensor | None = None
     extra_scale: Tensor | None = None
+    extra_bits: Tensor | None = None
 
 
 class NormSums(NamedTuple):

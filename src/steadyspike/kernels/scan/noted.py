@@ -46,11 +46,14 @@ def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
         NeededPlaces(words.needed).put_on(node)
 
 
-def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any) -> Results:
-    """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``."""
+def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True) -> Results:
+    """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``.
+
+    node: None outside of autograd, for ``words`` without needed places. potential: False if nobody wants U[T].
+    """
     backend = get_backend("cpu")
     assert isinstance(backend, CpuBackend)
-    results = backend.forward(scan, words)
+    results = backend.forward(scan, words, potential=potential)
     if words is not None:
         _note(scan, words, results[0], node)
     return results

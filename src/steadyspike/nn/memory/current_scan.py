@@ -85,7 +85,7 @@ def _gradients(
     if fused is not None:
         x, affine = fused
         numbers = (call.codes, call.constants)
-        dx, du0, dv, da = current_scan_backward_op(*grads, x, _start(u0, x), v, a, *affine, *numbers)
+        dx, du0, dv, da = current_scan_backward_op(*grads, x, _start(u0, x), v, a, *affine[:4], *numbers)
         return dx, du0.sum_to_size(u0.shape), dv, da
     x = current(terms, steps)
     if call.backend != "reference":

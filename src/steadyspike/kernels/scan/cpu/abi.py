@@ -13,7 +13,7 @@ class AffineStruct(ctypes.Structure):
     _fields_ = (
         [(name, _int) for name in ("channels", "inner")]
         + [(name, _pointer) for name in ("scale", "shift", "extra", "extra_scale")]
-        + [("extra_stride", _int)]
+        + [("extra_stride", _int), ("step_stride", _int), ("extra_bits", _pointer)]
     )
 
 
@@ -51,4 +51,5 @@ class BackwardStruct(ctypes.Structure):
     )
 
 
-ABI = 1000000 + ctypes.sizeof(ScanStruct) * 10000 + ctypes.sizeof(ForwardStruct) * 100 + ctypes.sizeof(BackwardStruct)
+_SIZES = (ctypes.sizeof(struct) for struct in (AffineStruct, ScanStruct, ForwardStruct, BackwardStruct))
+ABI = sum(size * place for size, place in zip(_SIZES, (1000000, 10000, 100, 1)))

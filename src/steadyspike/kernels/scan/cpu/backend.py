@@ -48,17 +48,24 @@ class CpuBackend:
             return f"it has no kernel for {x.dtype}"
         return self._loaded if isinstance(self._loaded, str) else None
 
-    def forward(self, scan: Scan, words: SpikeWords | None = None) -> Results:
-        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits."""
+    def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Results:
+        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for an
+        empty tensor instead of U[T]."""
         x, call = scan.x, scan.call
         dtype = compute_dtype(x)
-        out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
+        out = empty_steps(x, x.dtype)
+        u = torch.empty_like(x[0], dtype=dtype) if potential else x.new_empty((0,), dtype=dtype)
         m = empty_steps(x, dtype) if call.membrane else x.new_empty((0,), dtype=dtype)
         shape = (2, channel_count(x) if call.channelwise else 1)
         if x.numel() == 0:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
-        pointers = (out.data_ptr(), u.data_ptr(), m.data_ptr() if call.membrane else None, active.data_ptr())
+        pointers = (
+            out.data_ptr(),
+            u.data_ptr() if potential else None,
+            m.data_ptr() if call.membrane else None,
+            active.data_ptr(),
+        )
         bits = () if words is None else words.pointers()
         struct, io = _scan_struct(scan, self.isa), ForwardStruct(*pointers, call.channelwise, *bits)
         status = self._library().steadyspike_lif_forward(ctypes.byref(struct), ctypes.byref(io))
@@ -116,11 +123,12 @@ def _scan_struct(scan: Scan, isa: int) -> ScanStruct:
 def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[AffineStruct] | None:
     if affine is None:
         return None
-    extra, extra_scale = affine.extra, affine.extra_scale
+    extra, extra_scale, bits = affine.extra, affine.extra_scale, affine.extra_bits
+    between = bits.stride(0) if bits is not None else 0 if extra is None else extra.stride(0)
     struct = AffineStruct(
         *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x[0].numel()),
         *(affine.scale.data_ptr(), affine.shift.data_ptr()),
         *(None if t is None else t.data_ptr() for t in (extra, extra_scale)),
-        0 if extra is None else extra.stride(0),
+        *(between, affine.scale.stride(0) if affine.scale.ndim == 2 else 0, None if bits is None else bits.data_ptr()),
     )
     return ctypes.pointer(struct)

@@ -1,0 +1,67 @@
+"""A norm in evaluation mode as an affine map: scale and shift per channel from its running statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.nn.memory.norm import NotedTDBN
+from steadyspike.nn.norm.bn import StepBN
+from steadyspike.nn.norm.bntt import BNTT
+from steadyspike.nn.norm.tab import TAB
+from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.norm.tebn import TEBN
+
+
+def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:
+    """(scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias; of values per step the first ``steps``."""
+    mean, var, weight, bias = (
+        p[:steps] if p is not None and p.ndim == 2 else p
+        for p in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    )
+    weight = weight if factor == 1.0 else weight * factor
+    scale = weight * torch.rsqrt(var + norm.eps)
+    return scale, -mean * scale if bias is None else bias - mean * scale
+
+
+def _tdbn(norm: TDBN, steps: int) -> tuple[Tensor, Tensor]:
+    return _running(norm, steps, norm.factor)
+
+
+def _tebn(norm: TEBN, steps: int) -> tuple[Tensor, Tensor]:
+    scale, shift = _tdbn(norm, steps)
+    p = norm.p[:steps, None].to(scale.dtype)
+    return p * scale, p * shift
+
+
+def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
+    scale, shift = _running(norm, steps)
+    importance = norm.p[:steps, None].square()
+    return importance * scale, importance * shift
+
+
+# By the forward that they describe: a subclass with a forward of its own is not here.
+_MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
+    TDBN.forward: _tdbn,
+    NotedTDBN.forward: _tdbn,
+    StepBN.forward: _running,
+    BNTT.forward: _running,
+    TEBN.forward: _tebn,
+    TAB.forward: _tab,
+}
+
+
+def has_evaluation_map(norm: nn.Module) -> bool:
+    """True if `evaluation_map` knows the norm."""
+    return type(norm).forward in _MAPS
+
+
+def evaluation_map(norm: nn.Module, steps: int) -> tuple[Tensor, Tensor]:
+    """(scale, shift) with ``norm(x) = scale x + shift`` in evaluation mode, up to rounding: [C], or [T, C].
+
+    Differentiable for the norm's parameters. ``steps``: how many time steps x has, which may be fewer than the norm's.
+    """
+    return _MAPS[type(norm).forward](norm, steps)
