@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from steadyspike.report.live import PAGE, live_report
+from steadyspike.report.live import PAGE, LiveReport
 from steadyspike.train.callbacks import after_epoch
 from steadyspike.train.callbacks.after_epoch import AfterEpoch
 from steadyspike.train.files.folder import RunFolder
@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         epochs = _epochs(options.recipe, options.settings, options.seconds, Path(place) / "short")
         clock, folder = Clock(), RunFolder(Path(place) / "run")
-        write = live_report(folder.root)
+        write = LiveReport(folder.root)
 
         def look() -> None:
             start = time.perf_counter()

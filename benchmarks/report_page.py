@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from tests.report.browser import Browser, program
 from tests.report.made import made_run
 
-from steadyspike.report.live import live_report
+from steadyspike.report.live import LiveReport
 from steadyspike.report.run_list import list_runs
 from steadyspike.report.run_view import read_run
 from steadyspike.report.write_page import write_report
@@ -60,7 +60,7 @@ def many_runs(root: Path, count: int) -> None:
 def live(root: Path, epochs: int, layers: int) -> None:
     """What one update of report.html costs, and how often the rule of 1 % then lets it happen."""
     folder = made_run(root / "live", epochs=epochs, layers=layers, steps=4, ended=False)
-    write = live_report(folder.root)
+    write = LiveReport(folder.root)
     write()
     start = time.perf_counter()
     write()

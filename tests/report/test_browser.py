@@ -35,6 +35,7 @@ def pages(tmp_path_factory):
         "three": read_runs([root / "b", root / "c", full.root]),
         "killed": [read_run(root / "c")],
         "empty": [read_run(empty.root)],
+        "boxes": [read_run(made_run(root / "boxes", boxes=True, epochs=6).root)],
         "large": [read_run(made_run(root / "large", epochs=200, layers=40, steps=4).root)],
     }
     return {name: write_report(runs, root / f"{name}.html") for name, runs in found.items()}
@@ -55,15 +56,15 @@ def quiet(browser, page):
 
 @pytest.mark.parametrize("width", [1200, 360])
 @pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("name", ["full", "three", "killed", "empty", "large"])
+@pytest.mark.parametrize("name", ["full", "three", "killed", "empty", "boxes", "large"])
 def test_a_page_opens_without_complaints_or_requests(browser, pages, name, theme, width):
     opened(browser, pages[name], width, theme)
     quiet(browser, pages[name])
     assert browser.run("document.documentElement.scrollWidth <= innerWidth")
     dark = browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
     assert dark is (theme == "dark")
-    if name != "empty":
-        assert browser.run("document.querySelectorAll('figure.score path.curve').length") >= 2
+    lines = browser.run("document.querySelectorAll('figure.score path.curve').length")
+    assert lines == {"empty": 0, "boxes": 1}.get(name, lines) and (lines >= 2 or name in ("empty", "boxes"))
     drawn = "[...document.querySelectorAll('svg[role=img]')].filter(s => s.getClientRects().length)"
     assert browser.run(f"{drawn}.every(s => s.getAttribute('aria-label').length > 20)")
     labels = "[...document.querySelectorAll('input, select')].every(e => e.labels.length || e.ariaLabel)"
@@ -154,6 +155,26 @@ def test_predictions_show_texts_as_they_are(browser, pages):
     quiet(browser, pages["full"])
 
 
+def test_boxes_have_lines_through_evaluated_epochs_and_pictures(browser, pages):
+    opened(browser, pages["boxes"])
+    path = browser.run("document.querySelector('figure.score path.curve').getAttribute('d')")
+    assert path.count("M") == 1 and path.count("L") == 2  # epochs 2, 4, 6
+    assert browser.run("document.querySelectorAll('#figure-boxes path.curve').length") == 2
+    assert browser.run("document.querySelector('img.boxes').naturalWidth") == 12
+    hidden = "[...document.querySelectorAll('nav li.hidden')].map(e => e.textContent)"
+    assert browser.run(hidden) == ["Time steps", "Predictions"]
+    assert browser.run("document.querySelector('#boxes tbody th').textContent") == "all"
+    choose(browser, "layer-epoch", "0")
+    quiet(browser, pages["boxes"])
+
+
+def test_health_is_on_the_time_axis(browser, pages):
+    opened(browser, pages["full"])
+    assert browser.run("document.querySelectorAll('figure.score .event').length") == len(PAYLOADS)
+    said = browser.run("document.querySelector('#figure-loss .event title').textContent")
+    assert said.startswith("epoch 1: ")
+
+
 def test_recipe_switch_navigation_and_skip_link(browser, pages):
     opened(browser, pages["full"])
     rows = "[...document.querySelectorAll('#recipe tbody tr')].filter(r => r.offsetParent).length"
@@ -189,4 +210,9 @@ def test_it_prints(browser, pages):
     assert browser.run("getComputedStyle(document.querySelector('nav')).display") == "none"
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert len(browser.call("Page.printToPDF")["data"]) > 10_000
+    opened(browser, pages["three"])
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("document.querySelectorAll('details.run:not([open])').length") == 0
+    browser.run("dispatchEvent(new Event('afterprint'))")
+    assert browser.run("document.querySelectorAll('details.run[open]').length") == 0
     browser.call("Emulation.setEmulatedMedia", media="")

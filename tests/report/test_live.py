@@ -7,14 +7,18 @@ import torch
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
+from steadyspike.report.live import PAGE, LiveReport
 from steadyspike.report.run_view import read_run
+from steadyspike.report.write_page import render
 from steadyspike.train.callbacks.after_epoch import Sparingly
 from steadyspike.train.files import loggers as loggers_module
 from steadyspike.train.files.loggers import Loggers, check_loggers
+from steadyspike.train.files.run_figure import draw_runs
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.training import train
+from tests.report.made import made_run, rewritten
 from tests.train.conftest import differing, trained
 
 SHORT = ["schedule.epochs=2"]
@@ -94,6 +98,31 @@ def test_the_report_is_written_while_the_run_trains(tmp_path, monkeypatch):
     assert result["status"] == "finished" and seen == [1, 2, 3]
     plain, _ = trained(tmp_path / "plain", ["schedule.epochs=3"])
     assert differing(plain, folder) == []
+
+
+def test_a_run_that_ends_in_its_first_epoch_has_a_figure_and_a_report(tmp_path):
+    folder = made_run(
+        tmp_path / "a" / "001",
+        epochs=0,
+        settings=["schedule.epochs=3"],
+        health=["1,1,non_finite,head,it is not finite"],
+    )
+    rewritten(folder, "result.json", status="diverged", message="it is not finite", layer="head")
+    draw_runs({"a": folder}, tmp_path / "figure.png")
+    page = render([read_run(folder.root)])
+    assert "diverged. " in page and "it is not finite" in page and "0 of 3" in page
+
+
+def test_a_page_is_written_only_when_there_is_something_new(tmp_path):
+    folder = made_run(tmp_path / "a", ended=False)
+    report = LiveReport(folder.root)
+    assert not report.news()
+    for name in ("metrics.csv", "health.csv"):
+        path = folder.root / name
+        path.write_text(path.read_text() + path.read_text().splitlines()[-1] + "\n")
+        assert report.news()
+        report()
+        assert not report.news() and (folder.root / PAGE).exists()
 
 
 def test_sparingly_costs_one_percent_and_tells_an_error_once():

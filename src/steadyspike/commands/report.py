@@ -32,6 +32,8 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     for view in views:
         if not view.state.ended:
             console.print(plain(f"{view.label}: {view.state.text}"), style="yellow", markup=False, soft_wrap=True)
+        for note in view.notes:
+            console.print(plain(note), style="yellow", markup=False, soft_wrap=True)
     console.print(plain(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)"), markup=False, soft_wrap=True)
     return ENDED
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from steadyspike.commands.box_report import map_table
 from steadyspike.commands.common import ENDED, console, one_line_errors, record_number
 from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
+
+if TYPE_CHECKING:
+    from steadyspike.report.live import LiveReport
 
 
 @one_line_errors
@@ -152,7 +154,12 @@ def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool
     folder.write_recipe(recipe)
     (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
     look = _live(recipe, folder)
-    meanwhile = Sparingly(look, _no_report) if look is not None else lambda: None
+    update = Sparingly(look, _no_report) if look is not None else None
+
+    def meanwhile() -> None:
+        if look is not None and update is not None and look.news():
+            update()
+
     launch(folder, recipe.train.devices, data_dir, resume, signals, meanwhile)
     if signals.number is not None and not (folder.root / "result.json").exists():
         return interrupted(recipe, folder, signals.number, "before the first step")
@@ -200,13 +207,13 @@ def _under_torchrun(
     return report(result, out) if rank == 0 else _code(result)
 
 
-def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
+def _live(recipe: Any, folder: Any) -> LiveReport | None:
     """What writes report.html while the run trains; None where nobody asked for it."""
     if not recipe.train.report:
         return None
-    from steadyspike.report.live import live_report
+    from steadyspike.report.live import LiveReport
 
-    return live_report(folder.root)
+    return LiveReport(folder.root)
 
 
 def _last_report(recipe: Any, folder: Any, data_dir: Path | None) -> None:

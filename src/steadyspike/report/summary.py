@@ -133,5 +133,5 @@ def _differences(runs: Sequence[RunView]) -> Markup:
     found = differing_keys(runs)
     if not found:
         return tag("p", "The recipes of these runs are equal.")
-    rows = [(key, *("–" if v is None else toml.text(v) for v in values)) for key, values in found.items()]
+    rows = [(key, *("left out" if v is None else toml.text(v) for v in values)) for key, values in found.items()]
     return table("Keys of the recipes that differ", ("key", *(run.label for run in runs)), rows)

@@ -79,19 +79,21 @@ def cost(run: RunView) -> Markup:
     if (parameters := run.about.get("parameters")) is not None:
         rows.append(("parameters", f"{parameters:,}"))
     if (took := run.result.get("seconds")) is not None:
-        rows.append(("time of the last start to the end", duration(took)))
+        rows.append(("time from the last start to the end", duration(took)))
     memory = run.result.get("memory") or {}
     rows += [(f"most memory held, {place}", size(count)) for place, count in memory.items() if count]
     energy = run.energy
     if energy is not None:
+        if "samples" in energy:
+            rows.append(("counted on", f"{energy['samples']} test samples"))
         rows.append(("accumulates (AC) per sample", f"{energy['acs']:,.0f}"))
         rows.append(("multiply-accumulates (MAC) per sample", f"{energy['macs']:,.0f}"))
-        rows += [(f"energy per sample, {name}", f"{mj * 1e3:.4g} uJ") for name, mj in energy["energy"].items()]
+        rows += [(f"energy per sample, {name}", f"{mj * 1e3:.4g} µJ") for name, mj in energy["energy"].items()]
     unknown = [
         name for name, there in (("energy: `steadyspike energy` counts it", energy), ("memory", memory)) if not there
     ]
     return joined([
-        table(f"Cost of {run.label}", ("what", "value"), rows) if rows else "",
+        table(f"Cost of {run.label}", ("what", "value"), rows, class_="pairs") if rows else "",
         tag("p", f"Not known: {'; '.join(unknown)}.", class_="quiet") if unknown else "",
     ])  # fmt: skip
 
@@ -118,7 +120,7 @@ def recipe(run: RunView) -> Markup:
         )
     head = tag("tr", *(tag("th", name, scope="col") for name in ("key", "value", f"in {against}")))
     caption = f"Recipe {run.name} of {run.label}: {len(changed)} keys differ from {against} and are marked"
-    inside = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body), class_="recipe")
+    inside = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", *body), class_="recipe pairs")
     notes = [tag("p", text) for text in (run.recipe.about, run.recipe.note) if text]
     return joined([*notes, tag("div", inside, class_="scroll", tabindex="0", role="region", aria_label=caption)])
 
@@ -148,4 +150,4 @@ def environment(run: RunView) -> Markup:
         for part, about in split.get("parts", {}).items():
             rows.append((f"{part} part", f"{about.get('samples')} samples (fingerprint {about.get('fingerprint')})"))
     rows.append(("folder", str(run.root)))
-    return table(f"Where and on what {run.label} ran", ("what", "value"), rows)
+    return table(f"Where and on what {run.label} ran", ("what", "value"), rows, class_="pairs")

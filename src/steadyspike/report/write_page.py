@@ -45,7 +45,7 @@ def write_report(runs: Sequence[RunView], path: Path, baseline: RunView | None =
 def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
     """The whole page."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
-    style, script = _page_file("style.css"), _script()
+    style, script, boxes = _page_file("style.css"), _script(), box_parts.section(runs)
     parts: dict[str, object] = {
         "policy": _policy(style, script),
         "title": f"{title} · SteadySpike report",
@@ -60,10 +60,8 @@ def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
         "loss-table": tables.curves_table(runs, "loss"),
         "steps-table": tables.steps_table(runs),
         "layers-table": tag("div", *(tables.layers_table(run) for run in runs), class_="plain"),
-        "boxes-link": tag("li", tag("a", "Boxes", href="#boxes"))
-        if any(run.recipe.detection is not None for run in runs)
-        else "",
-        "boxes": box_parts.section(runs),
+        "boxes-link": tag("li", tag("a", "Boxes", href="#boxes")) if boxes else "",
+        "boxes": boxes,
         "notes": joined(tag("p", note, class_="quiet") for run in runs for note in run.notes),
         "health": tables.per_run(runs, tables.health),
         "cost": tables.per_run(runs, tables.cost),
@@ -99,9 +97,8 @@ def _score_figures(runs: Sequence[RunView]) -> Markup:
     for measure in dict.fromkeys(run.measure for run in runs):
         behind = tables.curves_table([run for run in runs if run.measure == measure], "score")
         caption = tag("figcaption", f"{_capital(measure.title)} by epoch")
-        figures.append(
-            tag("figure", caption, tag("div", class_="plot"), behind, class_="score", data_measure=measure.name)
-        )
+        about = {"data_measure": measure.name, "data_title": measure.title, "data_unit": measure.unit}
+        figures.append(tag("figure", caption, tag("div", class_="plot"), behind, class_="score", **about))
     return joined(figures)
 
 

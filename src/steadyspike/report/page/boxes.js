@@ -8,5 +8,5 @@ function startBoxes() {
     style: { ...look(runs.length > 1 ? k : i, all.length), dash: DASHES[i % DASHES.length], marker: MARKERS[i % MARKERS.length] },
   })));
   if (!series.length) { figure.classList.add("hidden"); return; }
-  new LineChart(figure, { x: "epoch", y: "mAP@.5", whole: true, markers: true, most: 60 }).set(series);
+  new LineChart(figure, { x: "epoch", y: "mAP@.5", least: 0.05, whole: true, markers: true, most: 60 }).set(series);
 }

@@ -10,16 +10,16 @@ function startCurves() {
     slider.setAttribute("aria-valuetext", `epoch ${epoch}`);
     charts.forEach((chart) => chart.read(epoch));
   };
-  const chart = (figure, y) => new LineChart(figure, { x: "epoch", y, whole: true, events, onRead: read, most: 60 });
+  const chart = (figure, y, least = 0) => new LineChart(figure, { x: "epoch", y, least, whole: true, events, onRead: read, most: 60 });
   const loss = chart(byId("figure-loss"), "loss");
-  const scores = [...document.querySelectorAll("figure.score")].map((figure) => ({ measure: figure.dataset.measure, chart: chart(figure, figure.dataset.measure) }));
+  const scores = [...document.querySelectorAll("figure.score")].map((figure) => ({ measure: figure.dataset.measure, chart: chart(figure, figure.dataset.title, figure.dataset.unit ? 5 : 0.05) }));
   const charts = [loss, ...scores.map((one) => one.chart)];
   const lines = (kind, wanted) => runs.flatMap((run, k) => Object.entries(run[kind]).flatMap(([part, { x, y }], j, all) => {
     if (!wanted(run) || (several && part === "training" && all.length > 1 && runs.length > 4)) return [];
     const style = several ? { ...look(k, runs.length), dash: part === "training" ? "2 3" : "" } : look(j, 2);
     return [{ name: several ? `${run.label}, ${part}` : part, x, y, style: { ...style, marker: MARKERS[(several ? k : j) % 4] } }];
   }));
-  const draw = () => loss.set(lines("loss", () => true), { log: byId("log-loss").checked });
+  const draw = () => loss.set(lines("loss", () => true), { log: byId("log-loss").checked, y: byId("log-loss").checked ? "loss, logarithmic scale" : "loss" });
   scores.forEach((one) => one.chart.set(lines("score", (run) => run.measure === one.measure)));
   byId("log-loss").addEventListener("change", draw);
   draw();
@@ -37,8 +37,9 @@ function startGradient(runs) {
   const figure = byId("figure-gradient");
   const series = runs.map((run, k) => ({ name: run.label, x: run.steps.step, y: run.steps.gradient, style: look(k, runs.length) }));
   if (!series.some((one) => one.x.length)) { figure.classList.add("hidden"); return; }
-  const chart = new LineChart(figure, { x: "optimizer step", y: "gradient norm", most: 60 });
-  chart.set(series, { log: series.every((one) => known(one.y).every((y) => y > 0)) });
+  const chart = new LineChart(figure, { x: "optimizer step", most: 60 });
+  const log = series.every((one) => known(one.y).every((y) => y > 0));
+  chart.set(series, { log, y: log ? "gradient norm, logarithmic scale" : "gradient norm" });
   tableBehind(figure, "loss and gradient norm by step")(() => dataTable("Loss and gradient norm by optimizer step", ["run, step", "loss", "gradient norm"],
     runs.flatMap((run) => run.steps.step.map((step, i) => [`${run.label}, ${step}`, show(run.steps.loss[i]), show(run.steps.gradient[i])]))));
 }
@@ -55,5 +56,5 @@ function startSteps(runs) {
     }
   });
   if (!series.length) { byId("steps").classList.add("hidden"); return; }
-  new LineChart(figure, { x: "time steps", y: "accuracy (%)", whole: true, markers: true, most: 60 }).set(series);
+  new LineChart(figure, { x: "time steps", y: "accuracy (%)", least: 5, whole: true, markers: true, most: 60 }).set(series);
 }

@@ -28,6 +28,7 @@ function heatMap(figure, { rows, columns, values, x, y, percent, marks = rows })
       rect.append(svg("title", {}, `${y} ${name}, ${x} ${other}: ${percent ? `${show(100 * value)} %` : show(value)}`));
       drawing.append(rect);
       const text = percent ? show(Number((100 * value).toPrecision(2))) : show(Number(Number(value).toPrecision(3)));
+      if (value === 0 && !percent) return; // counts: an empty cell is read faster than a zero
       if (cell >= text.length * 6.5 + 4 && tall >= 13) {
         drawing.append(svg("text", { class: "cell", x: left + (j + 0.5) * cell - 0.5, y: top + (i + 0.5) * tall + 3.5, "text-anchor": "middle", "pointer-events": "none" }, text));
       }

@@ -19,7 +19,7 @@ class LineChart {
     }
   }
 
-  // series: [{ name, x, y, style, emphasis }]; cursor: the x that is read; events: [{ x, text }].
+  // series: [{ name, x, y, style, emphasis }]; cursor: the x that is read; events: [{ x, text }]; least: height of the y axis.
   set(series, changes = {}) {
     this.series = series.filter((one) => known(one.y).length);
     Object.assign(this.options, changes);
@@ -45,6 +45,13 @@ class LineChart {
     if (!Number.isFinite(y0)) [y0, y1] = log ? [0.1, 1] : [0, 1];
     if (x0 === x1) { x0 -= 0.5; x1 += 0.5; }
     if (log) return { x0, x1, y0: Math.log10(y0) - 0.05, y1: Math.log10(y1) + 0.05, log };
+    // What hardly moves shall look so: an axis has a least height.
+    const missing = Math.max(this.options.least || 0, 0.04 * Math.max(Math.abs(y0), Math.abs(y1))) - (y1 - y0);
+    if (missing > 0) {
+      const below = Math.min(missing / 2, y0 >= 0 ? y0 : Infinity); // nothing that cannot be negative gets an axis below 0
+      y0 -= below;
+      y1 += missing - below;
+    }
     const pad = (y1 - y0) * 0.06 || Math.abs(y1) * 0.05 || 0.5;
     return { x0, x1, y0: y0 - pad, y1: y1 + pad, log };
   }
@@ -60,6 +67,10 @@ class LineChart {
     s.replaceChildren();
     s.setAttribute("viewBox", `0 0 ${width} ${height}`);
     s.setAttribute("aria-label", this.#words());
+    if (!this.series.length) {
+      s.append(svg("text", { x: width / 2, y: height / 2, "text-anchor": "middle" }, "Nothing was measured yet."));
+      return;
+    }
     this.#axes(s, sx, sy, range, width, height, box);
     for (const event of this.options.events || []) {
       if (event.x < range.x0 || event.x > range.x1) continue;

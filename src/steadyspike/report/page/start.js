@@ -11,9 +11,20 @@ function startSwitches() {
   byId("only-changed").addEventListener("change", (event) => byId("recipe").classList.toggle("only-changed", event.target.checked));
 }
 
+// On paper nobody can open what is closed: the parts about single runs are open while it is printed.
+function startPrinting() {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll("details.run:not([open])")];
+    opened.forEach((one) => { one.open = true; });
+  });
+  addEventListener("afterprint", () => opened.forEach((one) => { one.open = false; }));
+}
+
 document.documentElement.classList.add("ready");
 if (data.runs.length > 1) document.documentElement.classList.add("many");
 startSwitches();
+startPrinting();
 startCurves();
 startLayers();
 startNetwork();

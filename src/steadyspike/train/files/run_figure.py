@@ -71,7 +71,8 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
 def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -> None:
     rows = read_table(folder.root / "metrics.csv")
     epochs = _column(rows, "epoch")
-    last = [name for name in rows[0] if "_accuracy_" in name][-1:] or [n for n in rows[0] if n.endswith("_AP50")][:1]
+    names = list(rows[0]) if rows else []  # none: the run ended in its first epoch
+    last = [name for name in names if "_accuracy_" in name][-1:] or [n for n in names if n.endswith("_AP50")][:1]
     look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
     axes[0].plot(epochs, _column(rows, "train_loss"), **look)
     for name in last:  # epochs that were not evaluated are no gaps in the line
@@ -127,5 +128,5 @@ def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
     axis.set_title(title)
     axis.set_xlabel("epoch")
     axis.grid(alpha=0.25)
-    if len(layers) <= 12:
+    if 0 < len(layers) <= 12:
         axis.legend(fontsize=7, frameon=False)
