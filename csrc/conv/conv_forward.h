@@ -5,18 +5,23 @@
 
 namespace {
 
-constexpr int64_t WEIGHT_BYTES = 24 << 10;  // of weights that are gone through at a time: they stay in the first cache
+constexpr int64_t WEIGHT_BYTES = 36 << 10;  // of weights that are gone through at a time: they stay in the first cache
+constexpr int64_t ROW_BYTES = 48 << 10;     // of a kernel row's weights, up to which the row is gone through as one
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through those weights
 
-// Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is.
+// Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is. The lists
+// of neighbours in a row lie side by side, so that those under a whole kernel row are one list; then an entry also has
+// its column, times the size of a tap, from which follows the tap that it is under.
 struct ChannelLists {
     int64_t rows, columns;                    // of the grid, per image
+    int64_t taps_as_one;                      // the columns of the kernel, or 1
     Room<uint32_t> starts;
     std::unique_ptr<uint32_t[]> entries;
 
     ChannelLists(const ConvTask& task, const ConvPart& part)
         : rows((part.row1 - part.row0 - 1) * task.conv.stride[0] + (task.conv.kernel[0] - 1) * task.conv.dilation[0] + 1),
           columns((task.shape.out_width - 1) * task.conv.stride[1] + (task.conv.kernel[1] - 1) * task.conv.dilation[1] + 1),
+          taps_as_one(in_rows(task) ? task.conv.kernel[1] : 1),
           starts((part.image1 - part.image0) * rows * columns + 1) {
         const SpikeConv& conv = task.conv;
         const int64_t top = part.row0 * conv.stride[0] - conv.padding[0];
@@ -26,6 +31,7 @@ struct ChannelLists {
         PixelWords words(conv, end > begin ? end - begin : 1);
         uint32_t *next = entries.get(), *start = starts.get();
         const uint32_t block = uint32_t(task.shape.block);
+        const uint32_t step = taps_as_one > 1 ? uint32_t(tap_size(task)) : 0;
         for (int64_t image = part.image0; image < part.image1; ++image) {
             if (end > begin) words.load(image, begin, end);
             for (int64_t r = 0; r < rows; ++r) {
@@ -35,12 +41,22 @@ struct ChannelLists {
                     const int64_t j = q - conv.padding[1];
                     *start++ = uint32_t(next - entries.get());
                     if (!row_read || j < 0 || j >= conv.width || !read(q, 1, conv)) continue;
+                    const uint32_t column = uint32_t(q) * step;
                     for (int64_t w = 0; w < words.words; ++w)
-                        for_each_bit(words.at(i, j, w), [&](int64_t k) { *next++ = uint32_t(64 * w + k) * block; });
+                        for_each_bit(words.at(i, j, w), [&](int64_t k) { *next++ = column + uint32_t(64 * w + k) * block; });
                 }
             }
         }
         *start = uint32_t(next - entries.get());
+    }
+
+    static int64_t tap_size(const ConvTask& task) { return task.conv.in_channels * task.shape.block; }
+
+    // Entries have 32 bits.
+    bool in_rows(const ConvTask& task) const {
+        const int64_t size = tap_size(task);
+        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= ROW_BYTES &&
+               (columns + 1) * size < (int64_t(1) << 31);
     }
 
     // Whether a tap falls on grid line q: not all do if the stride is larger than the kernel.
@@ -50,20 +66,27 @@ struct ChannelLists {
     }
 };
 
-// Adds the weights of the active channels under `taps` taps to the sums of `pixels` output pixels, R registers of each.
+// An output pixel: the grid pixel under its first tap, and what entries there have for their column.
+struct OutputPixel {
+    int64_t grid, column;
+};
+
+// Adds the weights of the active channels under `groups` groups of taps, each of `taps_as_one`, to the sums of `pixels`
+// output pixels, R registers of each.
 template <int R>
-void add_events(const ChannelLists& lists, const int64_t* pixel, int64_t pixels, const int64_t* offset, int64_t taps,
-                const float* weights, int64_t tap_size, float* sums, int64_t block) {
+void add_events(const ChannelLists& lists, const OutputPixel* pixel, int64_t pixels, const int64_t* offset, int64_t groups,
+                const float* weights, int64_t group_size, float* sums, int64_t block) {
     const uint32_t *starts = lists.starts.get(), *entries = lists.entries.get();
+    const int64_t taps = lists.taps_as_one;
     for (int64_t p = 0; p < pixels; ++p, sums += block) {
         Floats s[R];
         for (int r = 0; r < R; ++r) s[r] = load<true>(sums + r * LANES, 0);
-        const float* w = weights;
-        for (int64_t t = 0; t < taps; ++t, w += tap_size) {
-            const uint32_t* at = starts + pixel[p] + offset[t];
-            const uint32_t* const end = entries + at[1];
+        int64_t w = -pixel[p].column;
+        for (int64_t g = 0; g < groups; ++g, w += group_size) {
+            const uint32_t* at = starts + pixel[p].grid + offset[g];
+            const uint32_t* const end = entries + at[taps];
             for (const uint32_t* e = entries + at[0]; e < end; ++e) {
-                const float* from = w + *e;
+                const float* from = weights + (w + int64_t(*e));
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) s[r] += load<true>(from + r * LANES, 0);
             }
@@ -72,7 +95,7 @@ void add_events(const ChannelLists& lists, const int64_t* pixel, int64_t pixels,
     }
 }
 
-using AddEvents = void (*)(const ChannelLists&, const int64_t*, int64_t, const int64_t*, int64_t, const float*, int64_t, float*, int64_t);
+using AddEvents = void (*)(const ChannelLists&, const OutputPixel*, int64_t, const int64_t*, int64_t, const float*, int64_t, float*, int64_t);
 
 inline AddEvents add_events_of(int64_t registers) {
     return registers == 8 ? add_events<8> : registers == 4 ? add_events<4> : registers == 2 ? add_events<2> : add_events<1>;
@@ -106,15 +129,20 @@ bool forward_unit(const ConvTask& task, int64_t unit) {
     const ChannelLists lists(task, part);
     const int64_t images = part.image1 - part.image0, rows = part.row1 - part.row0;
     const int64_t per_image = rows * shape.out_width, pixels = images * per_image;
-    Room<int64_t> pixel(pixels), offset(shape.taps);
+    Room<OutputPixel> pixel(pixels);
+    Room<int64_t> offset(shape.taps);
+    const int64_t as_one = lists.taps_as_one, groups = shape.taps / as_one, tap_size = ChannelLists::tap_size(task);
     for (int64_t n = 0, p = 0; n < images; ++n)
         for (int64_t i = 0; i < rows; ++i)
             for (int64_t j = 0; j < shape.out_width; ++j, ++p)
-                pixel[p] = (n * lists.rows + i * conv.stride[0]) * lists.columns + j * conv.stride[1];
-    for (int64_t t = 0; t < shape.taps; ++t)
-        offset[t] = t / conv.kernel[1] * conv.dilation[0] * lists.columns + t % conv.kernel[1] * conv.dilation[1];
-    const int64_t tap_size = conv.in_channels * shape.block, tap_bytes = tap_size * int64_t(sizeof(float));
-    const int64_t together = tap_bytes > WEIGHT_BYTES ? 1 : WEIGHT_BYTES / tap_bytes;
+                pixel[p] = {(n * lists.rows + i * conv.stride[0]) * lists.columns + j * conv.stride[1],
+                            as_one > 1 ? j * conv.stride[1] * tap_size : 0};
+    for (int64_t g = 0; g < groups; ++g) {
+        const int64_t t = g * as_one;
+        offset[g] = t / conv.kernel[1] * conv.dilation[0] * lists.columns + t % conv.kernel[1] * conv.dilation[1];
+    }
+    const int64_t group_size = as_one * tap_size, group_bytes = group_size * int64_t(sizeof(float));
+    const int64_t together = group_bytes > WEIGHT_BYTES ? 1 : WEIGHT_BYTES / group_bytes;
     const int64_t registers = registers_of(shape.block);
     const AddEvents add = add_events_of(registers);
     Room<float> sums(PIXELS_TOGETHER * shape.block);
@@ -124,10 +152,10 @@ bool forward_unit(const ConvTask& task, int64_t unit) {
         for (int64_t p = 0; p < pixels; p += PIXELS_TOGETHER) {
             const int64_t count = pixels - p < PIXELS_TOGETHER ? pixels - p : PIXELS_TOGETHER;
             std::memset(sums.get(), 0, size_t(count * shape.block) * sizeof(float));
-            for (int64_t t = 0; t < shape.taps; t += together)
+            for (int64_t g = 0; g < groups; g += together)
                 for (int64_t k = 0; k < shape.block; k += registers * LANES)
-                    add(lists, pixel.get() + p, count, offset.get() + t, shape.taps - t < together ? shape.taps - t : together,
-                        weights + t * tap_size + k, tap_size, sums.get() + k, shape.block);
+                    add(lists, pixel.get() + p, count, offset.get() + g, groups - g < together ? groups - g : together,
+                        weights + g * group_size + k, group_size, sums.get() + k, shape.block);
             for (int64_t q = 0; q < count;) {
                 const int64_t n = (p + q) / per_image, first = (p + q) % per_image;
                 const int64_t run = per_image - first < count - q ? per_image - first : count - q;
