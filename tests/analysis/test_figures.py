@@ -46,6 +46,12 @@ def test_bars_show_every_seed_and_keep_the_place_of_what_did_not_run():
     assert sum(len(line.get_xdata()) for line in axis.lines) == 4
 
 
+def test_panels_of_one_scale_show_all_of_every_panel():
+    """The first panel's limits cut the second one's curves."""
+    axes = distributions.firing_rates({"x": {"l": np.full(T, 0.1)}, "y": {"l": np.full(T, 0.9)}}).axes
+    assert all(axis.get_ylim()[0] == 0 and axis.get_ylim()[1] > 0.9 for axis in axes)
+
+
 def test_a_silent_layer_is_called_silent():
     """It was drawn as a distribution of zeros, equal at every step."""
     shares = {"a": SHARES, "b": np.full((T, K), np.nan)}

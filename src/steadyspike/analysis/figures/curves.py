@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.analysis.figures.style import COLOURS, HATCHES, MARKERS, panels, step_colours, styled, whole_steps
+from steadyspike.analysis.figures.style import (
+    COLOURS,
+    HATCHES,
+    MARKERS,
+    hide_rest,
+    panels,
+    step_colours,
+    styled,
+    whole_steps,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +32,9 @@ def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
     A group without a value has no bar but keeps its place.
     """
     with styled():
-        figure, axes = panels(1, len(panels_of), width=max(3.2, 1.1 * len(groups)), height=2.8, sharey=True)
+        rows = math.ceil(len(panels_of) / 2)
+        columns = math.ceil(len(panels_of) / rows)
+        figure, axes = panels(rows, columns, width=max(3.2, 1.0 * len(groups)), height=2.6, sharey=True)
         for axis, (title, series) in zip(axes.flat, panels_of.items()):
             width = 0.8 / max(len(series), 1)
             for i, (name, values) in enumerate(series.items()):
@@ -42,8 +54,10 @@ def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
             axis.set_xticks(range(len(groups)), groups)
             axis.set_title(title)
             axis.grid(axis="x", visible=False)
-        axes.flat[0].set_ylabel("test accuracy (%)")
-        axes.flat[-1].legend(loc="lower right")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("test accuracy (%)")
+        hide_rest(axes.flat[len(panels_of) :])
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper")
         return figure
 
 
@@ -87,7 +101,7 @@ def paths(panels_of: Mapping[str, Mapping[str, Array]], label: str) -> Figure:
             axis.set_title(title)
             axis.set_ylabel(label)
             whole_steps(axis, "epoch")
-            axis.legend(fontsize=6, ncols=2)
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper", fontsize=6)
         return figure
 
 
@@ -100,5 +114,5 @@ def layer_values(panels_of: Mapping[str, Mapping[str, Sequence[float]]], layers:
                 axis.plot(range(len(row)), row, color=COLOURS[i], marker=MARKERS[i], label=name)
             axis.set_xticks(range(len(layers[title])), layers[title], rotation=70, ha="right", fontsize=6)
             axis.set_title(title)
-            axis.legend()
+        figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper")
         return figure

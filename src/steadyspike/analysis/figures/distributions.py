@@ -59,8 +59,15 @@ def step_distributions(shares: Mapping[str, Array], label: str, reach: Reach | M
         return figure
 
 
-def distances(curves: Mapping[str, Array], *, floor: float | None = None, title: str = "", label: str = "") -> Figure:
-    """Total variation per time step, one curve per key: [T]; a dashed line for the noise floor."""
+def distances(
+    curves: Mapping[str, Array],
+    *,
+    floor: float | None = None,
+    title: str = "",
+    label: str = "",
+    top: float | None = None,
+) -> Figure:
+    """Total variation per time step, one curve per key: [T]; a dashed line for the noise floor. top: of the axis."""
     with styled():
         figure, axes = panels(1, 1, width=6.0, height=3.0)
         axis = axes[0, 0]
@@ -71,7 +78,7 @@ def distances(curves: Mapping[str, Array], *, floor: float | None = None, title:
             axis.plot(range(1, len(curve) + 1), curve, color=colours[i], marker=marker, label=name)
         if floor is not None:
             axis.axhline(floor, color="#7f7f7f", linestyle="--", linewidth=1, label="noise floor")
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(0, top)
         axis.set_ylabel(label or "total variation against the last step")
         axis.set_title(title)
         figure.legend(loc="outside right upper", fontsize=6 if many else 8)
@@ -88,15 +95,15 @@ def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
                 style = {"color": COLOURS[i % len(COLOURS)], "marker": MARKERS[i % len(MARKERS)]}
                 axis.plot(range(1, len(rates) + 1), rates, label=name, **style)
             axis.set_title(title)
-            axis.set_ylim(bottom=0)
             whole_steps(axis)
         axes.flat[0].set_ylabel("firing rate")
+        axes.flat[0].set_ylim(bottom=0)  # after all curves: a limit ends the scaling of the panels that share it
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
         return figure
 
 
 def predicted_classes(panels_of: Mapping[str, Array], classes: Sequence[str]) -> Figure:
-    """One panel per network: share of samples predicted as each class after every step, shares [T, classes]."""
+    """One panel per network: share of samples predicted as each class by every step alone, shares [T, classes]."""
     with styled():
         figure, axes = panels(1, len(panels_of), width=3.6, height=2.8, sharey=True)
         highest = max(float(shares.max()) for shares in panels_of.values())
@@ -104,7 +111,7 @@ def predicted_classes(panels_of: Mapping[str, Array], classes: Sequence[str]) ->
             image = axis.imshow(shares.T, aspect="auto", cmap="viridis", vmin=0, vmax=highest, origin="lower")
             axis.set_yticks(range(len(classes)), classes, fontsize=7)
             axis.set_xticks(range(len(shares)), range(1, len(shares) + 1))
-            axis.set_xlabel("after time step")
+            axis.set_xlabel("time step")
             axis.set_title(title)
             axis.grid(visible=False)
         figure.colorbar(image, ax=list(axes.flat), label="share of samples")

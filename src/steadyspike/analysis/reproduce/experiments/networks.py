@@ -279,12 +279,13 @@ def convergence(work: Work) -> Page:
     table = Table(
         "Mean over layers of the total variation against t = 10", ["network", "floor", "t = 1", "t = 2", "t = 3"]
     )
+    top = 1.05 * max((float(np.nanmax(one["membrane"])) for one in found.values()), default=1.0)
     for name, one in found.items():
         mean, floor = np.nanmean(one["membrane"], axis=0), float(np.nanmean(one["floor"][:, 0]))
         table.rows.append([name, f"{floor:.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
         page.figures[f"convergence-{name.split()[0]}"] = draw.distances(
             {str(layer): curve for layer, curve in zip(one["layers"], one["membrane"])},
-            floor=floor, title=name,
+            floor=floor, title=name, top=top,
         )  # fmt: skip
     page.tables.append(table)
     return page
