@@ -192,3 +192,53 @@ def test_estimated_starts_have_the_distribution_they_were_estimated_from():
     matched = QuantileInit(known.quantiles).potential(x)
     assert matched[0][x[0, 0].argmax()] == matched[0].max()
     assert ChannelInit(known.channels).potential(x)[:, 3].unique().numel() == 1
+
+
+class Small(nn.Module):
+    """[T, B, 10] in; ``average``: returns [B, 3] like networks that average over time."""
+
+    def __init__(self, average=False):
+        super().__init__()
+        self.first, self.lif, self.last, self.average = nn.Linear(10, 32), ss.LIF(), nn.Linear(32, 3), average
+
+    def forward(self, x):
+        out = self.last(self.lif(self.first(x)))
+        return out.mean(0) if self.average else out
+
+
+def test_a_network_that_averages_over_time_is_counted_by_its_samples():
+    """The classes were counted as samples, and a smaller last batch was an error."""
+    x = 3 * torch.randn(4, 8, 10)
+    report = ss.analyse(Small(average=True), [(x, torch.zeros(8)), (x[:, :5], torch.zeros(5))])
+    assert report.samples == 13 and report.agreement is None
+    assert ss.analyse(Small(), [x, x[:, :5]]).samples == 13  # two inputs, not an input and its targets
+    assert ss.analyse(Small(), (x, torch.zeros(8))).samples == 8
+
+
+def test_values_that_are_not_finite_are_no_silence():
+    x = 3 * torch.randn(4, 8, 10)
+    broken = Small()
+    nn.init.constant_(broken.first.weight, float("nan"))
+    report = ss.analyse(broken, x)
+    assert report.verdict == "unclear" and "NaN" in report.advice and "'lif'" in report.advice
+    assert report.agreement is None and "NaN or infinite" in str(report)
+    last = Small()
+    nn.init.constant_(last.last.weight, float("nan"))
+    assert ss.analyse(last, x).agreement is None
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ([], "no batch was given"),
+        (torch.zeros(4, 0, 10), "has no samples"),
+        ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], "different numbers of time steps: 4 and 3"),
+        (torch.zeros(1, 2, 10), "a whole sequence at once"),
+        ([{"x": 1}], "got dict"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_line(batch, text):
+    with pytest.raises((TypeError, ValueError), match=text):
+        ss.analyse(Small(), batch)
+    with pytest.raises(ValueError, match="takes the input only"):
+        ss.analyse(Small(), torch.zeros(4, 2, 10), timesteps=6)

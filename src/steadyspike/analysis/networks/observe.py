@@ -5,6 +5,7 @@ Only counts are kept, so that a large network and many batches fit into memory.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ class LayerSteps:
     tested: int = 0
     independent: int = 0
     constant: int = 0
+    finite: bool = True  # False: its input has NaN or infinite values, and its counts mean nothing
 
     @property
     def steps(self) -> int:
@@ -87,7 +89,10 @@ class LayerSteps:
 
 @dataclass
 class Observation:
-    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known."""
+    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known.
+
+    logits is None for a network that does not return its time steps, such as one that averages over them.
+    """
 
     layers: dict[str, LayerSteps] = field(default_factory=dict)
     logits: Tensor | None = None
@@ -122,10 +127,12 @@ def observe(
     image. independence: also test the inputs of active neurons (needs 3 steps).
     """
     found, outputs, targets = Observation(), [], []
+    sizes: list[tuple[int, int]] = []  # (steps, samples) of the layers that ran on the present batch
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if layer.spiking and result.m is not None:
+                sizes.append((x.shape[0], x.shape[1]))
                 _add(found.layers, name, layer, x, result, independence)
 
         return Tap(see, membrane=True)
@@ -133,10 +140,14 @@ def observe(
     with evaluating(model), tapped(model, f"observe {id(found)}", make, only=chosen_layers(model, layers)):
         for batch in batches:
             x, target = batch if isinstance(batch, (tuple, list)) else (batch, None)
-            out = model(x) if timesteps is None else model(x, timesteps)
-            if isinstance(out, Tensor) and out.ndim >= 2:
+            if not isinstance(x, Tensor):
+                raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {type(x).__name__}")
+            sizes.clear()
+            out = _run(model, x, timesteps)
+            if sizes:
+                found.samples += sizes[0][1]
+            if isinstance(out, Tensor) and out.ndim >= 2 and tuple(out.shape[:2]) in sizes:
                 outputs.append(out)
-                found.samples += out.shape[1]
             if target is not None:
                 targets.append(target)
     if outputs:
@@ -146,10 +157,24 @@ def observe(
     return found
 
 
+def _run(model: nn.Module, x: Tensor, timesteps: int | None) -> object:
+    if timesteps is None:
+        return model(x)
+    try:
+        inspect.signature(model.forward).bind(x, timesteps)
+    except TypeError:
+        raise ValueError("timesteps: the model's forward takes the input only, so it decides the steps") from None
+    return model(x, timesteps)
+
+
 def _add(
     layers: dict[str, LayerSteps], name: str, layer: Neuron, x: Tensor, result: ScanResult, independence: bool
 ) -> None:
     assert result.m is not None
+    if not x.shape[1]:
+        raise ValueError("a batch has no samples")
+    if name in layers and layers[name].steps != len(x):
+        raise ValueError(f"batches have different numbers of time steps: {layers[name].steps} and {len(x)}")
     spikes = layer.spikes(result.out)
     v = per_channel(layer.threshold, x.ndim - 1).to(result.m.dtype)
     u = (after_reset(layer, result.m, spikes) / v).cpu()
@@ -160,10 +185,11 @@ def _add(
         steps, bins = len(x), len(edges) + 1
         zeros = torch.zeros(2, steps, bins, dtype=torch.float64)
         layers[name] = LayerSteps(
-            name, float(layer.threshold.double().mean()), range_edges(x), zeros, zeros.clone(),
+            name, float(layer.threshold.double().mean()), range_edges(x.nan_to_num()), zeros, zeros.clone(),
             torch.zeros(steps, dtype=torch.float64), torch.zeros(2, steps, dtype=torch.float64),
         )  # fmt: skip
     seen = layers[name]
+    seen.finite &= bool(x.isfinite().all())
     for half in range(2):
         own = active[half::2]
         seen.membrane[half] += step_counts(u[:, half::2], edges, own)

@@ -29,6 +29,7 @@ class LayerShift(NamedTuple):
     shift: the layer's number, the largest distance of the membrane over the steps before the last, less its noise
         floor. membrane, current: the distances of U[t] and of the input I[t] per step, [T]; floor, current_floor: what
         they would be by chance. rates: firing rate per step [T]. active: share of neurons that fired in the window.
+        finite: False if NaN or infinite values reached the layer.
     """
 
     name: str
@@ -39,6 +40,7 @@ class LayerShift(NamedTuple):
     current_floor: float
     rates: Tensor
     active: float
+    finite: bool = True
 
     @property
     def rate_change(self) -> float:
@@ -66,6 +68,9 @@ class ShiftReport:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
         lines = [f"{'layer':{width}}  shift  floor  input  firing rate, first to last step    active"]
         for one in self.layers:
+            if not one.finite:
+                lines.append(f"{one.name:{width}}  its input is NaN or infinite")
+                continue
             if not one.active:
                 lines.append(f"{one.name:{width}}  silent: no neuron fired")
                 continue
@@ -75,13 +80,14 @@ class ShiftReport:
                 f"{one.name:{width}}  {one.shift:5.3f}  {one.floor:5.3f}  {max(inputs, 0.0):5.3f}  {rates:32}  "
                 f"{100 * one.active:5.1f} %"
             )
+        counted = sum(one.active > 0 and one.finite for one in self.layers)
         agreement = "" if self.agreement is None else (
             f"; the first step alone predicts the final class for {100 * self.agreement:.1f} % of samples"
         )  # fmt: skip
         lines += [
             "",
-            f"{self.verdict}: mean shift {self.shift:.3f} over {len(self.layers)} layers, {self.samples} samples"
-            + agreement,
+            f"{self.verdict}: mean shift {self.shift:.3f} over {counted} of {len(self.layers)} layers, "
+            f"{self.samples} samples" + agreement,
             self.advice,
         ]
         return "\n".join(lines)
@@ -107,6 +113,8 @@ def analyse(
     a still image, another number of steps than their own. The model is not changed.
     """
     pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor)
+    if pair and isinstance(batch, (tuple, list)) and isinstance(batch[1], Tensor):
+        pair = batch[1].ndim < batch[0].ndim  # else two inputs: targets have no images' or features' axes
     batches = [batch] if isinstance(batch, Tensor) or pair else batch
     seen = observe(model, batches, layers=layers, timesteps=timesteps)  # type: ignore[arg-type]
     return report_of(seen, starts_at_mean(model))
@@ -121,14 +129,24 @@ def starts_at_mean(model: nn.Module) -> bool:
 def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
     """The report of an observation; ``mp_init``: what the layers start from, for the advice."""
     if not seen.layers:
-        raise ValueError("the model has no spiking neuron layer that ran: there is nothing to analyse")
+        raise ValueError("no batch was given, or the model has no spiking neuron layer that ran: nothing to analyse")
     if any(layer.steps < 2 for layer in seen.layers.values()):
-        raise ValueError("a drift over time needs at least 2 time steps, the model ran 1")
+        raise ValueError(
+            "a drift over time needs at least 2 time steps, and a layer ran 1: give the layers a whole sequence at once"
+        )
     rows = tuple(layer_shift(layer) for layer in seen.layers.values())
-    counted = [row for row in rows if row.active > 0]
+    counted = [row for row in rows if row.active > 0 and row.finite]
     shift = sum(row.shift for row in counted) / len(counted) if counted else float("nan")
     floor = sum(row.floor for row in counted) / len(counted) if counted else float("nan")
     verdict, advice = _verdict(shift, floor, mp_init, len(counted))
+    if 0 < len(counted) < len(rows):
+        advice += f" Not counted: {len(rows) - len(counted)} layers in which no neuron fired."
+    broken = next((row.name for row in rows if not row.finite), None)
+    if broken is not None:
+        verdict, advice = (
+            "unclear",
+            (f"NaN or infinite values reach layer '{broken}': look at the data and at ss.check_model(model, x) first."),
+        )
     return ShiftReport(rows, shift, verdict, advice, _agreement(seen.logits), seen.samples)
 
 
@@ -138,7 +156,9 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
     floor = seen.floor("membrane")
     active = seen.active / max(seen.neurons, 1)
     shift = max(0.0, float(membrane[:-1].max()) - floor) if seen.active else 0.0
-    return LayerShift(seen.name, shift, membrane, current, floor, seen.floor("current"), seen.rates, active)
+    return LayerShift(
+        seen.name, shift, membrane, current, floor, seen.floor("current"), seen.rates, active, seen.finite
+    )
 
 
 def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[str, str]:
@@ -158,7 +178,7 @@ def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[st
 
 
 def _agreement(logits: Tensor | None) -> float | None:
-    if logits is None or logits.ndim != 3 or logits.shape[-1] < 2:
+    if logits is None or logits.ndim != 3 or logits.shape[-1] < 2 or not logits.isfinite().all():
         return None
     first, final = logits[0].argmax(-1), logits.mean(0).argmax(-1)
     return float((first == final).to(torch.float64).mean())
