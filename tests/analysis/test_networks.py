@@ -227,6 +227,15 @@ def test_values_that_are_not_finite_are_no_silence():
     assert ss.analyse(last, x).agreement is None
 
 
+def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
+    model = nn.Sequential(ss.LIF(init="zero", tau=3.0), *(ss.LIF(threshold=1e3) for _ in range(2)))
+    x = 1 + 0.5 * torch.randn(10, 200, 20)
+    report = ss.analyse(model, x)
+    assert report.verdict == "unclear" and "In 2 of 3 layers no neuron fired" in report.advice
+    report = ss.analyse(model[:2], x)
+    assert report.verdict.startswith("drifts") and "Not counted: 1 layers" in report.advice
+
+
 @pytest.mark.parametrize(
     ("batch", "text"),
     [

@@ -139,8 +139,11 @@ def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
     shift = sum(row.shift for row in counted) / len(counted) if counted else float("nan")
     floor = sum(row.floor for row in counted) / len(counted) if counted else float("nan")
     verdict, advice = _verdict(shift, floor, mp_init, len(counted))
-    if 0 < len(counted) < len(rows):
-        advice += f" Not counted: {len(rows) - len(counted)} layers in which no neuron fired."
+    silent = len(rows) - len(counted)
+    if counted and silent > len(counted):
+        verdict, advice = "unclear", f"In {silent} of {len(rows)} layers no neuron fired: see ss.check_model(model, x)."
+    elif counted and silent:
+        advice += f" Not counted: {silent} layers in which no neuron fired."
     broken = next((row.name for row in rows if not row.finite), None)
     if broken is not None:
         verdict, advice = (
