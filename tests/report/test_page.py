@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
+from steadyspike.report import tables_page
 from steadyspike.report.markup import escape, tag
 from steadyspike.report.page_data import page_data, thinned
 from steadyspike.report.png import data_url, png, smaller
@@ -177,6 +178,12 @@ def test_large_runs_stay_a_few_megabytes(tmp_path):
     kept = thinned(runs[0].layers, 10_000)
     assert 2 <= len(kept) < 40 and kept[0] == 0 and kept[-1] == 199
     assert page_data(runs)["runs"][0]["layers"]["epochs"][-1] == 200
+
+
+def test_many_runs_leave_out_their_recipes(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables_page, "MOST", 1)
+    page = render(read_runs([made_run(tmp_path / name, settings=[f"train.seed={name}"]).root for name in "12"]))
+    assert "Left out for 2 runs" in page and "train.seed" in page and page.count('class="run"') == 0
 
 
 def test_pictures():

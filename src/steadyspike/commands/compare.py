@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from steadyspike.commands.terminal import STYLES, bare_table, marks, plain, wide
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from steadyspike.report.measure import Measure
     from steadyspike.report.run_view import RunView
 
 
@@ -44,15 +46,19 @@ def _table(screen: Console, runs: list[RunView]) -> None:
     columns = ("", "run", "state", title, "to best", "epoch", curve)
     table = bare_table(*columns, right=(title, "to best", "epoch"), fold=("run",))
     notes = set()
+    first: dict[Measure, RunView] = {}
+    ranges: dict[Measure, tuple[float, float]] = {}
+    for one in runs:
+        first.setdefault(one.measure, one)
+        known = [value for value in one.curve() if value is not None]
+        low, high = ranges.get(one.measure, (math.inf, -math.inf))
+        ranges[one.measure] = min([low, *known]), max([high, *known])
     for place, one in enumerate(runs, 1):
         score, mark = one.score(), ""
         if score is not None and not score.final:
             mark = "*"
             notes.add(f"* {score.part} {one.measure.name} of the best epoch so far: this run has no result")
-        same = [other for other in runs if other.measure == one.measure]
-        known = [value for other in same for value in other.curve() if value is not None]
-        low, high = (min(known), max(known)) if known else (None, None)
-        behind = "" if one is same[0] else against(one, same[0])
+        behind = "" if one is first[one.measure] else against(one, first[one.measure])
         name = f" {one.measure.unit or one.measure.name}" if several else ""
         table.add_row(
             str(place),
@@ -61,7 +67,7 @@ def _table(screen: Console, runs: list[RunView]) -> None:
             "" if score is None else f"{one.measure.number(score.value)}{name}{mark}",
             "" if behind == "–" else behind,
             f"{one.epochs[-1] if one.epochs else 0}/{one.recipe.schedule.epochs}",
-            Text(sparkline(one.evaluated_curve(), 16, low, high, marks(screen))),
+            Text(sparkline(one.evaluated_curve(), 16, *ranges[one.measure], marks(screen))),
         )
     screen.print(table)
     paper = {_paper(one) for one in runs if one.recipe.paper is not None and one.recipe.paper.value is not None}

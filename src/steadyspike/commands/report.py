@@ -11,6 +11,7 @@ from steadyspike.commands.terminal import plain
 
 if TYPE_CHECKING:
     from steadyspike.report.run_view import RunView
+    from steadyspike.train.files.folder import RunFolder
 
 
 @one_line_errors
@@ -32,8 +33,6 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     for view in views:
         if not view.state.ended:
             console.print(plain(f"{view.label}: {view.state.text}"), style="yellow", markup=False, soft_wrap=True)
-        for note in view.notes:
-            console.print(plain(note), style="yellow", markup=False, soft_wrap=True)
     console.print(plain(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)"), markup=False, soft_wrap=True)
     return ENDED
 
@@ -64,12 +63,8 @@ def default_place(roots: list[Path]) -> Path:
 
 def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
     """Confusion, samples and membranes: those that are kept, or made anew; a note where that cannot be."""
-    from rich.text import Text
-
-    from steadyspike.data.errors import DataError
-    from steadyspike.report.details import is_current, make_details
-    from steadyspike.train.files.folder import RunError, RunFolder
-    from steadyspike.train.recipe import RecipeError
+    from steadyspike.report.kept_details import is_current
+    from steadyspike.train.files.folder import RunFolder
 
     folder = RunFolder(view.root)
     if not is_current(view.energy, folder):
@@ -82,8 +77,22 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
     if no_data:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")
         return
+    _make(view, folder, data_dir)
+
+
+def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
+    """Asks the network; what is needed for that is imported only here, since it takes seconds."""
+    from rich.text import Text
+
+    from steadyspike.data.errors import DataError
+    from steadyspike.report.details import make_details
+    from steadyspike.train.files.folder import RunError
+    from steadyspike.train.recipe import RecipeError
+
     try:
         with console.status(Text(f"looking at the predictions of {plain(view.label)}")):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
-        view.notes.append(f"{view.label}: no predictions, since {error}")
+        note = f"{view.label}: no predictions, since {error}"
+        view.notes.append(note)
+        console.print(plain(note), style="yellow", markup=False, soft_wrap=True)

@@ -32,7 +32,8 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
         lines.sort(key=lambda line: str(line.path))
     columns = ("run", "recipe", "state", "score", "", "changed", "took")
     table = bare_table(*columns, right=("score", "changed", "took"), fold=("run",))
-    for line in lines[-last:] if last else lines:
+    shown = lines[-last:] if last else lines
+    for line in shown:
         at = f" {line.epoch}/{line.epochs}" if line.epoch is not None else ""
         mark = "" if line.part == "test" else "*"
         table.add_row(
@@ -45,7 +46,7 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
             "" if line.seconds is None else duration(line.seconds),
         )
     wide_enough(console).print(table)
-    if any(line.score is not None and line.part != "test" for line in lines):
+    if any(line.score is not None and line.part != "test" for line in shown):
         console.print("* not of the test part: of the last epoch of a run without a result", style="dim", markup=False)
     return ENDED
 

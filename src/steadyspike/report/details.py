@@ -33,11 +33,6 @@ PROBED = 64  # samples whose membranes are looked at
 TOP = 3
 
 
-def is_current(details: dict[str, Any] | None, folder: RunFolder) -> bool:
-    """Whether details.json is of the weights that the run has now."""
-    return details is not None and folder.weights.is_file() and details.get("weights") == file_sha256(folder.weights)
-
-
 def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, Any]:
     """Runs the test part through the network once, and writes details.json.
 

@@ -16,11 +16,15 @@ from steadyspike.train.recipe.schema import Recipe
 _WHERE = (("Python", "python"), ("platform", "platform"), ("processor", "cpu"), ("threads", "threads"),
           ("cores", "cores"), ("commit", "commit"))  # fmt: skip
 
+MOST = 60  # runs with their own tables, so that the page stays small
+
 
 def per_run(runs: Sequence[RunView], make: Any) -> Markup:
     """``make(run)`` of every run; closed under its label where there are several."""
     if len(runs) == 1:
         return Markup(make(runs[0]))
+    if len(runs) > MOST:
+        return tag("p", f"Left out for {len(runs)} runs: a report of {MOST} or fewer has it.", class_="quiet")
     return joined(tag("details", tag("summary", run.label), make(run), class_="run") for run in runs)
 
 
