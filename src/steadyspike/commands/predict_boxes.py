@@ -77,13 +77,13 @@ def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
             if not inside:
                 raise DataError("is a folder without images.", file)
             for path in inside:
-                yield f"{file.name}/{path.name}", open_rgb(path)
+                yield f"{file.name}/{path.name}", open_rgb(path, upright=True)
         elif not file.is_file():
             raise DataError("is not a file.", file)
         elif file.suffix in RECORDINGS:
             yield from _frames(file)
         else:
-            yield file.name, open_rgb(file)
+            yield file.name, open_rgb(file, upright=True)
 
 
 def _frames(file: Path) -> Iterator[tuple[str, Any]]:

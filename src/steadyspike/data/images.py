@@ -28,10 +28,11 @@ MOST_RESIZED = 1 << 24
 STRIP = 1 << 20
 
 
-def open_rgb(path: str | Path, content: bytes | None = None) -> Image:
+def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = False) -> Image:
     """Decodes an image file to RGB; DataError if the file is damaged or not an image.
 
     content: the bytes of the file, if it was read from an archive.
+    upright: turn a photograph as its EXIF orientation says, as viewers and tools for drawing boxes show it.
     """
     try:
         from PIL import Image
@@ -44,11 +45,32 @@ def open_rgb(path: str | Path, content: bytes | None = None) -> Image:
             warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
             with Image.open(path if content is None else io.BytesIO(content), formats=FORMATS) as image:
                 check_size(image, path)
-                return to_bytes(image, path).convert("RGB")
+                turn = orientation(image) if upright else 1
+                return turned(to_bytes(image, path).convert("RGB"), turn)
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
+
+
+def orientation(image: Image) -> int:
+    """The EXIF orientation of an opened image, 1 to 8; 1 (upright) where there is none that can be read."""
+    try:
+        value = image.getexif().get(0x0112, 1)
+    except Exception:  # damaged metadata is no reason to refuse the image
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def turned(image: Image, turn: int) -> Image:
+    """The image as its EXIF orientation ``turn`` says; 5 to 8 swap height and width."""
+    from PIL.Image import Transpose
+
+    ways = {
+        2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90,
+    }  # fmt: skip
+    return image.transpose(ways[turn]) if turn in ways else image
 
 
 def check_size(image: Image, path: str | Path) -> None:

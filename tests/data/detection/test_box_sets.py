@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from steadyspike import data
 from steadyspike.data.detection.detection_set import DetectionBundle
@@ -57,6 +58,8 @@ def test_without_a_test_part_the_validation_part_is_it(tmp_path: Path) -> None:
         (lambda c: c["images"][0].update(width=0), "0 x 40 pixels"),
         (lambda c: c.pop("categories"), "'categories' is missing"),
         (lambda c: c["categories"].pop(), "category 90, which is not listed"),
+        (lambda c: c["images"][0].update(id=float("inf")), "inf is not a whole number"),
+        (lambda c: c["images"][0].update(id=2**70), "is not a whole number"),
     ],
 )
 def test_odd_annotations_are_refused_by_name(tmp_path: Path, change, message: str) -> None:
@@ -144,7 +147,9 @@ def test_a_folder_of_yolo(tmp_path: Path, names: str) -> None:
     [
         ("0 0.5 0.5 0.2", "line 1 is not 'class x y width height'"),
         ("0 50 50 20 20", "outside 0..1"),
-        ("5 0.5 0.5 0.2 0.2", "has class 5; there are 2"),
+        ("5 0.5 0.5 0.2 0.2", r"0\.txt.* has class 5; there are 2"),
+        ("0 nan 0.5 0.2 0.2", "outside 0..1"),
+        ("0 0.5 0.5 0.2 0.2 \x00", "line 1 is not"),
         ("cat 0.5 0.5 0.2 0.2", "line 1 is not"),
     ],
 )
@@ -153,6 +158,42 @@ def test_odd_lines_of_yolo_are_refused_by_name(tmp_path: Path, line: str, messag
     (tmp_path / "labels" / "train" / "0.txt").write_text(line)
     with pytest.raises(DataError, match=message):
         data.load("box-folder", tmp_path, size=64)
+
+
+def test_files_of_windows_and_of_another_encoding(tmp_path: Path) -> None:
+    samples.yolo_folder(tmp_path)
+    for path in (tmp_path / "classes.txt", tmp_path / "labels" / "train" / "0.txt"):
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert data.load("box-folder", tmp_path, size=64).dataset.classes == ("cat", "dog")
+    (tmp_path / "classes.txt").write_bytes("Kätzchen\ndog\n".encode("latin-1"))
+    with pytest.raises(DataError, match=r"classes\.txt.*UTF-8"):
+        data.load("box-folder", tmp_path, size=64)
+
+
+@pytest.mark.parametrize("turn", [3, 6])
+def test_a_photograph_is_turned_as_its_exif_says(tmp_path: Path, turn: int) -> None:
+    """Boxes are drawn on what a viewer shows; the stored pixels lie on their side."""
+    samples.yolo_folder(tmp_path)
+    shown = np.zeros((60, 40, 3), np.uint8)
+    shown[:30, :20] = 255
+    stored = Image.fromarray(shown).transpose({3: Image.Transpose.ROTATE_180, 6: Image.Transpose.ROTATE_90}[turn])
+    exif = Image.Exif()
+    exif[0x0112] = turn
+    stored.save(tmp_path / "images" / "train" / "0.png", exif=exif)
+    (tmp_path / "labels" / "train" / "0.txt").write_text("0 0.25 0.25 0.5 0.5")
+    item = data.load("box-folder", tmp_path, size=64).dataset.item
+    assert item.table.sizes[0].tolist() == [60, 40]
+    assert (np.asarray(item.image(0)) == shown).all()
+    assert item.table.to_learn(0)[0].tolist() == [[0, 0, 20, 30]]
+
+
+def test_names_of_voc_with_spaces(tmp_path: Path) -> None:
+    samples.voc_folder(tmp_path)
+    for folder, suffix in (("Annotations", "xml"), ("JPEGImages", "jpg")):
+        (tmp_path / folder / f"000000.{suffix}").rename(tmp_path / folder / f"my photo (1).{suffix}")
+    (tmp_path / "ImageSets" / "Main" / "trainval.txt").write_text("my photo (1)  1\n000001 -1\n000002\n")
+    table = data.load("box-folder", tmp_path, size=64).dataset.table
+    assert sorted(table.files) == ["000001.jpg", "000002.jpg", "000003.jpg", "my photo (1).jpg"]
 
 
 def test_a_folder_of_no_form_is_refused(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Pi
 
 
 def _whole(value: Any) -> int:
-    if isinstance(value, bool) or int(value) != value:
+    if isinstance(value, bool) or not abs(value) < 2**63 or int(value) != value:
         raise ValueError(f"{value!r} is not a whole number")
     return int(value)
 

@@ -38,7 +38,7 @@ class FolderStore:
     root: Path
 
     def open(self, name: str) -> Image:
-        return open_rgb(self.root / name)
+        return open_rgb(self.root / name, upright=True)
 
     def missing(self, names: list[str]) -> list[str]:
         there: dict[str, set[str]] = {}
@@ -78,7 +78,7 @@ class ZipStore:
             raise DataError(f"has no member '{self._member(name)}'.", self.path) from None
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
             raise DataError(f"member '{name}' cannot be read ({brief(error)}).", self.path) from error
-        return open_rgb(self.path / name, content)
+        return open_rgb(self.path / name, content, upright=True)
 
     def missing(self, names: list[str]) -> list[str]:
         there = {name for name, _, folder, _ in members(self.path) if not folder}

@@ -82,6 +82,12 @@ def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
         raise DataError(f"is not an annotation of Pascal VOC ({why}).", path) from error
 
 
+def _stem(line: str) -> str:
+    """The image's name in a line of a list: lists of one class have -1, 0 or 1 behind it; a name may have spaces."""
+    name, _, flag = line.rpartition(" ")
+    return name.strip() if name and flag in ("-1", "0", "1") else line
+
+
 def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
     """The pictures of a folder like VOC2007 for lists of ImageSets/Main and the parts they are: ("trainval", "train").
 
@@ -91,7 +97,8 @@ def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture
     for name, part in lists:
         listing = root / "ImageSets" / "Main" / f"{name}.txt"
         try:
-            stems = [line.split()[0] for line in listing.read_text().splitlines() if line.strip()]
+            lines = listing.read_text(encoding="utf-8-sig").splitlines()
+            stems = [_stem(line.strip()) for line in lines if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"cannot be read ({brief(error)}).", listing) from error
         for stem in stems:

@@ -8,10 +8,18 @@ from pathlib import Path
 
 from steadyspike.data.detection.box_table import Box, Picture
 from steadyspike.data.errors import DataError, brief
-from steadyspike.data.images import FORMATS, check_size
+from steadyspike.data.images import FORMATS, check_size, orientation
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
 _EDGE = 1e-3  # by how much a box may leave its image: labels are rounded
+
+
+def _lines(path: Path) -> list[str]:
+    """The lines of a text file in UTF-8, also one that Windows' editors begin with a byte-order mark."""
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot be read as text in UTF-8 ({brief(error)}).", path) from error
 
 
 def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
@@ -20,11 +28,7 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
         return []
     height, width = size
     found = []
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read ({brief(error)}).", path) from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
@@ -41,13 +45,14 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) by an image's header."""
+    """(height, width) by an image's header, after turning it as its EXIF orientation says."""
     from PIL import Image
 
     try:
         with Image.open(path, formats=FORMATS) as image:
             check_size(image, path)
-            return image.height, image.width
+            sides = image.height, image.width
+            return sides if orientation(image) < 5 else sides[::-1]
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
@@ -58,7 +63,7 @@ def class_names(root: Path) -> list[str]:
     """The lines of classes.txt, or `names` of a data.yaml written as a list or with numbers."""
     for name in ("classes.txt", "obj.names"):
         if (root / name).is_file():
-            return [line.strip() for line in (root / name).read_text().splitlines() if line.strip()]
+            return [line.strip() for line in _lines(root / name) if line.strip()]
     for name in ("data.yaml", "data.yml", "dataset.yaml"):
         if (root / name).is_file():
             return _yaml_names(root / name)
@@ -67,7 +72,7 @@ def class_names(root: Path) -> list[str]:
 
 def _yaml_names(path: Path) -> list[str]:
     """`names: [a, b]`, or `names:` followed by lines `- a` or `0: a`: what such files hold, without a YAML library."""
-    lines = [line.split("#")[0].rstrip() for line in path.read_text().splitlines()]
+    lines = [line.split("#")[0].rstrip() for line in _lines(path)]
     for place, line in enumerate(lines):
         if not line.startswith("names:"):
             continue
@@ -105,10 +110,11 @@ def read_yolo(root: Path, parts: list[tuple[str, str]]) -> tuple[list[Picture], 
                 path = Path(base) / file
                 inside = path.relative_to(images)
                 size = image_size(path)
-                boxes = read_labels((labels / inside).with_suffix(".txt"), size)
+                label_file = (labels / inside).with_suffix(".txt")
+                boxes = read_labels(label_file, size)
                 for box in boxes:
                     if not 0 <= box.category < len(names):
-                        raise DataError(f"has class {box.category}; there are {len(names)}.", labels / inside)
+                        raise DataError(f"has class {box.category}; there are {len(names)}.", label_file)
                 pictures.append(Picture(len(pictures) + 1, str(path.relative_to(root)), size, part, boxes))
     return pictures, dict(enumerate(names))
 
