@@ -19,16 +19,21 @@ from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.batch_invariance import first_batch_leak
 from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
+from steadyspike.nn.settings_notes import settings_notes
 
 
 @dataclass(frozen=True)
 class Check:
-    """The result of one check; ``layer`` is the name of the module or parameter concerned, if there is one."""
+    """The result of one check; ``layer`` is the name of the module or parameter concerned, if there is one.
+
+    note: nothing is wrong (``ok`` is True), but the settings are known to train worse than others.
+    """
 
     name: str
     ok: bool
     message: str
     layer: str | None = None
+    note: bool = False
 
 
 @dataclass
@@ -45,6 +50,11 @@ class CheckReport:
     def failures(self) -> list[Check]:
         return [c for c in self.checks if not c.ok]
 
+    @property
+    def notes(self) -> list[Check]:
+        """What to think about: settings that trained worse than others in our measurements."""
+        return [c for c in self.checks if c.note]
+
     def require(self) -> CheckReport:
         """Raises a RuntimeError that lists the failed checks; returns the report itself if there are none."""
         if not self.ok:
@@ -52,7 +62,8 @@ class CheckReport:
         return self
 
     def __str__(self) -> str:
-        rows = [f"{'pass' if c.ok else 'FAIL'}  {c.name:<14} {c.message}" for c in self.checks]
+        words = [("note" if c.note else "pass") if c.ok else "FAIL" for c in self.checks]
+        rows = [f"{word}  {c.name:<14} {c.message}" for word, c in zip(words, self.checks)]
         return "\n".join(rows)
 
 
@@ -145,6 +156,7 @@ def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -
             run(_check_causal)
         run(_check_activity)
         run(_check_gradients)
+        run(_check_settings)
     run(_check_range)
     run(_check_kernel)
     return report
@@ -292,6 +304,11 @@ def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: floa
         return [Check("activity", True, "no SteadySpike neuron layers found")]
     low, high = min(rates.values()), max(rates.values())
     return dead_layers(rates) or [Check("activity", True, f"firing rates from {low:.3f} to {high:.3f}")]
+
+
+def _check_settings(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    """Notes only, so it always passes; nothing is said where there is nothing to say."""
+    return [Check("settings", True, text, note=True) for text in settings_notes(model, x)]
 
 
 def _check_range(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
