@@ -68,22 +68,26 @@ class MPInit(InitialPotential):
         self._memory.store(x, mean)
         return mean
 
-    @torch.no_grad()
     def update(self, active: Tensor) -> None:
         if recomputing():
             return
-        total, count = summed(active, self.group.group) if self.sync else active
-        if total.numel() == 1 and total.is_cpu and is_ordinary(total):
+        active = summed(active, self.group.group) if self.sync else active
+        if active.numel() == 2 and active.is_cpu and is_ordinary(active):
             # The same in Python floats: a dozen torch operators on one number take longer than a small layer's scan.
-            self._move(float(total), float(count))
-            return
+            (total,), (count,) = active.tolist()
+            self._move(total, count)
+        else:
+            self._move_all(*active)
+
+    @torch.no_grad()
+    def _move_all(self, total: Tensor, count: Tensor) -> None:
         old = self.running_mean.double()
         mean = total / count.clamp_min(1)
         moved = old + self.momentum * (mean - old)
         self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
 
     def _move(self, total: float, count: float) -> None:
-        old, mean = float(self.running_mean), total / max(count, 1.0)
+        old, mean = self.running_mean.item(), total / max(count, 1.0)
         if count > 0 and math.isfinite(mean):
             self.running_mean.fill_(old + self.momentum * (mean - old))
 

@@ -22,6 +22,7 @@ from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import BACKENDS, COMPILED
 from steadyspike.nn.constants import Constants
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
+from steadyspike.nn.layer_scan import layer_scan
 
 _OWN_RUN = "its dynamics are its own Python code (it overrides run)"
 # The names in ``learn`` that differ from the scan's names: tau = 1/leak.
@@ -50,6 +51,7 @@ class Neuron(Constants):
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
+    _own_constants: ClassVar[bool] = True  # V and 1/tau are those of `Constants`, not a subclass's own properties
     # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
 
@@ -76,6 +78,9 @@ class Neuron(Constants):
         super().__init_subclass__(**options)
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
+        cls._own_constants = (
+            cls.threshold is Neuron.threshold and cls.leak is Neuron.leak and cls.constant is Constants.constant
+        )
 
     def why_no_kernel(self) -> str | None:
         """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
@@ -119,6 +124,10 @@ class Neuron(Constants):
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         """Runs the dynamics from U[0] = u0; neurons with other dynamics override this."""
+        if not torch.compiler.is_compiling() and self._own_constants and self.lif_scan is lif_scan:
+            result = layer_scan(self, x, u0, membrane)
+            if result is not None:
+                return result
         return self.lif_scan(
             x,
             u0,

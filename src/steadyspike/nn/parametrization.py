@@ -44,8 +44,16 @@ class Link:
         """The constant, in float32 or better."""
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
         if not raw.requires_grad or is_transformed():
-            return self.forward(raw.clamp(self.low, self.high))
+            return self.limited(raw)
         return _LinkedValue.apply(raw, self)
+
+    def limited(self, raw: Tensor) -> Tensor:
+        """The constant of the parameter, which is set to the end of its range if it is outside."""
+        return self.forward(raw.clamp(self.low, self.high))
+
+    def pulled_back(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor:
+        """The parameter's gradient from that of its constant ``value``, with a slope of at least `LEAST_SLOPE`."""
+        return grad * self.slope(raw.clamp(self.low, self.high), value).clamp_min(LEAST_SLOPE)
 
     @torch.no_grad()
     def limit(self, raw: Tensor) -> None:
@@ -77,13 +85,12 @@ class _LinkedValue(torch.autograd.Function):
     def forward(ctx, raw: Tensor, link: Link) -> Tensor:  # type: ignore[no-untyped-def]
         ctx.link = link
         ctx.save_for_backward(raw)
-        return link.forward(raw.clamp(link.low, link.high))
+        return link.limited(raw)
 
     @staticmethod
     def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
         (raw,) = ctx.saved_tensors
-        raw = raw.clamp(ctx.link.low, ctx.link.high)
-        return grad * ctx.link.slope(raw, ctx.link.forward(raw)).clamp_min(LEAST_SLOPE), None
+        return ctx.link.pulled_back(grad, raw, ctx.link.limited(raw)), None
 
 
 def k_from_threshold(threshold: float) -> float:

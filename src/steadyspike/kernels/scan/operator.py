@@ -122,12 +122,16 @@ class DirectScan(torch.autograd.Function):
         if g_out is None and g_u is None and g_m is None:
             return (None,) * 6
         saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
-        if is_ordinary(*(t for t in (g_out, g_u, g_m, *saved) if t is not None)):
-            scan = _laid_out_again(saved, call)
-            grads = get_backend(call.backend).backward(scan, gradients_like(scan.x, g_out, g_u, g_m))
-        else:  # batched gradients, for instance
-            grads = lif_scan_backward_op(g_out, g_u, g_m, *saved, *call)
+        grads = direct_gradients(call, (g_out, g_u, g_m), saved)
         return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None, None)
+
+
+def direct_gradients(call: Call, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, ...]) -> Results:
+    """The gradients of x, u0, v and a, which are ``saved``, from those of out, U[T] and M."""
+    if is_ordinary(*(t for t in (*grads, *saved) if t is not None)):
+        scan = _laid_out_again(saved, call)
+        return get_backend(call.backend).backward(scan, gradients_like(scan.x, *grads))
+    return lif_scan_backward_op(*grads, *saved, *call)  # batched gradients, for instance
 
 
 def _laid_out_again(saved: tuple[Tensor, ...], call: Call) -> Scan:
