@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from steadyspike import models
 from steadyspike.models.blocks.conv import ConvNorm
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.models.wake import wake
@@ -98,3 +99,16 @@ def test_a_users_norm_sees_every_step() -> None:
     layer = ConvNorm(Parts(norm=lambda channels: Counting()), Shape(2, 6, 6), 4)
     layer(repeat_in_time(torch.randn(5, 2, 6, 6), 3))
     assert layer.norm.steps == 3
+
+
+def test_a_static_image_is_repeated_after_the_first_pooling() -> None:
+    """The gradient before a pooling that comes before the neuron has one step, not T of which T - 1 are 0."""
+    net = models.create("qkformer_10_384", image_size=32, width=0.0625, heads=2, depth=(1, 1, 1), num_classes=3)
+    seen: list[int] = []
+
+    def watch(module: nn.Module, taken: tuple[Tensor, ...], out: Tensor) -> None:
+        out.register_hook(lambda grad: seen.append(grad.shape[0]))
+
+    net.get_submodule("stem.conv_norm").register_forward_hook(watch)
+    net(torch.randn(2, 3, 32, 32)).mean().backward()
+    assert seen == [1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from steadyspike.models.blocks.conv import ConvNorm, once, pool_spikes
+from steadyspike.models.blocks.conv import ConvNorm, once, pool_spikes, same_at_every_step
 from steadyspike.models.parts import Parts, Shape
 
 
@@ -38,5 +38,11 @@ class Stem(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.pool_first:
+            if same_at_every_step(self.conv_norm.norm):
+                # Repeated after the pooling, not before: the gradient is never one of T copies of the whole image.
+                return self.lif(once(self._pooled, x))
             return self.lif(once(self.pool, self.conv_norm(x)))
         return self.pool(self.conv_norm.spikes(x, self.lif))
+
+    def _pooled(self, x: Tensor) -> Tensor:
+        return self.pool(self.conv_norm(x))
