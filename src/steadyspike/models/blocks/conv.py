@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,7 @@ def is_repeated(x: Tensor) -> bool:
     return x.shape[0] > 1 and x.stride(0) == 0
 
 
-def once(layer: nn.Module, x: Tensor) -> Tensor:
+def once(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Calls a stateless layer on [T, B, ...], or once if all steps are the same; the result is then repeated too."""
     if not is_repeated(x):
         return layer(x)
