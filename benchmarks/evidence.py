@@ -21,7 +21,7 @@ from rich.console import Console
 
 from steadyspike.analysis.reproduce.experiments import ablation, frozen
 from steadyspike.analysis.reproduce.flow import KIND, flow
-from steadyspike.analysis.reproduce.page import Page
+from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
 from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
 from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.scales import Scale
@@ -117,8 +117,15 @@ def text(work: Work) -> str:
     """The tables; the measurements beside the accuracies are made where they are missing."""
     parts = []
     for page in pages(work):
-        parts += [f"### {page.title}", *(table.markdown() for table in page.tables), *page.notes]
+        parts += [f"### {page.title}", *(shown(table) for table in page.tables), *page.notes]
     return "\n\n".join(parts)
+
+
+def shown(table: Table) -> str:
+    """The table, or one line for a table of which nothing has run."""
+    if any(NOT_RUN not in row for row in table.rows):
+        return table.markdown()
+    return f"**{table.title}**: {NOT_RUN} yet ({'; '.join(row[0] for row in table.rows)})"
 
 
 def main() -> None:
@@ -138,8 +145,9 @@ def main() -> None:
             console.print(f"{part.name}, seeds {', '.join(map(str, part.seeds))}: {done} of {len(runs)} runs")
         return
     if args.write:
-        write_between(MARKS, f"{text(work)}\n\n{stamp(args.out / 'runs')}")
-        for run in all_runs(work):
+        where = stamp(args.out / "runs").replace("seeds 0, 1, 2", "seeds from 0 on")
+        write_between(MARKS, f"{text(work)}\n\n{where}")
+        for run in dict.fromkeys(all_runs(work)):
             result = work.store.result(run)
             if result is not None:
                 try:

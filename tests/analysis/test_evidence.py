@@ -1,8 +1,9 @@
 """The order of the deep evidence, and what it leaves out because it would be the same run."""
 
 import torch
-from benchmarks.evidence import SEEDS, all_runs, order
+from benchmarks.evidence import SEEDS, all_runs, order, shown
 
+from steadyspike.analysis.reproduce.page import Table
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Store
 from steadyspike.analysis.reproduce.work import Work
@@ -21,6 +22,13 @@ def test_the_ablation_is_done_before_a_second_seed_of_anything_else(tmp_path):
     late = {case.deep for case in cases} - early
     assert all(name.endswith(("-scaled-long", "-mp-sgd", "-trsg-sgd")) for name in late), late
     assert {run.seed for run in runs} == {0, 1, 2} and "deep-frozen-as-v1.0" not in early
+
+
+def test_rows_that_did_not_run_are_shown_as_such():
+    part = Table("V = 2", ["family", "measured (%)"], [["AS-SG", "25.00 (1 seed)"], ["TrSG", "not run"]])
+    assert "| TrSG | not run |" in shown(part)
+    part.rows[0][1] = "not run"
+    assert shown(part) == "**V = 2**: not run yet (AS-SG; TrSG)"
 
 
 def gradients(name: str) -> list[torch.Tensor]:

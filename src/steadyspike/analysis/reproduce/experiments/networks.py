@@ -260,8 +260,9 @@ def assumption(work: Work) -> Page:
         page.figures["bounded"] = draw.distances(bounded, label="potentials inside (%)")
         table = Table("Per layer", ["layer", "TV t = 2", "floor", "independent (%)", "constant (%)", "within V (%)"])
         for i, name in enumerate(names):
+            independent = "-" if one["constant"][i] == 1 else f"{100 * one['independent'][i]:.1f}"
             table.rows.append([
-                name, f"{one['current'][i, 1]:.3f}", f"{one['floor'][i, 1]:.3f}", f"{100 * one['independent'][i]:.1f}",
+                name, f"{one['current'][i, 1]:.3f}", f"{one['floor'][i, 1]:.3f}", independent,
                 f"{100 * one['constant'][i]:.1f}", f"{100 * one['bounded'][i, 0].mean():.1f}",
             ])  # fmt: skip
         table.claims.append(
