@@ -142,6 +142,16 @@ def test_a_figure_from_training_to_page_and_then_at_once(trained):
     assert {path.suffix for path in (out / "firing-rate-mini").iterdir()} == {".md", ".png", ".pdf"}
 
 
+def test_measuring_is_announced_and_done_once(trained):
+    out, _ = trained
+    said = []
+    work = Work(scales.Scale("mini"), 1, Store(out), announce=said.append)
+    for _ in range(2):
+        EXPERIMENTS["predictions"].page(work)  # on what firing-rate measured
+        work.measure(work.results(EXPERIMENTS["predictions"].cases("mini")[0])[0], "mine", lambda run: {})
+    assert len(said) == 1 and said[0].startswith("measuring cifar100-resnet19-t4-tdbn, seed 0")
+
+
 def test_a_partial_table_shows_what_is_there(trained):
     out, _ = trained
     shown = CliRunner().invoke(app, ["reproduce", "ablation", "--seeds", "1", "--out", str(out), "--show"])

@@ -1,10 +1,12 @@
 """`steadyspike reproduce` stopped by a signal and called again, and `--record` up to the list of recipes."""
 
+import io
 import os
 import shutil
 import signal
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from steadyspike.analysis.reproduce import progress
@@ -12,6 +14,7 @@ from steadyspike.analysis.reproduce.accuracy_table import accuracy_table
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS
+from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.work import Case
 from steadyspike.cli import app
 from steadyspike.train.recipe import load_recipe, recipe_catalogue
@@ -76,3 +79,17 @@ def test_recorded_numbers_stand_in_the_list_of_recipes(mine, tmp_path, monkeypat
     assert again.exit_code == 0 and again.output.count("stands in tiny.toml already") == 2
     small = call("reproduce", "two-steps", "--show", "--out", tmp_path / "none", "--record")
     assert small.exit_code == 0 and "nothing recorded: mini runs" in small.output
+
+
+def test_the_time_left_counts_only_what_this_call_did(monkeypatch):
+    """A run that was nearly done before made the rest look short."""
+    runs = [Run("tiny"), Run("tiny", seed=1)]
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    screen = progress.Screen(Console(file=io.StringIO()), runs, 0)
+    screen.start(runs[0])
+    screen.resume(runs[0], 0.75)
+    assert screen.clock.left() == ""
+    now[0] = 10.0
+    screen.move(runs[0], 1.0)
+    assert screen.clock.left() == "40 s left"  # a quarter of a run took 10 s

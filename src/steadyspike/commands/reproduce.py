@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,8 @@ def _train(experiment: Any, work: Any) -> int:
 def _show(experiment: Any, work: Any) -> None:
     from steadyspike.analysis.figures.style import save
 
-    page = experiment.page(work)
+    with console.status("reading the results") as status:
+        page = experiment.page(replace(work, announce=status.update))
     console.print(page.text(), markup=False, soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.name}"
     path = work.store.write_text(f"{folder}/page.md", page.markdown())

@@ -21,15 +21,16 @@ class Clock:
         self.total = sum(run.work() for run in runs)
         self.done = 0.0  # of the runs that have ended
         self.now = 0.0  # of the present run
+        self.before = 0.0  # what earlier calls did of runs that are continued here
         self.started = time.monotonic()
 
     def left(self) -> str:
         """``"3 min 20 s left"``; empty before anything can be said."""
         done = self.done + self.now
-        spent = time.monotonic() - self.started
-        if done <= 0 or spent < 1:
+        own, spent = done - self.before, time.monotonic() - self.started
+        if own <= 0 or spent < 1:
             return ""
-        return f"{duration(spent / done * max(self.total - done, 0.0))} left"
+        return f"{duration(spent / own * max(self.total - done, 0.0))} left"
 
 
 class Screen:
@@ -53,6 +54,11 @@ class Screen:
         text = f"run {self.number} of {self.count}: {run.label}"
         self.line = self.bar.add_task(text, total=1.0, left=self.clock.left())
         self.bar.start()
+
+    def resume(self, run: Run, share: float) -> None:
+        """The present run was this far before."""
+        self.clock.before += run.work() * share
+        self.clock.now = run.work() * share
 
     def move(self, run: Run, share: float) -> None:
         self.clock.now = run.work() * share
@@ -81,9 +87,14 @@ class Watch(Callback):
         self.screen, self.run, self.session = screen, run, session
         self._last = 0.0
 
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.screen.resume(self.run, self._share(trainer))
+
+    def _share(self, trainer: Trainer) -> float:
+        return min(trainer.global_step / max(int(trainer.estimated_stepping_batches), 1), 1.0)
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
         now = time.monotonic()
         if now - self._last > 0.5:
             self._last = now
-            total = max(int(trainer.estimated_stepping_batches), 1)
-            self.screen.move(self.run, min(trainer.global_step / total, 1.0))
+            self.screen.move(self.run, self._share(trainer))

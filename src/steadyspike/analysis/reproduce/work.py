@@ -33,14 +33,19 @@ class Case:
         return load_recipe(self.paper).paper if self.paper else None
 
 
+def say_nothing(text: str) -> None:
+    """The default of `Work.announce`."""
+
+
 @dataclass(frozen=True)
 class Work:
-    """An experiment at one scale."""
+    """An experiment at one scale. announce: called with what is measured next, since that can take a while."""
 
     scale: Scale
     seeds: int
     store: Store
     data_dir: Path | None = None
+    announce: Callable[[str], None] = say_nothing
 
     def runs(self, case: Case) -> list[Run]:
         """The runs of a case, one per seed."""
@@ -67,7 +72,12 @@ class Work:
 
     def measure(self, result: Result, what: str, compute: Callable[[LoadedRun], Arrays]) -> Arrays:
         """Arrays measured on a trained network, kept by content; ``what`` names measurement and settings."""
-        return self.store.measured(result.run, what, lambda: compute(self.load(result)))
+
+        def fresh() -> Arrays:
+            self.announce(f"measuring {result.run.label}")
+            return compute(self.load(result))
+
+        return self.store.measured(result.run, what, fresh)
 
 
 def published_text(case: Case) -> str:
