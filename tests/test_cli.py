@@ -149,6 +149,7 @@ def test_a_large_grid_is_one_line_until_it_is_asked_for():
     assert "frozen-as-soft-v0.5" in call("recipes", "--all").output
     assert len(names_in(call("recipes", "frozen", "stress").output)) == 0
     assert "frozen-as-soft-v0.5" in call("recipes", "frozen-").output
+    assert "imagenet-sdt-8-384-t4-original" in names_in(call("recipes", "transformers", "imagenet").output)
 
 
 def test_the_list_fits_eighty_columns(monkeypatch):

@@ -22,3 +22,42 @@ def test_the_papers_imagenet_row_at_four_steps_is_the_six_step_training_read_ear
     four, six = load_recipe("imagenet-resnet34-t4"), load_recipe("imagenet-resnet34-t6")
     assert difference(four, six) is None
     assert (four.paper.value, four.paper.spread, six.paper.value) == (67.15, 0.03, 68.73)
+
+
+# What the official repositories say, by (recipe, key): configuration files and timm's defaults.
+PUBLISHED = {
+    "imagenet-spikformer-8-384-t4": "adamw 5e-4 0.05 192 310 20 1e-6 1e-5 0.8 1.0 0.25 1",
+    "imagenet-spikingformer-8-384-t4": "adamw 5e-4 0.05 288 310 20 1e-6 1e-5 0.8 1.0 0.25 1",
+    "imagenet-sdt-8-384-t4": "lamb 1.5e-3 0.01 384 310 20 1e-5 1.5e-5 0.2 1.0 0.0 3",
+    "imagenet-qkformer-10-384-t4": "adamw 1.2e-3 0.05 512 200 5 0 1e-6 0 0 0.25 1",
+    "imagenet-spikingresformer-ti-t4": "adamw 1e-3 0.01 256 320 3 1e-5 1e-5 0.2 1.0 0.0 1",
+    "dvs-cifar10-spikformer-t10": "adamw 1e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
+    "dvs-cifar10-spikingformer-t10": "adamw 1e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
+    "dvs-cifar10-qkformer-t10": "adamw 5e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
+    "dvs-cifar10-sdt-t10": "adamw 7.5e-3 1e-4 32 210 10 1e-3 3e-4 0 0 0 1",
+    "cifar10-spikformer-t4": "adamw 5e-4 0.06 128 310 20 1e-5 1e-5 0.5 0 0.25 1",
+    "cifar10-spikingformer-t4": "adamw 5e-4 0.06 64 410 20 1e-5 1e-5 0.5 0 0.25 1",
+    "cifar10-qkformer-t4": "adamw 1e-3 0.06 64 410 20 1e-5 1e-5 0.5 0 0.25 1",
+    "cifar10-sdt-t4": "adamw 3e-4 0.06 64 310 20 1e-6 1e-5 0.5 0 0 1",
+    "cifar10-spikingresformer-t4": "adamw 5e-4 0.01 128 600 3 1e-5 1e-5 0.5 0 0 1",
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+@pytest.mark.parametrize("method", ["", "-original"])
+def test_transformers_are_trained_as_their_repositories_do(name, method):
+    r = load_recipe(name + method)
+    a, s = r.augment, r.schedule
+    found = [r.optimizer.lr, r.optimizer.weight_decay, r.data.batch_size, s.epochs, s.warmup, s.warmup_lr, s.min_lr]
+    optimizer, *numbers = PUBLISHED[name].split()
+    assert r.optimizer.name == optimizer
+    assert [*found, a.mixup, a.cutmix, a.erase, a.repeats] == [float(number) for number in numbers]
+    assert not r.optimizer.decay_norms and r.loss.options["label_smoothing"] == 0.1
+    assert (r.neuron.init == "zero") == bool(method)
+
+
+def test_crops_and_mixing_of_transformers_on_cifar():
+    augment = load_recipe("cifar100-spikingresformer-t4").data.options["augment"]
+    assert augment == {"flip": True, "rand": "rand-m7-n1-mstd0.5-inc1"}  # no random crop: its scale is 1
+    untils = [load_recipe(f"cifar10-{net}-t4").augment.mix_until for net in ("spikformer", "sdt", "spikingresformer")]
+    assert untils == [200, 200, 0]

@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
 @one_line_errors
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
-    """Prints the list: recipes whose name or description has all the words, and that the paper has at ``where``."""
+    """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``."""
     from steadyspike.train.recipe.recipe_catalogue import group_titles
 
     titles = group_titles()
@@ -78,7 +78,8 @@ def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
         if source.group == "base" and not bases:
             continue
         recipe = load_recipe(name)
-        text = f"{name} {recipe.about} {recipe.data.name} {recipe.model.name} {recipe.neuron.name}".lower()
+        parts = (name, source.group, recipe.about, recipe.data.name, recipe.model.name, recipe.neuron.name)
+        text = " ".join(parts).lower()
         if all(word.lower() in text for word in words) and (not where or _is_at(recipe, where)):
             yield Line(name, source.group, source.path.stem if source.in_grid else "", recipe)
 
