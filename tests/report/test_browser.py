@@ -216,3 +216,17 @@ def test_it_prints(browser, pages):
     browser.run("dispatchEvent(new Event('afterprint'))")
     assert browser.run("document.querySelectorAll('details.run[open]').length") == 0
     browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_scores_that_are_not_finite_and_the_zero_of_an_axis(browser, tmp_path):
+    view = read_run(hostile_run(tmp_path / "a").root)
+    means = [[-0.0009, -0.009, -0.029], [-0.0405, -0.0012, -0.0724]]
+    view.details["membranes"] |= {"mean": means, "std": means}
+    picture = view.details["pictures"][0]
+    view.details["pictures"] = [picture | {"label": 0, "kind": "wrong", "steps": [[[0, float("nan")]]]}]
+    page = write_report([view], tmp_path / "page.html")
+    opened(browser, page, 360)
+    quiet(browser, page)
+    assert "scores are not finite" in browser.run("document.querySelector('#samples tbody').textContent")
+    labels = browser.run("[...document.querySelectorAll('#figure-drift svg text')].map(t => t.textContent)")
+    assert "0" in labels and not [text for text in labels if "e-" in text]

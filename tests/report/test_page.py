@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -11,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
-from steadyspike.report import tables_page
+from steadyspike.report import details, tables_page
 from steadyspike.report.markup import escape, tag
 from steadyspike.report.page_data import page_data, thinned
 from steadyspike.report.png import data_url, png, smaller
 from steadyspike.report.run_view import read_run, read_runs
 from steadyspike.report.write_page import embedded, render
+from steadyspike.train.files.folder import RunError
 from tests.report.made import made_run, rewritten
 from tests.report.payloads import PAYLOADS
 
@@ -163,6 +165,37 @@ def test_a_damaged_run_is_one_line_and_no_file(tmp_path):
     assert done.exit_code == 1 and done.output.startswith("error: ") and done.output.count("\n") == 1
     assert not (folder.root / "report.html").exists()
     assert call("report", tmp_path / "nothing").exit_code == 1
+
+
+def test_files_that_are_done_without_are_told_at_the_top(tmp_path, monkeypatch):
+    folder = made_run(tmp_path / "a")
+    (folder.root / "origin.json").write_text("{")
+
+    def damaged(*_):
+        raise RunError("the weights are damaged")
+
+    monkeypatch.setattr(details, "make_details", damaged)
+    done = call("report", folder.root)
+    assert done.exit_code == 0 and "origin.json is damaged" in done.output and "weights are damaged" in done.output
+    top = (folder.root / "report.html").read_text().partition('id="curves"')[0]
+    assert top.count('class="alarm"') == 2 and "no predictions, since" in top
+    assert "origin.json is damaged" in call("show", folder.root).output
+
+
+def test_outputs_that_are_not_finite_are_drawn_as_none(tmp_path):
+    view = read_run(made_run(tmp_path / "a").root)
+    steps = [[[0, math.nan]], [[0, math.inf]]]
+    pictures = [{"label": 0, "kind": "wrong", "steps": steps, "images": []}]
+    view.details = {name: [] for name in ("classes", "recall", "confusion", "confused", "samples")}
+    view.details |= {"pictures": pictures, "membranes": {"mean": [[math.nan]]}}
+    drawn = json.loads(embedded(page_data([view])))["runs"][0]["details"]
+    assert drawn["pictures"][0]["steps"] == [[[0, None]], [[0, None]]] and drawn["membranes"]["mean"] == [[None]]
+
+
+def test_one_run_named_twice_has_its_report_in_its_folder(tmp_path):
+    folder = made_run(tmp_path / "demo" / "001")
+    assert call("report", folder.root, folder.root / ".." / "001", "--no-data").exit_code == 0
+    assert (folder.root / "report.html").exists() and not (tmp_path / "demo" / "report.html").exists()
 
 
 def test_runs_without_weights_or_data_say_why(tmp_path):

@@ -119,6 +119,9 @@ def test_optional_files_that_are_damaged_are_done_without(tmp_path):
         (folder.root / name).write_text("{")
     view = read_run(folder.root)
     assert view.origin is None and view.details is None and view.energy is None and view.name == tmp_path.name
+    assert [text.partition(":")[0] for text in view.warnings] == ["origin.json is damaged"]
+    (folder.root / "origin.json").unlink()
+    assert read_run(folder.root).warnings == []
 
 
 def test_labels_tell_runs_apart(tmp_path):

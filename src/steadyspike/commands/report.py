@@ -31,8 +31,8 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     base = next((v for v in views if baseline is not None and v.root.resolve() == baseline.resolve()), None)
     path = write_report(views, out or default_place(roots), base)
     for view in views:
-        if not view.state.ended:
-            console.print(plain(f"{view.label}: {view.state.text}"), style="yellow", markup=False, soft_wrap=True)
+        for text in [*([] if view.state.ended else [view.state.text]), *view.warnings]:
+            console.print(plain(f"{view.label}: {text}"), style="yellow", markup=False, soft_wrap=True)
     console.print(plain(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)"), markup=False, soft_wrap=True)
     return ENDED
 
@@ -55,9 +55,10 @@ def default_place(roots: list[Path]) -> Path:
     """report.html in the run folder; for several runs in the folder that holds them all."""
     from steadyspike.report.live import PAGE
 
-    if len(roots) == 1:
+    resolved = {root.resolve() for root in roots}
+    if len(resolved) == 1:
         return roots[0] / PAGE
-    common = Path(os.path.commonpath([root.resolve() for root in roots]))
+    common = Path(os.path.commonpath(resolved))
     return (common.parent if (common / "recipe.toml").exists() else common) / PAGE
 
 
@@ -93,6 +94,9 @@ def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
         with console.status(Text(f"looking at the predictions of {plain(view.label)}")):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
-        note = f"{view.label}: no predictions, since {error}"
-        view.notes.append(note)
-        console.print(plain(note), style="yellow", markup=False, soft_wrap=True)
+        said = f"no predictions, since {error}"
+        view.notes.append(f"{view.label}: {said}")
+        if isinstance(error, RunError):
+            view.warnings.append(said)  # weights that are damaged or other data, not merely data that is elsewhere
+        else:
+            console.print(plain(view.notes[-1]), style="yellow", markup=False, soft_wrap=True)

@@ -89,6 +89,7 @@ def glance(view: RunView, blocks: str) -> RenderableType:
         parts.append(Text(plain(view.recipe.about), style="dim"))
     if view.state.kind != "finished":
         parts.append(Text(plain(view.state.text), style=STYLES.get(view.state.kind, "red")))
+    parts += [Text(plain(text), style="red") for text in view.warnings]
     parts += [Text(), *_numbers(view), *_curves(view, blocks), *_layers(view, blocks), *_health(view)]
     parts.append(Text(plain(view.root), style="dim"))
     return Group(*parts)

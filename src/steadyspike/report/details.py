@@ -5,6 +5,7 @@ Needs the run's data. Training is not touched: the file is made afterwards, by `
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any
 
 def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[str, Any]]:
     """Some samples with what the network says after each step: wrong ones, ones that took time, ones right at once."""
-    right = outputs.argmax(-1) == labels  # [T, N]
+    right = (outputs.argmax(-1) == labels) & outputs.isfinite().all(-1)  # [T, N]; NaN predicts nothing
     wrong, late = ~right[-1], right[-1] & ~right.all(0)
     most = SHOWN[bundle.timesteps is not None]
     chosen: list[int] = []
@@ -104,7 +105,8 @@ def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[
     found = []
     for place, sample in zip(chosen, samples):
         shares, best = outputs[:, place].softmax(-1).topk(min(TOP, outputs.shape[-1]), -1)
-        steps = [[[c, round(p, 4)] for c, p in zip(*row)] for row in zip(best.tolist(), shares.tolist())]
+        rows = zip(best.tolist(), shares.tolist())
+        steps = [[[c, round(p, 4) if isfinite(p) else None] for c, p in zip(*row)] for row in rows]
         kind_name = "wrong" if wrong[place] else "late" if late[place] else "right"
         found.append({"label": int(labels[place]), "kind": kind_name, "steps": steps,
                       "images": _images(sample, bundle.timesteps is not None)})  # fmt: skip

@@ -83,6 +83,4 @@ def _details(run: RunView) -> dict[str, Any] | None:
     if run.details is None:
         return None
     names = ("classes", "recall", "confusion", "confused", "pictures", "membranes", "samples")
-    return {name: rounded(run.details[name]) if name in ("recall",) else run.details[name] for name in names} | {
-        "membranes": {key: rounded(value) for key, value in run.details["membranes"].items()}
-    }
+    return {name: rounded(run.details[name]) for name in names}

@@ -7,7 +7,9 @@ from typing import Any
 
 
 def rounded(value: Any) -> Any:
-    """Five digits of every number, in lists too; None for what is not finite."""
+    """Five digits of every number, in lists and tables too; None for what is not finite."""
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):
         return [rounded(item) for item in value]
     if isinstance(value, float):

@@ -15,6 +15,7 @@ from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.origin import ORIGIN
 
 MARKS = ("_accuracy_", "_AP50")  # in the names of columns
+ORIGIN_DAMAGED = f"{ORIGIN} is damaged: the recipe is compared with the defaults, and named after its folder"
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
 
 
@@ -56,6 +57,7 @@ class RunView:
     details: dict[str, Any] | None = None  # details.json
     energy: dict[str, Any] | None = None  # energy.json
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)  # about files that are wrong and done without
 
     @property
     def name(self) -> str:
@@ -129,6 +131,7 @@ def read_run(root: Path, label: str | None = None) -> RunView:
         return root / f"{name}.csv", extents.get(name)
 
     state = state_of(folder, result)
+    warnings = [ORIGIN_DAMAGED] if (root / ORIGIN).exists() and not folder.intact(ORIGIN) else []
     return RunView(
         root=root,
         label=label or default_label(root),
@@ -144,6 +147,7 @@ def read_run(root: Path, label: str | None = None) -> RunView:
         boxes=read_rows(*path("map")),
         details=_optional(folder, "details.json") if state.ended else None,
         energy=_optional(folder, "energy.json") if state.ended else None,
+        warnings=warnings,
     )
 
 

@@ -18,11 +18,12 @@ def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
 
 
 def banner(run: RunView) -> Markup:
-    """A line about a run that did not simply finish."""
-    if run.state.kind == "finished":
-        return Markup("")
-    kind = "notice" if not run.state.ended else "alarm"
-    return tag("p", tag("strong", f"{run.label}: {run.state.kind}. "), run.state.text, class_=kind)
+    """Lines about a run that did not simply finish, and about files of it that are wrong."""
+    lines = [tag("p", tag("strong", f"{run.label}: "), text, class_="alarm") for text in run.warnings]
+    if run.state.kind != "finished":
+        kind = "notice" if not run.state.ended else "alarm"
+        lines.insert(0, tag("p", tag("strong", f"{run.label}: {run.state.kind}. "), run.state.text, class_=kind))
+    return joined(lines)
 
 
 def _card(title: str, value: str, note: str = "", kind: str = "card") -> Markup:

@@ -49,13 +49,13 @@ function sample(one, classes) {
   const picture = (i) => html("img", { src: one.images[i].startsWith("data:image/png;base64,") ? one.images[i] : "", class: clip ? "frame" : "still-image", alt: clip ? `frame ${i + 1}, class ${name}` : `sample of class ${name}` });
   const body = html("tbody");
   one.steps.forEach((best, t) => {
-    const [winner, share] = best[0], right = winner === one.label;
+    const [winner, share] = best[0], finite = share !== null, right = finite && winner === one.label;
     const bar = html("i");
     bar.style.width = `${Math.round(100 * share)}%`;
     const more = best.map(([c, p]) => `${classes[c]} ${show(100 * p)} %`).join(", ");
     const row = html("tr", { title: more }, html("th", { scope: "row" }, String(t + 1)));
     if (clip) row.append(html("td", {}, picture(t)));
-    row.append(html("td", {}, `${right ? "✓" : "✗"} ${classes[winner]}`), html("td", {}, html("span", { class: right ? "meter right" : "meter" }, bar), `${Math.round(100 * share)} %`));
+    row.append(html("td", {}, finite ? `${right ? "✓" : "✗"} ${classes[winner]}` : "✗ none: scores are not finite"), html("td", {}, html("span", { class: right ? "meter right" : "meter" }, bar), finite ? `${Math.round(100 * share)} %` : "–"));
     body.append(row);
   });
   const head = html("tr", {}, ...["step", ...(clip ? ["frame"] : []), "prediction", "share"].map((text) => html("th", { scope: "col" }, text)));
