@@ -18,7 +18,7 @@ from steadyspike.report.page_data import page_data, thinned
 from steadyspike.report.png import data_url, png, smaller
 from steadyspike.report.run_view import read_run, read_runs
 from steadyspike.report.write_page import embedded, render
-from steadyspike.train.files.folder import RunError
+from steadyspike.train.files.folder import RunError, RunFolder
 from tests.report.made import made_run, rewritten
 from tests.report.payloads import PAYLOADS
 
@@ -190,6 +190,15 @@ def test_outputs_that_are_not_finite_are_drawn_as_none(tmp_path):
     view.details |= {"pictures": pictures, "membranes": {"mean": [[math.nan]]}}
     drawn = json.loads(embedded(page_data([view])))["runs"][0]["details"]
     assert drawn["pictures"][0]["steps"] == [[[0, None]], [[0, None]]] and drawn["membranes"]["mean"] == [[None]]
+
+
+def test_runs_tested_on_different_samples_are_marked(tmp_path):
+    roots = [made_run(tmp_path / name, settings=[f"train.seed={i}"]).root for i, name in enumerate("ab")]
+    say = "tested on different samples"
+    assert say not in render(read_runs(roots)) and say not in call("compare", *roots).output
+    data = read_run(roots[1]).about["data"]
+    rewritten(RunFolder(roots[1]), "run.json", data=data | {"name": "<b>other"})
+    assert f"{say} (digits, &lt;b&gt;other)" in render(read_runs(roots)) and say in call("compare", *roots).output
 
 
 def test_one_run_named_twice_has_its_report_in_its_folder(tmp_path):

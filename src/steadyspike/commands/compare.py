@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @one_line_errors
 def run(roots: list[Path]) -> int:
     """Prints the table of runs, what differs between their recipes, and the spread over seeds."""
-    from steadyspike.report.comparison import best_first, groups
+    from steadyspike.report.comparison import best_first, groups, tested_on
     from steadyspike.report.run_view import read_runs
 
     runs = best_first(read_runs(roots))
@@ -28,6 +28,9 @@ def run(roots: list[Path]) -> int:
         return 2
     screen = wide_enough(console)
     _table(screen, runs)
+    for text in [tested_on(runs), *(f"{one.label}: {said}" for one in runs for said in one.warnings)]:
+        if text is not None:
+            screen.print(plain(text), style="yellow", markup=False, soft_wrap=True)
     _differences(screen, runs)
     if any(len(group.runs) > 1 for group in groups(runs)):
         _spread(screen, runs)

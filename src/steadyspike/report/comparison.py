@@ -44,6 +44,20 @@ def best_first(runs: Sequence[RunView]) -> list[RunView]:
     return sorted(runs, key=rank)
 
 
+def tested_on(runs: Sequence[RunView]) -> str | None:
+    """A sentence where the runs were tested on different samples; a run that does not know its own is not counted."""
+    found: dict[tuple[str, str], None] = {}
+    for run in runs:
+        data = run.about.get("data", {})
+        test = data.get("split", {}).get("parts", {}).get("test", {})
+        if test:
+            found[str(data.get("name")), str(test.get("fingerprint"))] = None
+    if len(found) < 2:
+        return None
+    names = list(dict.fromkeys(name for name, _ in found))
+    return f"The runs were tested on different samples ({', '.join(names)}): their order says little."
+
+
 def groups(runs: Sequence[RunView]) -> list[Group]:
     """Runs that share a configuration, the group with the best mean first."""
     by_key: dict[str, list[RunView]] = {}

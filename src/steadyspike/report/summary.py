@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from steadyspike.report.comparison import best_first, differing_keys, groups
+from steadyspike.report.comparison import best_first, differing_keys, groups, tested_on
 from steadyspike.report.markup import Markup, joined, number, table, tag
 from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.run_view import RunView
@@ -98,6 +98,8 @@ def _several(runs: Sequence[RunView], baseline: RunView) -> Markup:
     title = " or ".join(dict.fromkeys(run.measure.name for run in ranked))
     head = ("run", "recipe", "state", title, "to baseline", "to best", "paper", "seed", "epochs", "took")
     parts: list[object] = [banner(run) for run in runs]
+    if (other := tested_on(runs)) is not None:
+        parts.append(tag("p", other, class_="notice"))
     parts.append(table(f"{len(runs)} runs, best first; baseline: {baseline.label}", head, rows))
     parts.append(_spread(runs))
     parts.append(_differences(ranked))
