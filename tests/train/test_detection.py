@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -216,6 +217,12 @@ def test_predictions_are_drawn_and_written(finished, tmp_path, monkeypatch):
             assert (
                 left >= 0 and top >= 0 and left + width <= one["width"] + 0.01 and top + height <= one["height"] + 0.01
             )
+    monkeypatch.chdir(folder)  # pictures never replace the images they are of, nor leave the folder
+    original = [path.read_bytes() for path in sorted(folder.glob("*.png"))]
+    for given, picture in ((".", "video/0.png"), ("0.png", "0-2.png"), ("..", tmp_path.name + "/0.png")):
+        assert CliRunner().invoke(app, ["predict", str(finished.root), given, "--out", "."]).exit_code == 0
+        assert json.loads(Path("predictions.json").read_text())["images"][0]["picture"] == picture
+        assert [(folder / f"{i}.png").read_bytes() for i in range(2)] == original and Path(picture).is_file()
     refused = CliRunner().invoke(app, ["predict", str(finished.root), str(tmp_path / "none.png")])
     assert refused.exit_code == 1 and "is not a file" in refused.output
 

@@ -43,6 +43,12 @@ def test_another_neuron_starts_its_table_afresh():
     assert merge(base, {"neuron": {"name": "lif", "tau": 2.0}})["neuron"]["gradient"] == "rs"
 
 
+def test_empty_options_remove_those_of_the_base():
+    other = ["model.name=spikingresformer_tiny"]  # which has no dropout
+    assert "dropout" in load_recipe("tiny", other).model.options
+    assert load_recipe("tiny", [*other, "model.options={}"]).model.options == {}
+
+
 def test_overrides_take_toml_values_and_fall_back_to_strings():
     settings = [
         "data.timesteps=2",

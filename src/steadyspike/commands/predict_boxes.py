@@ -34,7 +34,7 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
     folder.mkdir(parents=True, exist_ok=True)
     table = Table(Column("image", overflow="fold"), "boxes", Column("the best", overflow="fold"))
     listed: list[dict[str, Any]] = []
-    taken: set[Path] = set()
+    taken = _given(files)
     for name, image in pictures(files):
         boxes = predictor(image)
         path = _free(folder / Path(name).with_suffix(".png"), taken)
@@ -55,13 +55,18 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
     return ENDED
 
 
+def _given(files: list[Path]) -> set[Path]:
+    """The files that were given and those in given folders, which no picture may replace."""
+    return {path.resolve() for file in files for path in (file.iterdir() if file.is_dir() else [file])}
+
+
 def _free(path: Path, taken: set[Path]) -> Path:
-    """``path``, or with a number where another image of this call has its name."""
+    """``path``, or with a number where another image of this call has its name or it is one of the given images."""
     number, free = 1, path
-    while free in taken:
+    while free.resolve() in taken:
         number += 1
         free = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    taken.add(free)
+    taken.add(free.resolve())
     return free
 
 
@@ -77,7 +82,7 @@ def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
             if not inside:
                 raise DataError("is a folder without images.", file)
             for path in inside:
-                yield f"{file.name}/{path.name}", open_rgb(path, upright=True)
+                yield f"{file.resolve().name or 'images'}/{path.name}", open_rgb(path, upright=True)
         elif not file.is_file():
             raise DataError("is not a file.", file)
         elif file.suffix in RECORDINGS:

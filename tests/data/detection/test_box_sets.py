@@ -196,6 +196,20 @@ def test_names_of_voc_with_spaces(tmp_path: Path) -> None:
     assert sorted(table.files) == ["000001.jpg", "000002.jpg", "000003.jpg", "my photo (1).jpg"]
 
 
+def test_images_of_voc_need_not_be_jpg(tmp_path: Path) -> None:
+    samples.voc_folder(tmp_path)
+    images = tmp_path / "JPEGImages"
+    for stem, suffix in (("000000", "png"), ("000001", "JPEG")):
+        samples.picture(images / f"{stem}.{suffix}", samples.SIZES[int(stem)], 0)
+        (images / f"{stem}.jpg").unlink()
+    samples.picture(images / "000002.png", (9, 9), 0)  # beside 000002.jpg, which it is not
+    table = data.load("box-folder", tmp_path, size=64).dataset.table
+    assert sorted(table.files) == ["000000.png", "000001.JPEG", "000002.jpg", "000003.jpg"]
+    (images / "000000.png").unlink()
+    with pytest.raises(DataError, match=r"missing: .*000000\.jpg"):
+        data.load("box-folder", tmp_path, size=64)
+
+
 def test_a_folder_of_no_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a detection set"):
         data.load("box-folder", tmp_path)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import xml.parsers.expat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from steadyspike.data.detection.box_table import Box, Picture
+from steadyspike.data.detection.yolo_labels import SUFFIXES
 from steadyspike.data.errors import DataError, brief
 
 CLASSES = (
@@ -88,6 +90,13 @@ def _stem(line: str) -> str:
     return name.strip() if name and flag in ("-1", "0", "1") else line
 
 
+def _image_names(folder: Path) -> dict[str, str]:
+    """Stem -> name of the image files of a folder: .jpg as in VOC itself, or else whatever a labelling tool took."""
+    names = sorted(os.listdir(folder), reverse=True) if folder.is_dir() else []
+    found = {Path(name).stem: name for name in names if Path(name).suffix.lower() in SUFFIXES}
+    return {**found, **{Path(name).stem: name for name in names if name.endswith(".jpg")}}
+
+
 def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
     """The pictures of a folder like VOC2007 for lists of ImageSets/Main and the parts they are: ("trainval", "train").
 
@@ -106,11 +115,12 @@ def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture
                 raise DataError(f"lists '{stem[:80]}', which is not the name of an image.", listing)
             size, objects = read_xml(root / "Annotations" / f"{stem}.xml")
             read.append((stem, part, size, objects))
+    images = _image_names(root / "JPEGImages")
     names = {name for *_, objects in read for name, _ in objects}
     classes = CLASSES if names <= set(CLASSES) else tuple(sorted(names))
     number = {name: i for i, name in enumerate(classes, 1)}
-    pictures = [
-        Picture(i, f"{stem}.jpg", size, part, [box._replace(category=number[name]) for name, box in objects])
-        for i, (stem, part, size, objects) in enumerate(read, 1)
-    ]
+    pictures = []
+    for i, (stem, part, size, objects) in enumerate(read, 1):
+        boxes = [box._replace(category=number[name]) for name, box in objects]
+        pictures.append(Picture(i, images.get(stem, f"{stem}.jpg"), size, part, boxes))
     return pictures, {i: name for name, i in number.items()}
