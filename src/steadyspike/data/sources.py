@@ -121,8 +121,8 @@ class ItemReader:
                 )
             try:
                 batch = next(batches)
-            except RuntimeError as error:
-                raise worker_ended(error) or error from None
+            except (RuntimeError, ConnectionError, EOFError, FileNotFoundError) as error:
+                raise worker_ended(error) or _hand_over_failed(error, self._loader.num_workers) or error from None
             if isinstance(batch, DataError):
                 try:
                     raise batch
@@ -145,6 +145,19 @@ def worker_ended(error: BaseException) -> DataError | None:
     return DataError(
         f"the data worker with process id {match[1].strip()} {how}. Most likely the memory was full: use fewer workers "
         "or a smaller batch."
+    )
+
+
+def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
+    """The error in plain words if a worker ended between finishing a batch and handing its memory over; else None.
+
+    An error of the data set itself, raised in a worker, begins with "Caught" and is left as it is.
+    """
+    if not workers or isinstance(error, RuntimeError) or str(error).startswith("Caught "):
+        return None
+    return DataError(
+        "a data worker ended unexpectedly while it handed over a batch. Most likely the memory was full: use fewer "
+        "workers or a smaller batch."
     )
 
 
