@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import steadyspike as ss
 from steadyspike import models
 from steadyspike.models.blocks.conv import ConvNorm
 from steadyspike.models.blocks.detect import Detect
@@ -132,6 +133,11 @@ def test_the_converting_shortcut_pools_real_values_first(real: bool) -> None:
 def test_any_neuron(neuron: str) -> None:
     net = small(neuron=neuron)
     assert all(m.isfinite().all() for m in net(torch.rand(2, 3, 64, 64)))
+
+
+def test_memory_is_estimated_for_a_list_of_maps() -> None:
+    one, two = (ss.memory_estimate(small(), torch.empty(n, 3, 64, 64, device="meta")).saved for n in (1, 2))
+    assert 0 < one < two
 
 
 def test_neurons_have_a_group_of_their_own() -> None:

@@ -47,12 +47,17 @@ class MemoryEstimate:
         return "\n".join(f"{name:<11}{size / 2**20:10.1f} MiB" for name, size in rows)
 
 
+def _mean(output: Any) -> Tensor:
+    """The mean of an output, or the sum of the means of several, such as the maps of a detection network."""
+    return torch.mean(output) if isinstance(output, Tensor) else torch.stack([_mean(one) for one in output]).sum()
+
+
 def memory_estimate(
     model: nn.Module,
     example: Tensor,
     *,
     optimizer: str = "sgd",
-    loss: Callable[[Tensor], Tensor] = torch.mean,
+    loss: Callable[[Any], Tensor] = _mean,
 ) -> MemoryEstimate:
     """Estimates the memory of a training step of ``model`` on a batch like ``example``.
 
@@ -60,7 +65,7 @@ def memory_estimate(
     example: a batch of full size. Only its shape, dtype and memory format matter, so it may be a tensor without memory
         (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
     optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``.
-    loss: a function from the model's output to a scalar.
+    loss: a function from the model's output to a scalar; the default takes tensors, and lists and tuples of them.
     """
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
@@ -73,7 +78,7 @@ def memory_estimate(
         return _estimate(model, example, OPTIMIZERS[optimizer], loss)
 
 
-def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Tensor], Tensor]) -> MemoryEstimate:
+def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Any], Tensor]) -> MemoryEstimate:
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     fake: dict[int, object] = {id(t): _without_values(t, mode) for t in (*model.parameters(), *model.buffers())}
     work = copy.deepcopy(model, fake).train()
