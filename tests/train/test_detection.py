@@ -243,6 +243,13 @@ def test_commands_that_are_for_classes_say_so(finished, tmp_path):
     assert done.exit_code == 0 and sheet.stat().st_size > 1000
 
 
+def test_an_own_network_without_a_head_for_boxes_is_refused_in_words():
+    from steadyspike.train.building.detection_task import _scales
+
+    with pytest.raises(RecipeError, match=r"Linear cannot be trained to find boxes: .*detect\.Detect, not NoneType"):
+        _scales(torch.nn.Linear(1, 1))
+
+
 def test_events_are_pictures_frame_by_frame(tmp_path):
     from steadyspike.commands.predict_boxes import pictures
 

@@ -79,8 +79,12 @@ class BoxObjective(nn.Module):
 
 def _scales(model: nn.Module) -> tuple[Tensor, tuple[int, ...]]:
     """Anchors and strides of a network's head."""
-    head = model.head
-    assert isinstance(head, Detect)
+    head = getattr(model, "head", None)
+    if not isinstance(head, Detect):
+        raise RecipeError(
+            f"{type(model).__name__} cannot be trained to find boxes: its attribute `head` must be a "
+            f"steadyspike.models.blocks.detect.Detect, not {type(head).__name__}"
+        )
     return head.anchors, head.strides
 
 
