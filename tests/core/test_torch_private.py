@@ -25,8 +25,8 @@ def test_modes_are_counted() -> None:
             return func(*args, **(kwargs or {}))
 
     assert private.dispatch_modes() == 0 and private.function_modes() == 0
-    with Mode():
-        assert private.dispatch_modes() == 1
+    with Mode() as mode:
+        assert private.dispatch_modes() == 1 and private.active_dispatch_modes() == [mode]
     with torch.device("cpu"):
         assert private.function_modes() == 1
 

@@ -190,6 +190,7 @@ def layer(channels=16, **options):
 
 # The compiled scan keeps its input; the reference keeps many times more for its gradients.
 SCAN_KEEPS_ITS_INPUT = get_backend("cpu").why_not(torch.zeros(1)) is None
+BITS = 2 / 32 if SCAN_KEEPS_ITS_INPUT else 0  # of a layer's output in float32
 
 
 def test_a_layer_keeps_one_tensor_and_the_spikes_as_bits():
@@ -200,12 +201,14 @@ def test_a_layer_keeps_one_tensor_and_the_spikes_as_bits():
     plain = saved_bytes(net, x)
     assert plain >= 5 * size  # y, current, spikes, y', current'; the output does not count
     lean = saved_bytes(save_memory(net), x)
-    assert 2 * size + size / 32 <= lean < 2.1 * size
-    assert saved_bytes(save_memory(net, spikes=False), x) == pytest.approx(3 * size, rel=0.02)
+    if SCAN_KEEPS_ITS_INPUT:  # the C++ scan writes two bits per neuron: its spikes, and where a gradient is needed
+        assert lean == pytest.approx((2 + 2 * BITS) * size, rel=0.01)
+    assert 2 * size + size / 32 <= lean < 2.15 * size
+    assert saved_bytes(save_memory(net, spikes=False), x) == pytest.approx((3 + 2 * BITS) * size, rel=0.02)
     spikes_only = saved_bytes(save_memory(net, currents=False), x)
     if SCAN_KEEPS_ITS_INPUT:
-        assert plain < 5.1 * size
-        assert spikes_only == pytest.approx(4 * size + size / 32, rel=0.02)
+        assert plain < 5.15 * size
+        assert spikes_only == pytest.approx((4 + 2 * BITS) * size, rel=0.02)
 
 
 class Sum(nn.Module):
@@ -222,14 +225,15 @@ class Sum(nn.Module):
 def test_a_residual_sum_of_two_norms_keeps_both_outputs_only():
     net, x = Sum(nn.Sequential(*layer()[:2])), torch.randn(4, 8, 16, 16, 16)
     plain = saved_bytes(net, x)
-    assert plain == pytest.approx(3 * x.nbytes, rel=0.02) if SCAN_KEEPS_ITS_INPUT else plain > 3 * x.nbytes
-    assert saved_bytes(save_memory(net), x) == pytest.approx(2 * x.nbytes, rel=0.02)
+    assert plain == pytest.approx((3 + BITS) * x.nbytes, rel=0.02) if SCAN_KEEPS_ITS_INPUT else plain > 3 * x.nbytes
+    assert saved_bytes(save_memory(net), x) == pytest.approx((2 + BITS) * x.nbytes, rel=0.02)
 
 
 def test_a_residual_sum_of_a_norm_and_spikes_keeps_the_spikes_as_bits():
     net, x = nn.Sequential(*layer(), Sum(nn.Identity())), torch.randn(4, 8, 16, 16, 16)
     lean = saved_bytes(save_memory(net), x)
-    assert lean == pytest.approx((2 + 1 / 32) * x.nbytes, rel=0.02)  # both convolutions' outputs, and the spikes
+    bits = 2 * BITS or 1 / 32
+    assert lean == pytest.approx((2 + bits) * x.nbytes, rel=0.02)  # both convolutions' outputs, and the spikes
 
 
 @pytest.mark.parametrize("around", [False, True])
@@ -254,6 +258,7 @@ def test_with_activation_checkpointing(use_reentrant, around):
 
     lean = save_memory(Checkpointed(lean)) if not around else Checkpointed(lean)
     assert_same_training(Checkpointed(plain), lean, x, TOLERANCE[torch.float64])
+    lean.float()(x.detach().float().requires_grad_()).sum().backward()  # only in float32 does the scan note its spikes
 
 
 def test_checkpoints_one_after_the_other_are_told_apart():

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_module
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
 __all__ = [
@@ -38,6 +38,8 @@ _C: Any = torch._C
 # () -> int: the number of active dispatch modes, and of active function modes.
 dispatch_modes: Callable[[], int] = _C._len_torch_dispatch_stack
 function_modes: Callable[[], int] = _C._len_torch_function_stack
+# () -> list: the active dispatch modes themselves.
+active_dispatch_modes: Callable[[], list[Any]] = _get_current_dispatch_mode_stack
 # (tensor) -> bool: is it a batch of gradients, as torch.autograd.grad(is_grads_batched=True) passes them?
 is_batched_gradient: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedtensor
 

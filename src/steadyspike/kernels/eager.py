@@ -2,7 +2,8 @@
 
 Calling an operator through torch.library costs more than a small layer's arithmetic. An ordinary call may run the
 implementation directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes) the call must
-go through the operator.
+go through the operator. Modes that only count memory see the tensors that an implementation makes, which is all they
+want: they leave a call ordinary.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.torch_private import (
+    active_dispatch_modes,
     dispatch_modes,
     function_modes,
     in_forward_mode,
     in_function_transform,
     is_batched_gradient,
 )
+from steadyspike.kernels.sizes_only import sizes_only
 
 _PLAIN = (Tensor, nn.Parameter)
 
@@ -25,7 +28,9 @@ def is_ordinary(*tensors: Tensor) -> bool:
     """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():
         return False
-    if dispatch_modes() or function_modes() or in_function_transform() or in_forward_mode():
+    if function_modes() or in_function_transform() or in_forward_mode():
+        return False
+    if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
         return False
     # Plain: the memory holds the values. No subclass, not one of a batch of gradients, no pending sign. A loop: this
     # runs several times per layer, and a generator or a function would take as long as the questions.
@@ -33,3 +38,8 @@ def is_ordinary(*tensors: Tensor) -> bool:
         if type(t) not in _PLAIN or t.is_neg() or is_batched_gradient(t):
             return False
     return True
+
+
+def runs_directly(*tensors: Tensor) -> bool:
+    """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
+    return is_ordinary(*(t for t in tensors if sizes_only(t) is None)) if dispatch_modes() else is_ordinary(*tensors)

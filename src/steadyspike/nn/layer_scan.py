@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import compute_dtype, dense_steps, like_step
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan.arguments import check_arguments
@@ -70,7 +70,7 @@ def layer_scan(layer: Neuron, x: Tensor, u0: Tensor, membrane: bool) -> ScanResu
     dtype = compute_dtype(x)
     constants = [layer.raw_constant(name) for name in ("threshold", "leak")]
     (k, to_v), (w, to_a) = constants
-    if k.dtype != dtype or w.dtype != dtype or not x.is_cpu or not is_ordinary(x, u0, k, w):
+    if k.dtype != dtype or w.dtype != dtype or not x.is_cpu or not runs_directly(x, u0, k, w):
         return None
     if choose_backend(layer.backend, x, layer.spec) != "cpu":
         return None

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from steadyspike.core.reference_scan import ScanResult, per_channel
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import is_dense, laid_out_like, like_step, same_strides
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan import lif_scan
@@ -26,6 +26,7 @@ from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGrad
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
+from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import known_spikes
 from steadyspike.kernels.spikes.packed import PackedSpikes
 from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
@@ -88,7 +89,7 @@ class _NormScan(torch.autograd.Function):
             return (None,) * 10
         saved = ctx.saved_tensors  # read once: hooks may give them out once
         mean, invstd, scale, shift, extra, level, bits, *tensors = saved
-        if not is_ordinary(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
+        if not runs_directly(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
             dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
             return None, None, None, *_plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:]], g)
         y, _, _, u0, v, a = (t.detach() for t in tensors)
@@ -233,7 +234,7 @@ def _fits_memory(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
         return False
     if y.shape[2] != norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
         return False
-    if y.device.type != "cpu" or not is_ordinary(y, *(() if extra is None else (extra,))):
+    if y.device.type != "cpu" or not runs_directly(y, *(() if extra is None else (extra,))):
         return False
     if not is_dense(y[0]) or y.stride(0) != y[0].numel() or choose_backend(neuron.backend, y, neuron.spec) != "cpu":
         return False
@@ -250,7 +251,10 @@ def _statistics(norm: TDBN, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """(mean, 1 / sd, weight) of a training forward, which moves the running statistics."""
     norm.count_batch()
     with torch.no_grad():
-        mean, var = torch.batch_norm_update_stats(y.flatten(0, 1), *norm.running(), norm.momentum)
+        if has_no_values(y):  # torch would run this operator on zeros of full size
+            mean, var = torch.empty_like(norm.running_mean), torch.empty_like(norm.running_mean)
+        else:
+            mean, var = torch.batch_norm_update_stats(y.flatten(0, 1), *norm.running(), norm.momentum)
         invstd = torch.rsqrt(var + norm.eps)
     return mean, invstd, norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.torch_private import in_backward
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 
 
 def snapshot(x: Tensor) -> Tensor:
     """A copy of ``x`` (no gradient)."""
-    return x.detach().clone() if is_ordinary(x) else _snapshot(x)
+    return x.detach().clone() if runs_directly(x) else _snapshot(x)
 
 
 @torch.library.custom_op("steadyspike::snapshot", mutates_args=())

@@ -20,6 +20,7 @@ from steadyspike.kernels.conv.abi import ABI, BY_CHANNEL, BY_TAP, ConvStruct, We
 from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.layout import same_strides
 from steadyspike.kernels.library import instruction_sets, load_library
+from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "abi")
 _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
@@ -104,6 +105,8 @@ def pack_weight(
     packed = torch.empty(packed_size(geometry), device="cpu")
     if level is not None and (level.shape != (geometry.in_channels,) or not level.is_contiguous()):
         raise ValueError(f"level must be [{geometry.in_channels}], one per input channel, got {list(level.shape)}")
+    if has_no_values(packed):
+        return packed
     status = _call("pack", struct, _weight(geometry, weight), _address(level), _int(order), _address(packed))
     return packed if _finite(status) else None
 
@@ -120,6 +123,8 @@ def conv_forward(
     if bias is not None and (bias.shape != (geometry.out_channels,) or not bias.is_contiguous()):
         raise ValueError(f"bias must be [{geometry.out_channels}], got {list(bias.shape)}")
     out = geometry.empty_output()
+    if has_no_values(out):
+        return out
     struct = conv_struct(geometry, words, isa)
     _finite(_call("forward", struct, _address(packed), ctypes.c_float(scale), _address(bias), _address(out)))
     return out
@@ -133,6 +138,8 @@ def conv_weight_gradient(
     if level.numel() not in (1, geometry.in_channels) or not level.is_contiguous():
         raise ValueError(f"level must be [1] or [{geometry.in_channels}], got {list(level.shape)}")
     gradient = torch.empty_like(like)
+    if has_no_values(gradient):
+        return gradient
     struct, n = conv_struct(geometry, words, isa), _int(level.numel())
     status = _call("weight_gradient", struct, _address(g), _address(level), n, _weight(geometry, gradient))
     return gradient if _finite(status) else None
@@ -147,5 +154,7 @@ def conv_input_gradient(
     if packed is None:
         return None
     dx = geometry.empty_input()
+    if has_no_values(dx):
+        return dx
     status = _call("input_gradient", conv_struct(geometry, places, isa), _address(packed), _address(g), _address(dx))
     return dx if _finite(status) else None

@@ -28,12 +28,12 @@ from steadyspike.kernels.conv.rule import (
     input_gradient_by_places,
     weight_gradient_by_events,
 )
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.once import once
+from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import find_spikes
 from steadyspike.kernels.spikes.needed import Watch, needed_places
 from steadyspike.kernels.spikes.packed import PackedSpikes
-from steadyspike.kernels.spikes.words import count_words
 
 NOT_TWICE = (
     "the spike convolution cannot be differentiated twice; for gradients of gradients use the dense layers "
@@ -46,7 +46,7 @@ def steps_aside(*tensors: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return True
     there = [t for t in tensors if t is not None]
-    return any(t.dtype != torch.float32 or t.device.type != "cpu" for t in there) or not is_ordinary(*there)
+    return any(t.dtype != torch.float32 or t.device.type != "cpu" for t in there) or not runs_directly(*there)
 
 
 class _Plan(NamedTuple):
@@ -75,11 +75,11 @@ def _planned(
     spikes = find_spikes(x)
     if spikes is None:
         return None
-    count = int(spikes.counts.sum())
+    count = spikes.total
     forward = forward_by_events(geometry, count, costs)
     weight_gradient = trained and weight_gradient_by_events(geometry, count, costs)
     watch = needed_places(source) if trained else None
-    if watch is not None and not input_gradient_by_places(geometry, int(count_words(watch.words)), costs):
+    if watch is not None and not input_gradient_by_places(geometry, watch.total, costs):
         watch = None
     if not (forward or weight_gradient or watch):
         return None
@@ -144,7 +144,7 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed
     g, spikes = plan.geometry, plan.spikes
     if packed is None:
         return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation)
-    scale = float(spikes.level) if spikes.level.numel() == 1 else 1.0
+    scale = 1.0 if spikes.level.numel() > 1 or has_no_values(spikes.level) else float(spikes.level)
     return conv_forward(g, spikes.words, packed, scale, None if bias is None else bias.detach().contiguous())
 
 
@@ -174,7 +174,7 @@ def _gradients(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     geometry: ConvGeometry = ctx.geometry
     wants_x, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-    plain = is_ordinary(g, weight)
+    plain = runs_directly(g, weight)
     dx = dw = None
     if plain:
         g = geometry.laid_out(g)

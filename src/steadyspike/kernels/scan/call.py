@@ -7,7 +7,7 @@ from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import compute_dtype, like_step
 from steadyspike.kernels.scan.arguments import check_arguments
 from steadyspike.kernels.scan.choose import choose_backend
@@ -40,7 +40,7 @@ def lif_scan(
     u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
     u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     call = Call.of(spec, membrane, channelwise, chosen)
-    if is_ordinary(x, u0, v, a):
+    if runs_directly(x, u0, v, a):
         out, u, m, active = DirectScan.apply(x, u0, v, a, call, torch.is_grad_enabled())
     else:
         out, u, m, active = lif_scan_op(x, u0, v, a, *call)

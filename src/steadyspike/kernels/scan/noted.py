@@ -13,6 +13,7 @@ from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Results, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import note_spikes
 from steadyspike.kernels.spikes.needed import NeededPlaces
 from steadyspike.kernels.spikes.packed import PackedSpikes
@@ -38,7 +39,7 @@ def wanted_words(scan: Scan, trained: bool) -> SpikeWords | None:
 def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
     """Notes ``words``, which the forward has written: spikes on its output, needed places on its autograd node."""
     level = _level(scan)
-    if level is not None and not words.has_nan:
+    if level is not None and (has_no_values(out) or not words.has_nan):
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
         spikes.__dict__["counts"] = words.counts[:-1]
         note_spikes(out, spikes)
@@ -64,5 +65,7 @@ def _level(scan: Scan) -> Tensor | None:
     if scan.call.codes[0] != FAMILIES["trsg"]:
         return scan.x.new_ones(1)
     level = scan.v.detach().to(scan.x.dtype, copy=True)
+    if has_no_values(level):
+        return level
     ordinary = 0 < float(level) < float("inf") if level.numel() == 1 else bool(((level > 0) & level.isfinite()).all())
     return level if ordinary else None

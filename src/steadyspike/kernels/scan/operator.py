@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import channel_count, compute_dtype, dense_steps, empty_steps, laid_out_like, like_step
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan.arguments import check_contract
@@ -128,7 +128,7 @@ class DirectScan(torch.autograd.Function):
 
 def direct_gradients(call: Call, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, ...]) -> Results:
     """The gradients of x, u0, v and a, which are ``saved``, from those of out, U[T] and M."""
-    if is_ordinary(*(t for t in (*grads, *saved) if t is not None)):
+    if runs_directly(*(t for t in (*grads, *saved) if t is not None)):
         scan = _laid_out_again(saved, call)
         return get_backend(call.backend).backward(scan, gradients_like(scan.x, *grads))
     return lif_scan_backward_op(*grads, *saved, *call)  # batched gradients, for instance

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from steadyspike.core.torch_private import version
 from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.packed import PackedSpikes, elements_per_channel, pack_spikes
 from steadyspike.kernels.spikes.words import can_pack, may_be
 
@@ -28,7 +29,11 @@ class _Noted(NamedTuple):
 def note_spikes(out: Tensor, spikes: PackedSpikes) -> None:
     """Notes that ``out`` [T, B, ...], time outermost, is ``spikes``; steps of a whole number of words only."""
     if not out.is_inference() and spikes.size % 64 == 0:
-        setattr(out.untyped_storage(), _NOTE, _Noted(spikes, version(out), out.data_ptr()))
+        setattr(out.untyped_storage(), _NOTE, _Noted(spikes, version(out), _address(out)))
+
+
+def _address(x: Tensor) -> int:
+    return int(x.storage_offset()) if has_no_values(x) else x.data_ptr()
 
 
 def known_spikes(x: Tensor) -> PackedSpikes | None:
@@ -36,7 +41,7 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     if x.is_inference() or not can_pack(x):
         return None
     noted: _Noted | None = getattr(x.untyped_storage(), _NOTE, None)
-    if noted is None or noted.version != version(x) or noted.address != x.data_ptr():
+    if noted is None or noted.version != version(x) or noted.address != _address(x):
         return None
     spikes, size = noted.spikes, x[0].numel()
     if spikes.shape.numel() != x.numel() or size % 64 or not is_dense(x[0]):
@@ -48,7 +53,9 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
         same = x.ndim > 2 and x.shape[2] == spikes.level.numel()
         if not same or inner != elements_per_channel(spikes.shape, spikes.stride):
             return None
-    if spikes.level.dtype != x.dtype or not may_be(x, spikes.words, spikes.level, inner):
+    if spikes.level.dtype != x.dtype:
+        return None
+    if not has_no_values(x) and not may_be(x, spikes.words, spikes.level, inner):
         return None
     return PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
 

@@ -14,6 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from steadyspike.core.torch_private import base_of, gradient_hooks, runs_to_the_leaves
+from steadyspike.kernels.sizes_only import sizes_only
+from steadyspike.kernels.spikes.words import count_words
 
 _NOTE = "steadyspike_needed"
 _VIEWS = frozenset({"ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"})  # all elements, in their order
@@ -49,6 +51,12 @@ class Watch:
     def __init__(self, places: NeededPlaces, looks: tuple[_Looks, ...]) -> None:
         self.words = places.words.view(1, -1)
         self._looks = looks
+
+    @property
+    def total(self) -> int:
+        """How many places, or how many a memory estimate assumes."""
+        assumed = sizes_only(self.words)
+        return int(count_words(self.words)) if assumed is None else round(64 * self.words.numel() * assumed.needed)
 
     def alone(self, leaf: Any) -> bool:
         """Asked in the backward: True if only the scan will see the gradient. leaf: node of one of the parameters."""

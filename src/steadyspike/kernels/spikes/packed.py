@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import per_channel
-from steadyspike.core.torch_private import FakeTensor
 from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.sizes_only import has_no_values, sizes_only
 from steadyspike.kernels.spikes.words import can_pack, count_words, first_level, pack_words, unpack_words
 
 _GATHER = 0x0102040810204080  # eight bytes of 0 or 1, times this: their bits side by side in the highest byte
@@ -47,9 +47,15 @@ class PackedSpikes:
         return table[self.words.view(torch.uint8).int()].sum(1)
 
     @property
+    def total(self) -> int:
+        """All spikes, or how many a memory estimate assumes."""
+        assumed = sizes_only(self.words)
+        return int(self.counts.sum()) if assumed is None else round(self.shape.numel() * assumed.firing_rate)
+
+    @property
     def rate(self) -> float:
         """The share of elements that are spikes."""
-        return float(self.counts.sum()) / max(1, self.shape.numel())
+        return self.total / max(1, self.shape.numel())
 
     def unpack(self) -> Tensor:
         """The tensor again, with its strides inside of a step and time outermost."""
@@ -57,7 +63,7 @@ class PackedSpikes:
 
     def block(self) -> Tensor:
         """The values in the order of memory, [T, n]."""
-        if can_pack(self.level) and not isinstance(self.words, FakeTensor):
+        if can_pack(self.level):
             return unpack_words(self.words, self.size, self.level, elements_per_channel(self.shape, self.stride))
         table = _bytes_to_bits(self.words.device).to(self.level.dtype)
         if self.level.numel() == 1:
@@ -83,9 +89,12 @@ def elements_per_channel(shape: torch.Size, stride: tuple[int, ...]) -> int:
 def pack_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
     """``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), else None.
 
+    None also for a tensor without values (`sizes_only`).
     level None: whatever value above 0 the elements that are not 0 have, the same for all or for all of a channel.
     """
-    if x.numel() == 0 or not is_dense(x[0]) or (x.shape[0] > 1 and x.stride(0) != x[0].numel()):
+    if has_no_values(x) or x.numel() == 0:
+        return None
+    if not is_dense(x[0]) or (x.shape[0] > 1 and x.stride(0) != x[0].numel()):
         return None
     x = x.detach()
     if level is not None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.library import load_library
+from steadyspike.kernels.sizes_only import has_no_values
 
 _FUNCTIONS = tuple(f"steadyspike_bits_{name}" for name in ("pack", "unpack", "first", "count", "differ"))
 SAMPLES = 32  # words that are compared with their elements, 64 each
@@ -41,6 +42,8 @@ def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
 def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
     """The inverse: [T, n]."""
     x = torch.empty((words.shape[0], n), dtype=level.dtype, device="cpu")
+    if has_no_values(x):
+        return x
     rows = [(x, words)] if n % 64 == 0 else zip(x, words)
     for a, b in rows:
         _call(_FUNCTIONS[1], b.data_ptr(), a, level, inner, a.data_ptr())

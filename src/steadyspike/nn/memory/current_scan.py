@@ -9,7 +9,7 @@ from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, reference_scan
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.eager import is_ordinary
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import compute_dtype, dense_steps, like_step
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan import lif_scan
@@ -38,7 +38,7 @@ class _Scan(torch.autograd.Function):
     def forward(
         ctx: Any, spec: ScanSpec, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
     ) -> tuple[Tensor, ...]:
-        if call.backend == "cpu" and is_ordinary(x, u0, v, a):
+        if call.backend == "cpu" and runs_directly(x, u0, v, a):
             scan = Scan(dense_steps(x), _start(u0, x), v, a, call)
             out, u, m, active = forward_with_notes(scan, wanted_words(scan, any(ctx.needs_input_grad)), ctx)
         else:

@@ -1,7 +1,8 @@
 """`memory_estimate`: estimates the memory of a training step without running it.
 
 The step runs on a copy of the model whose tensors have sizes but no values, so it needs almost no memory and does not
-change the model.
+change the model. Layers run the same code as in a real step, so that they make and keep the same tensors
+(`kernels/sizes_only.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from steadyspike.core.torch_private import (
     FakeTensorMode,
     storage_key,
 )
+from steadyspike.kernels.sizes_only import SizesOnly
 from steadyspike.nn.memory.track import MemoryTracker
 
 # The number of tensors that an optimizer keeps for each parameter.
@@ -58,6 +60,7 @@ def memory_estimate(
     *,
     optimizer: str = "sgd",
     loss: Callable[[Any], Tensor] = _mean,
+    firing_rate: float = 0.2,
 ) -> MemoryEstimate:
     """Estimates the memory of a training step of ``model`` on a batch like ``example``.
 
@@ -66,7 +69,11 @@ def memory_estimate(
         (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
     optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``.
     loss: a function from the model's output to a scalar; the default takes tensors, and lists and tuples of them.
+    firing_rate: the assumed share of neurons that fire per step. On the CPU it decides which convolutions and linear
+        layers compute by events (`use_events`), which keep their input as bits; the others keep it as numbers.
     """
+    if not 0 <= firing_rate <= 1:
+        raise ValueError(f"firing_rate is a share of neurons and must be from 0 to 1; got {firing_rate}")
     if optimizer not in OPTIMIZERS:
         raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
     if not isinstance(example, Tensor):
@@ -75,11 +82,12 @@ def memory_estimate(
         raise ValueError("the model has lazy layers whose sizes are not known yet; run it once before the estimate")
     # The estimate is for training even if the caller has turned gradients off.
     with torch.inference_mode(False), torch.enable_grad():
-        return _estimate(model, example, OPTIMIZERS[optimizer], loss)
+        return _estimate(model, example, OPTIMIZERS[optimizer], loss, SizesOnly(firing_rate))
 
 
-def _estimate(model: nn.Module, example: Tensor, states: int, loss: Callable[[Any], Tensor]) -> MemoryEstimate:
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
+def _estimate(
+    model: nn.Module, example: Tensor, states: int, loss: Callable[[Any], Tensor], mode: FakeTensorMode
+) -> MemoryEstimate:
     fake: dict[int, object] = {id(t): _without_values(t, mode) for t in (*model.parameters(), *model.buffers())}
     work = copy.deepcopy(model, fake).train()
     x = _like(example, next(work.parameters(), example).device, mode)

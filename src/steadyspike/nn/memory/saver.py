@@ -1,7 +1,7 @@
 """`SpikeSaver`: hooks on a model that make autograd keep spikes as bits.
 
 While the model runs, the hooks remember the storage of every neuron's output. If an operator (such as a convolution)
-saves a tensor with this storage for its backward, it is kept as `PackedSpikes`, those of the scan (`find_spikes`);
+saves a tensor with this storage for its backward, it is kept as `PackedSpikes`, those of the scan if it noted them;
 operators that save the same spikes share the bits. All other tensors are kept as they are, with autograd's check for
 changes in place.
 """
@@ -19,8 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from steadyspike.core.torch_private import FakeTensor, may_hook_saved_tensors, saved_tensor_hooks, storage_key, version
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.spikes.known import find_spikes
-from steadyspike.kernels.spikes.packed import PackedSpikes
+from steadyspike.kernels.spikes.known import known_spikes, note_spikes
+from steadyspike.kernels.spikes.packed import PackedSpikes, pack_spikes
 from steadyspike.nn.neuron import Neuron
 
 SMALLEST = 4096  # elements; packing smaller tensors is not worth the time
@@ -33,9 +33,13 @@ class _View(NamedTuple):
     shape: torch.Size
     stride: tuple[int, ...]
     offset: int
+    noted: bool  # the spikes' storage has a note of its bits
 
     def tensor(self) -> Tensor:
-        return self.bits.block().view(-1).as_strided(self.shape, self.stride, self.offset)
+        block = self.bits.block()
+        if self.noted:  # a checkpoint that recomputes from this tensor must find what its forward found
+            note_spikes(block, self.bits)
+        return block.view(-1).as_strided(self.shape, self.stride, self.offset)
 
 
 class _Kept(NamedTuple):
@@ -64,16 +68,19 @@ class _Spikes:
         self.shape, self.stride, self.offset = out.shape, out.stride(), int(out.storage_offset())
         self.version = version(out)
         self.bits: PackedSpikes | None = None
+        self.noted = False
 
     def pack(self, saved: Tensor) -> PackedSpikes | None:
         """The bits of these spikes: the same object for every operator, unless the values have changed."""
         if version(saved) != self.version or self.storage.expired():
             return None
         out = saved.detach().as_strided(self.shape, self.stride, self.offset)
+        known = known_spikes(out)
+        self.noted = known is not None
         if isinstance(saved, FakeTensor):
-            self.bits = self.bits or _fake_bits(out, self.level)
+            self.bits = self.bits or known or _fake_bits(out, self.level)
             return self.bits
-        bits = find_spikes(out, self.level)
+        bits = known or pack_spikes(out, self.level)
         if bits is None or self.bits is None or not torch.equal(bits.words, self.bits.words):
             self.bits = bits
         return self.bits
@@ -154,7 +161,7 @@ class _Pack:
         if spikes is None or bits is None:
             # Detached, because an operator's output refers to the operator, which would keep it: a cycle.
             return _Kept(tensor if tensor.grad_fn is None else tensor.detach(), version(tensor))
-        return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset)
+        return _View(bits, tensor.shape, tensor.stride(), int(tensor.storage_offset()) - spikes.offset, spikes.noted)
 
 
 def _unpack(saved: _Kept | _View) -> Tensor:

@@ -19,6 +19,8 @@ class MemoryTracker(TorchDispatchMode):
     Memory used inside an operator (the work space of a convolution) is not counted.
     """
 
+    only_counts = True  # layers run as without it
+
     def __init__(self) -> None:
         super().__init__()
         self.live, self.peak = 0, 0

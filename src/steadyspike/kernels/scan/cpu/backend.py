@@ -14,6 +14,7 @@ from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
 from steadyspike.kernels.scan.contract import Affine, NormSums, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from steadyspike.kernels.sizes_only import has_no_values
 
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
@@ -60,6 +61,8 @@ class CpuBackend:
         if x.numel() == 0:
             return out, u, m, x.new_zeros(shape, dtype=torch.float64)
         active = x.new_empty(shape, dtype=torch.float64)
+        if has_no_values(x):
+            return out, u, m, active
         pointers = (
             out.data_ptr(),
             u.data_ptr() if potential else None,
@@ -80,6 +83,8 @@ class CpuBackend:
         if x.numel() == 0:
             return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
         du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
+        if has_no_values(x):
+            return dx, du0, dv, da
         struct = _scan_struct(scan, self.isa)
         io = BackwardStruct(
             *(None if g is None else g.data_ptr() for g in gradients),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.library import load_library
+from steadyspike.kernels.sizes_only import has_no_values
 
 _NAME = "steadyspike_norm_input_gradient"
 
@@ -30,6 +31,8 @@ def norm_input_gradient(g: Tensor, y: Tensor, scale: Tensor, by_y: Tensor, const
     channels = y.shape[2]
     inner = y.stride(2) if channels > 1 else y.numel()
     constants = [c.to(y.dtype).contiguous() for c in (scale, by_y, constant)]
+    if has_no_values(g):
+        return out
     status = getattr(_library(), _NAME)(
         *(ctypes.c_void_p(t.data_ptr()) for t in (g, y, out)),
         *(ctypes.c_int64(i) for i in (y.element_size(), y.numel(), channels, inner)),

@@ -1,0 +1,35 @@
+"""Tensors that have sizes but no values, as `memory_estimate` runs a model on them.
+
+The layers run the same code as on real tensors, so that they make and keep the same tensors; a C++ function makes its
+results and computes nothing. What depends on values is assumed.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from steadyspike.core.torch_private import FakeTensor, FakeTensorMode
+
+
+class SizesOnly(FakeTensorMode):
+    """The mode in which such tensors are made. Kernels run in it as if it were not there (`runs_directly`).
+
+    firing_rate: the assumed share of neurons that fire per step. needed: that of places where a scan uses the gradient
+    of its output; three times as many, as in new networks of this library (2 to 4). It changes temporary tensors only.
+    """
+
+    only_counts = True
+
+    def __init__(self, firing_rate: float) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self.firing_rate, self.needed = firing_rate, min(1.0, 3 * firing_rate)
+
+
+def has_no_values(tensor: Tensor) -> bool:
+    return isinstance(tensor, FakeTensor)
+
+
+def sizes_only(tensor: Tensor) -> SizesOnly | None:
+    """The mode that made ``tensor``; None for every other tensor."""
+    mode = tensor.fake_mode if isinstance(tensor, FakeTensor) else None
+    return mode if isinstance(mode, SizesOnly) else None
