@@ -42,4 +42,6 @@ def is_ordinary(*tensors: Tensor) -> bool:
 
 def runs_directly(*tensors: Tensor) -> bool:
     """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
+    if torch.compiler.is_compiling():  # asked first: a compiler cannot look into the questions below
+        return False
     return is_ordinary(*(t for t in tensors if sizes_only(t) is None)) if dispatch_modes() else is_ordinary(*tensors)
