@@ -142,7 +142,7 @@ def _classes(view: RunView) -> list[RenderableType]:
     table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))
     for name, row in parts.items():
         table.add_row(Text(plain(name)), measure.number(row["AP50"]), measure.number(row["AP"]))
-    sizes = ", ".join(f"{name} {measure.number(test.get(key))}" for name, key in SIZES.items())
+    sizes = ", ".join(f"{name} {measure.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
     more = len(test["classes"]) - _CLASSES
     rest = [Text(f"and {more} more classes: `steadyspike report` shows all", style="dim")] if more > 0 else []
     return [table, *rest, Text(f"mAP@.5:.95 by size of box: {sizes}", style="dim")]

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.report.markup import Markup, data_table, escape, joined, table, tag
-from steadyspike.report.measure import BOXES
+from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.rounding import rounded
 from steadyspike.report.run_columns import number
 from steadyspike.report.run_view import RunView
 
 LINES = 12  # classes with a line of their own
 MOST_PICTURES = 6  # in one page, over all runs
-_SIZES = (("all", ""), ("small: below 32 x 32 pixels", "s"), ("medium", "m"), ("large: above 96 x 96 pixels", "l"))
+_EXTENT = {"small": ": below 32 x 32 pixels", "large": ": above 96 x 96 pixels"}
 _LARGEST = 24e6  # bytes of a picture file, and pixels of a picture
 _QUALITY = 72
 
@@ -85,10 +85,10 @@ def _sizes_table(runs: Sequence[RunView]) -> Markup:
         mark = f"{run.label}, " if len(runs) > 1 else ""
         head += [f"{mark}mAP@.5:.95", f"{mark}recall, 100 boxes an image"]
     rows = []
-    for name, letter in _SIZES:
+    for name, letter in {"all": "", **SIZES}.items():
         tests = [run.result["test"] for run in runs]
         pairs = [test.get(key) for test in tests for key in (f"AP{letter}", f"AR{letter or 100}")]
-        rows.append([name, *map(BOXES.number, pairs)])
+        rows.append([name + _EXTENT.get(name, ""), *map(BOXES.number, pairs)])
     return table("Test mAP and recall by size of box (COCO)", head, rows)
 
 

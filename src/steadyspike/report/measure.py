@@ -34,7 +34,7 @@ class Measure(NamedTuple):
 
 ACCURACY = Measure("accuracy", "%", 2)
 BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, as everywhere else in this library a share of one
-SIZES = {"small": "APs", "medium": "APm", "large": "APl"}  # COCO's names of AP by size of box
+SIZES = {"small": "s", "medium": "m", "large": "l"}  # size of box -> the letter behind COCO's AP and AR
 
 
 def measure_named(column: str) -> Measure:

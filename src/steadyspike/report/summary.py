@@ -45,7 +45,7 @@ def _one(run: RunView) -> Markup:
         if (guess := chance(run)) is not None and run.recipe.detection is None:
             cards.append(_card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points against it"))
     if "AP50" in (test := run.result.get("test", {})):
-        sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(key))}" for name, key in SIZES.items())
+        sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
         cards.append(_card("test mAP@.5:.95", BOXES.number(test["AP"]), f"COCO's AP; {sizes}"))
     cards.append(_paper_card(run))
     for entry in recipe.measured[:3]:
