@@ -370,11 +370,12 @@ def test_evaluation_steps_aside(monkeypatch: pytest.MonkeyPatch) -> None:
         pair[0].register_forward_hook(lambda *a: seen.append(a))
         norm_neuron(pair[0], pair[1], y)
         assert len(seen) == 1
-        for replaced in (0, 1):
+        for replaced, training in ((0, False), (0, True), (1, False), (1, True)):
             pair = evaluated_pair("tdbn", torch.float32)
+            pair[0].train(training)
             pair[replaced].forward = torch.zeros_like
-            assert not norm_neuron(pair[0], pair[1], y).any() or replaced == 0
-            assert not norm_neuron(pair[0].train(), pair[1], y).any() or replaced == 0
+            want = copy.deepcopy(pair[1])(torch.zeros_like(y))  # the norm's zeros, or the neuron's own
+            assert not want.any() and torch.equal(norm_neuron(pair[0], pair[1], y), want)
 
 
 def test_a_frozen_norm_below_a_trained_neuron() -> None:
