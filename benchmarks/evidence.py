@@ -1,11 +1,13 @@
 """Evidence from a deep network: trains the ``deep-*`` recipes and writes their tables into docs/results.md.
 
     python -m benchmarks.evidence --data-dir DATA [--out runs/evidence] [--limit HOURS]    # trains; stop it at any time
+    python -m benchmarks.evidence --data-dir DATA --share 1/2                              # every second run
     python -m benchmarks.evidence --out runs/evidence --show                               # how far it is
     python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # the tables, and the recipes
 
-One process, one run after the other; set OMP_NUM_THREADS=1. What matters most comes first (`order`), and every part
-goes seed by seed, so that a list that was cut short still compares like with like.
+A process trains one run after the other; set OMP_NUM_THREADS=1, and start one process a core with ``--share``. What
+matters most comes first (`order`), and every part goes seed by seed, so that a list that was cut short still compares
+like with like.
 """
 
 from __future__ import annotations
@@ -16,14 +18,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.proof import stamp, write_between
+from benchmarks.proof_claims import stamp, write_between
 from rich.console import Console
 
 from steadyspike.analysis.reproduce.experiments import ablation, frozen
 from steadyspike.analysis.reproduce.flow import KIND, flow
 from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
-from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Store
 from steadyspike.analysis.reproduce.work import Case, Work
@@ -83,18 +85,27 @@ def all_runs(work: Work) -> list[Run]:
     return [run for part in order() for run in work.all_runs(part.cases) if run.seed in part.seeds]
 
 
-def train(work: Work, hours: float, console: Console) -> int:
-    """Trains and measures run by run; the exit code."""
+def share(text: str) -> tuple[int, int]:
+    """``"2/3"``, the second of three shares, as (1, 3)."""
+    number, _, of = text.partition("/")
+    if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no share; write K/N, K from 1 to N, for example 1/2")
+    return int(number) - 1, int(of)
+
+
+def train(work: Work, hours: float, console: Console, start: int = 0, stride: int = 1) -> int:
+    """Trains and measures run by run, every ``stride``-th of the list from ``start`` on; the exit code."""
+    runs = list(dict.fromkeys(all_runs(work)))[start::stride]
     keep_freed_memory()
     ends = time.monotonic() + 3600 * hours
     with Signals(commands=True) as signals:
         try:
-            for run in all_runs(work):
+            for run in runs:
                 if time.monotonic() > ends:
                     console.print("the time limit is reached; the same command goes on from here")
                     break
                 if work.store.result(run) is None:
-                    todo = len(work.store.missing(all_runs(work)))
+                    todo = len(work.store.missing(runs))
                     console.print(f"{time.strftime('%H:%M:%S')} {run.label} ({todo} runs left)")
                     train_missing([run], work.store, work.data_dir, console, signals)
                 result = work.store.result(run)
@@ -133,6 +144,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
     parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
+    parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/results.md, and the numbers into the recipes")
     args = parser.parse_args()
@@ -155,7 +167,7 @@ def main() -> None:
                 except RunError as error:
                     console.print(str(error))
         return
-    sys.exit(train(work, args.limit, console))
+    sys.exit(train(work, args.limit, console, *args.share))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.proof import ROOT, SEEDS, ended, stamp, train, write_between
+from benchmarks.proof_claims import ROOT, SEEDS, ended, stamp, train, write_between
 
 MARKS = ("<!-- detection table begins -->", "<!-- detection table ends -->")
 VARIANTS = {"proof-bccd-baseline": "neither", "proof-bccd": "MP-Init + TrSG"}

@@ -12,7 +12,7 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.proof import ROOT, SEEDS, cell, first_step, stamp, train, write_between
+from benchmarks.proof_claims import ROOT, SEEDS, cell, first_step, stamp, train, write_between
 
 MARKS = ("<!-- transformer table begins -->", "<!-- transformer table ends -->")
 NETWORKS = {"spikformer": "Spikformer", "spikingformer": "Spikingformer", "qkformer": "QKFormer"}

@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import gate, machine, report  # noqa: E402
+from benchmarks import gate, machine, result_tables  # noqa: E402
 from benchmarks.cases import Case, all_cases  # noqa: E402
 from benchmarks.contenders import COPIES  # noqa: E402
 
@@ -113,7 +113,7 @@ def refusal(args: argparse.Namespace, cases: list[Case]) -> str | None:
         return "--markdown takes the tables of a whole run; leave out --only and --quick"
     if args.resume and (problem := _not_the_same(args)) is not None:
         return problem
-    return report.no_place(args.markdown) if args.markdown else None
+    return result_tables.no_place(args.markdown) if args.markdown else None
 
 
 def _not_the_same(args: argparse.Namespace) -> str | None:
@@ -148,7 +148,7 @@ def main() -> int:
         print("the kernels' tests fail: no speed is reported")
         return 1
     described = machine.describe(args.threads)
-    results: report.Results = {}
+    results: result_tables.Results = {}
     target = args.resume or ROOT / "benchmarks/results" / f"{described['time'].replace(':', '')}.json"
     if args.resume:
         before = json.loads(args.resume.read_text())
@@ -159,13 +159,13 @@ def main() -> int:
             results[str(case)] = measure(case, args, pool)
             if not args.no_gate:
                 target.write_text(json.dumps({"machine": described, "results": results}, indent=1))
-        print(f"\n{report.case_table(case, results[str(case)])}", flush=True)
-    print(f"\n{report.goal_table(cases, results)}")
+        print(f"\n{result_tables.case_table(case, results[str(case)])}", flush=True)
+    print(f"\n{result_tables.goal_table(cases, results)}")
     if not args.no_gate:
         print(f"\nwritten to {target}")
         if args.markdown:
-            tables = report.markdown(cases, results, described)
-            report.put_between_marks(args.markdown, report.kind(described), tables)
+            tables = result_tables.markdown(cases, results, described)
+            result_tables.put_between_marks(args.markdown, result_tables.kind(described), tables)
     return 0
 
 

@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, natural, report, run
+from benchmarks import machine, natural, result_tables, run
 from benchmarks.cases import Case, NetworkCase, trained_cases
 from benchmarks.contenders import OURS, PLIF
 from benchmarks.shares import share_table
@@ -39,7 +39,7 @@ def main() -> int:
     parser.add_argument("--readme", type=Path, help="a file with the marks between which one line of it goes")
     args = parser.parse_args()
     places = ((args.markdown, MARKS), (args.readme, LINE))
-    wrong = [text for path, marks in places if path and (text := report.no_place(path, marks)) is not None]
+    wrong = [text for path, marks in places if path and (text := result_tables.no_place(path, marks)) is not None]
     if wrong:
         print("\n".join(wrong))
         return 2
@@ -65,7 +65,7 @@ def main() -> int:
             sections.append(_section(case, threads, found["cases"][key]))
             print(f"\n{sections[-1]}", flush=True)
     described = found["machine"]
-    line = one_line(found["cases"], report.kind(described))
+    line = one_line(found["cases"], result_tables.kind(described))
     print(f"\n{line}")
     if args.readme and not args.quick and line:
         before, rest = args.readme.read_text().split(LINE[0], 1)
@@ -73,7 +73,7 @@ def main() -> int:
     if args.markdown and not args.quick:
         head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
         text = "\n\n".join([head, *sections, *rates])
-        report.put_between_marks(args.markdown, report.kind(described), text, MARKS)
+        result_tables.put_between_marks(args.markdown, result_tables.kind(described), text, MARKS)
     return 0
 
 
@@ -122,8 +122,8 @@ def one_line(cases: dict[str, Any], kind: str) -> str:
 
 def _section(case: Case, threads: int, found: dict[str, Any]) -> str:
     name = f"{case}, {threads} thread{'s' * (threads > 1)}"
-    tables = [report.case_table(name, found["rows"])]
-    goals = report.goal_table([case], {str(case): found["rows"]})
+    tables = [result_tables.case_table(name, found["rows"])]
+    goals = result_tables.goal_table([case], {str(case): found["rows"]})
     if goals.count("\n") > 1:
         tables.append(goals)
     titles = {"train": "a step of SteadySpike", "forward": "an evaluation of SteadySpike"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks import machine, report
+from benchmarks import machine, result_tables
 from benchmarks.contenders import LEAN, OURS, PLIF
 from benchmarks.tasks import Runs, peak, runs_of, seconds
 from torch import Tensor, nn
@@ -158,7 +158,7 @@ def main() -> None:
             for name, row in rows.items():
                 for metric, value in ask(case, name, args.threads, args.budget).items():
                     row[metric] = min(value, row.get(metric, value))
-        texts.append(report.case_table(CASES[case], rows))
+        texts.append(result_tables.case_table(CASES[case], rows))
         for metric, what in (("train", "forward + backward"), ("forward", "evaluation"), ("peak", "peak memory")):
             ratio, least = rows[PLIF][metric] / rows[OURS][metric], 1.0 if metric == "peak" else GOAL
             verdict = "reached" if ratio >= least else "missed"

@@ -4,7 +4,7 @@ import matplotlib
 import numpy as np
 import pytest
 
-from steadyspike.analysis.figures import curves, distributions, matrices, windows
+from steadyspike.analysis.figures import curves, matrices, over_steps, windows
 from steadyspike.analysis.figures.style import COLOURS, save
 from steadyspike.analysis.reproduce.experiments import simulations
 
@@ -12,12 +12,12 @@ T, K = 3, 11
 SHARES = np.full((T, K), 1 / K)
 GRID = windows.membrane_grid(points=51)
 FIGURES = {
-    "distributions": lambda: distributions.step_distributions({"a": SHARES, "b": SHARES}, "U", (-2, 2)),
-    "distances": lambda: distributions.distances({"a": np.ones(T), "b": np.zeros(T)}, floor=0.1),
-    "many layers": lambda: distributions.distances({str(i): np.ones(T) for i in range(17)}),
-    "rates": lambda: distributions.firing_rates({"x": {"l": np.ones(T)}, "y": {"l": np.ones(T)}}),
-    "classes": lambda: distributions.predicted_classes({"x": SHARES}, [str(i) for i in range(K)]),
-    "bars": lambda: distributions.bars_with_baseline({"a": 0.8}, 0.9, "y", "chance"),
+    "distributions": lambda: over_steps.step_distributions({"a": SHARES, "b": SHARES}, "U", (-2, 2)),
+    "distances": lambda: over_steps.distances({"a": np.ones(T), "b": np.zeros(T)}, floor=0.1),
+    "many layers": lambda: over_steps.distances({str(i): np.ones(T) for i in range(17)}),
+    "rates": lambda: over_steps.firing_rates({"x": {"l": np.ones(T)}, "y": {"l": np.ones(T)}}),
+    "classes": lambda: over_steps.predicted_classes({"x": SHARES}, [str(i) for i in range(K)]),
+    "bars": lambda: over_steps.bars_with_baseline({"a": 0.8}, 0.9, "y", "chance"),
     "groups": lambda: curves.grouped_bars({"soft": {"AS": [[1.0, 2.0], []], "RS": [[3.0], [4.0]]}}, ["V", "W"]),
     "by rate": lambda: curves.accuracy_by_rate({"a": [(0.2, 50.0), (0.1, 40.0)]}),
     "training": lambda: curves.training_curves({"a": {"loss": np.ones(4), "accuracy": np.ones(4)}}),
@@ -48,14 +48,14 @@ def test_bars_show_every_seed_and_keep_the_place_of_what_did_not_run():
 
 def test_panels_of_one_scale_show_all_of_every_panel():
     """The first panel's limits cut the second one's curves."""
-    axes = distributions.firing_rates({"x": {"l": np.full(T, 0.1)}, "y": {"l": np.full(T, 0.9)}}).axes
+    axes = over_steps.firing_rates({"x": {"l": np.full(T, 0.1)}, "y": {"l": np.full(T, 0.9)}}).axes
     assert all(axis.get_ylim()[0] == 0 and axis.get_ylim()[1] > 0.9 for axis in axes)
 
 
 def test_a_silent_layer_is_called_silent():
     """It was drawn as a distribution of zeros, equal at every step."""
     shares = {"a": SHARES, "b": np.full((T, K), np.nan)}
-    figure = distributions.step_distributions(shares, "U", {"a": (-2, 2), "b": (-2, 2)})
+    figure = over_steps.step_distributions(shares, "U", {"a": (-2, 2), "b": (-2, 2)})
     assert [len(axis.patches) for axis in figure.axes] == [T, 0]
     assert "silent" in figure.axes[1].texts[0].get_text()
 

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.analysis.reproduce import page, scales
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
-from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.store import Result, Store, read_arrays, scores_of
 from steadyspike.analysis.reproduce.work import Work
 from steadyspike.cli import app

@@ -13,8 +13,8 @@ from steadyspike.analysis.reproduce import progress
 from steadyspike.analysis.reproduce.accuracy_table import accuracy_table
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS
-from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.work import Case
 from steadyspike.cli import app
 from steadyspike.train.recipe import load_recipe, recipe_catalogue

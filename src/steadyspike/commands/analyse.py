@@ -40,7 +40,7 @@ def _load(place: Path, data_dir: Path | None) -> Any:
 
 
 def _draw(seen: Any, path: Path) -> None:
-    from steadyspike.analysis.figures.distributions import step_distributions
+    from steadyspike.analysis.figures.over_steps import step_distributions
     from steadyspike.analysis.figures.style import save
 
     layers = {name: layer.membrane_shares.numpy() for name, layer in seen.layers.items() if layer.active}

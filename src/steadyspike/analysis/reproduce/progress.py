@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
-from steadyspike.analysis.reproduce.runs import Run
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.train.callbacks.display import duration
 from steadyspike.train.session.session import Session
 

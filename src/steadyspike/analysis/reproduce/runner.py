@@ -8,8 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.progress import Screen
-from steadyspike.analysis.reproduce.runs import Run
 from steadyspike.analysis.reproduce.store import Store, scores_of
 from steadyspike.train.building.dry_run import check_recipe
 from steadyspike.train.callbacks.display import duration

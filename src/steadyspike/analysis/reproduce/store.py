@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.analysis.reproduce.runs import Run
+from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.intact import intact_result

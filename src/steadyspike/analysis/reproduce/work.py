@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from steadyspike.analysis.reproduce.runs import Run, seeded
+from steadyspike.analysis.reproduce.planned_run import Run, seeded
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Arrays, Result, Store
 from steadyspike.train.recipe import load_recipe

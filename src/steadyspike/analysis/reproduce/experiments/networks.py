@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from steadyspike.analysis.figures import distributions as draw
 from steadyspike.analysis.figures import matrices
+from steadyspike.analysis.figures import over_steps as draw
 from steadyspike.analysis.networks.gradient_flow import step_cosines, weights_before
 from steadyspike.analysis.networks.observe import Observation, observe
 from steadyspike.analysis.reproduce.experiment import Experiment

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from steadyspike.analysis.figures.distributions import distances as distance_figure
+from steadyspike.analysis.figures.over_steps import distances as distance_figure
 from steadyspike.analysis.figures.windows import membrane_grid, surrogate_windows
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page, Table

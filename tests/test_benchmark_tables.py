@@ -8,14 +8,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import report, trained  # noqa: E402
+from benchmarks import result_tables, trained  # noqa: E402
 
 
 def test_a_run_replaces_that_of_its_kind_of_machine_and_no_other(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{report.MARKS[0]}\n\n{report.MARKS[1]}\nafter\n")
+    page.write_text(f"before\n{result_tables.MARKS[0]}\n\n{result_tables.MARKS[1]}\nafter\n")
     for kind, text in (("A, avx2", "first"), ("B, avx512", "| other |"), ("A, avx2", "second\n\n| a | b |")):
-        report.put_between_marks(page, kind, text)
+        result_tables.put_between_marks(page, kind, text)
     found = page.read_text()
     assert "first" not in found and found.count("### ") == 2
     assert found.index("### A, avx2\n\nsecond") < found.index("### B, avx512\n\n| other |")
@@ -24,14 +24,14 @@ def test_a_run_replaces_that_of_its_kind_of_machine_and_no_other(tmp_path: Path)
 
 def test_the_page_has_its_place_and_names_its_machines() -> None:
     page = ROOT / "docs/benchmarks.md"
-    assert report.no_place(page) is None
-    inside = page.read_text().split(report.MARKS[0])[1].split(report.MARKS[1])[0]
-    assert inside.strip().startswith(report.HEADING)
+    assert result_tables.no_place(page) is None
+    inside = page.read_text().split(result_tables.MARKS[0])[1].split(result_tables.MARKS[1])[0]
+    assert inside.strip().startswith(result_tables.HEADING)
 
 
 def test_the_trained_network_has_its_places_and_its_line() -> None:
-    assert report.no_place(ROOT / "docs/benchmarks.md", trained.MARKS) is None
-    assert report.no_place(ROOT / "README.md", trained.LINE) is None
+    assert result_tables.no_place(ROOT / "docs/benchmarks.md", trained.MARKS) is None
+    assert result_tables.no_place(ROOT / "README.md", trained.LINE) is None
     rows = {"SteadySpike": {"train": 1.0, "forward": 0.25}, "SpikingJelly PLIF": {"train": 2.5, "forward": 1.0}}
     line = trained.one_line(
         {"ResNet-19, width 1, B=16, T=4, trained, freed memory kept, 2 threads": {"rows": rows}}, "CPU, avx2"

@@ -1,6 +1,6 @@
 """The claims on real data: trains the ``proof-*`` recipes with three seeds each and writes docs/results.md's table.
 
-    python benchmarks/proof.py --data-dir DATA [--jobs 2] [--out runs/proof] [--only cnn7]
+    python -m benchmarks.proof_claims --data-dir DATA [--jobs 2] [--out runs/proof] [--only cnn7]
 
 Each run is a process of its own with one thread (`steadyspike train`). Runs that are there already are kept, so the
 script can be stopped and started again.
