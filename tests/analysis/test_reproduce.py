@@ -185,3 +185,10 @@ def test_wrong_questions_are_one_line():
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 1 and text in done.output
     assert "gradient-metrics" in CliRunner().invoke(app, ["reproduce", "--list"]).output
+
+
+def test_stationarity_is_shown_for_images_and_for_events():
+    recipes = [case.paper for case in EXPERIMENTS["convergence"].cases("mini")]
+    assert [load_recipe(name).data.name for name in recipes] == ["cifar100", "cifar100", "dvs-cifar10", "dvs-cifar10"]
+    assert [load_recipe(name).neuron.init for name in recipes] == ["zero", "mp", "zero", "mp"]
+    assert [case.deep for case in EXPERIMENTS["assumption"].cases("deep")] == ["deep-resnet19-neither-sgd"]

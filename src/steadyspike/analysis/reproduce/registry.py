@@ -12,11 +12,12 @@ from steadyspike.analysis.reproduce.experiments import (
     frozen,
     networks,
     simulations,
+    stationarity,
     sweeps,
 )
 from steadyspike.train.recipe import RecipeError
 
-_MODULES = (ablation, comparisons, frozen, networks, sweeps, simulations, alternatives)
+_MODULES = (ablation, comparisons, frozen, networks, stationarity, sweeps, simulations, alternatives)
 
 
 def _order(experiment: Experiment) -> tuple[int, int]:

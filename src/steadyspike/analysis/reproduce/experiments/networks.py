@@ -1,4 +1,4 @@
-"""Figures of what happens inside trained networks: distributions, logits, rates, gradients, assumption 1."""
+"""Figures of what happens inside trained networks: distributions, logits, rates, gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
 from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
-from steadyspike.analysis.statistics.autocorrelation import iid_share
 from steadyspike.analysis.statistics.distributions import against_last
 from steadyspike.analysis.statistics.projection import explained, principal_axes, project, separation
 
@@ -34,7 +33,6 @@ NORMS = [
     Case("MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd"),
 ]
 ALL = ("mini", "deep", "paper")
-LONG = 10  # steps of the supplement's figures about convergence
 SAMPLES = 512
 
 
@@ -46,14 +44,14 @@ def norms(scale: str) -> list[Case]:
     return list(NORMS)
 
 
-def _seen(run: LoadedRun, timesteps: int | None = None, independence: bool = False) -> Observation:
+def seen_of(run: LoadedRun, timesteps: int | None = None, independence: bool = False) -> Observation:
     batches = islice(run.data.eval_loader("test", 64), SAMPLES // 64)
     return observe(run.model, batches, timesteps=timesteps, independence=independence)
 
 
 def steps_of(run: LoadedRun) -> Arrays:
     """Everything about a trained network that figures need, at its own number of steps."""
-    seen = _seen(run)
+    seen = seen_of(run)
     assert seen.logits is not None and seen.targets is not None
     return {
         "layers": np.array(list(seen.layers)),
@@ -65,27 +63,6 @@ def steps_of(run: LoadedRun) -> Arrays:
         "targets": seen.targets.numpy(),
         "classes": np.array(run.data.classes),
     }
-
-
-def long_of(run: LoadedRun) -> Arrays:
-    """Distances against t = 10, independence and boundedness, with the network shown its input for ten steps.
-
-    NaN in the rows of a layer in which no neuron fired: these are statistics of active neurons.
-    """
-    fixed = run.data.timesteps is not None
-    seen = _seen(run, None if fixed else LONG, independence=True)
-    layers = list(seen.layers.values())
-    found = {
-        "membrane": np.stack([against_last(layer.membrane_shares).numpy() for layer in layers]),
-        "current": np.stack([against_last(layer.current_shares).numpy() for layer in layers]),
-        "floor": np.array([[layer.floor("membrane"), layer.floor("current")] for layer in layers]),
-        "independent": np.array([layer.independence for layer in layers]),
-        "constant": np.array([layer.constant / max(layer.constant + layer.tested, 1) for layer in layers]),
-        "bounded": np.stack([layer.bounded.numpy() for layer in layers]),
-    }
-    for rows in found.values():
-        rows[[layer.active == 0 for layer in layers]] = np.nan
-    return {"layers": np.array(list(seen.layers)), **found}
 
 
 def cosines_of(run: LoadedRun) -> Arrays:
@@ -104,7 +81,7 @@ def middle(layers: int) -> int:
     return min(layers - 1, max(1, round(0.75 * layers)))
 
 
-def _arrays(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedRun], Arrays]) -> dict[str, Arrays]:
+def arrays_of(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedRun], Arrays]) -> dict[str, Arrays]:
     """Measurements of the first seed of every case that has run, by label."""
     found = {}
     for case in cases:
@@ -114,7 +91,7 @@ def _arrays(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedR
     return found
 
 
-def _page(title: str, found: dict[str, Arrays], cases: list[Case]) -> Page:
+def page_of(title: str, found: dict[str, Arrays], cases: list[Case]) -> Page:
     page = Page(title)
     missing = [case.label for case in cases if case.label not in found]
     if missing:
@@ -123,15 +100,15 @@ def _page(title: str, found: dict[str, Arrays], cases: list[Case]) -> Page:
 
 
 def membrane(work: Work) -> Page:
-    found = _arrays(work, NORMS, "steps-1", steps_of)
-    page = _page("Membrane potential per time step (figure 1)", found, NORMS)
+    found = arrays_of(work, NORMS, "steps-1", steps_of)
+    page = page_of("Membrane potential per time step (figure 1)", found, NORMS)
     _distributions(page, found, "membrane", lambda one, place: (-2.0, 2.0), "U[t] / V")
     return page
 
 
 def activation(work: Work) -> Page:
-    found = _arrays(work, NORMS, "steps-1", steps_of)
-    page = _page("Input of the next layer per time step (figure 2)", found, NORMS)
+    found = arrays_of(work, NORMS, "steps-1", steps_of)
+    page = page_of("Input of the next layer per time step (figure 2)", found, NORMS)
     _distributions(
         page, found, "current", lambda one, place: tuple(one["current_edges"][place][[0, -1]].tolist()), "I[t]"
     )
@@ -163,8 +140,8 @@ def _distributions(
 
 def pca(work: Work) -> Page:
     cases = pair("")
-    found = _arrays(work, cases, "steps-1", steps_of)
-    page = _page("Logits per time step on two principal components (figures 4 and 5)", found, cases)
+    found = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Logits per time step on two principal components (figures 4 and 5)", found, cases)
     if not found:
         return page
     first = next(iter(found.values()))
@@ -191,8 +168,8 @@ def pca(work: Work) -> Page:
 
 def firing_rate(work: Work) -> Page:
     cases = pair("")
-    found = _arrays(work, cases, "steps-1", steps_of)
-    page = _page("Firing rate of chosen layers at every step (figure 6)", found, cases)
+    found = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Firing rate of chosen layers at every step (figure 6)", found, cases)
     if found:
         shown = {}
         table = Table("Firing rate, mean over all layers", ["network", "per step"])
@@ -207,8 +184,8 @@ def firing_rate(work: Work) -> Page:
 
 def predictions(work: Work) -> Page:
     cases = pair("")
-    found = _arrays(work, cases, "steps-1", steps_of)
-    page = _page("Predicted classes over time steps (figure 7)", found, cases)
+    found = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Predicted classes over time steps (figure 7)", found, cases)
     if found:
         shown = {}
         table = Table("Share of the most predicted class, per step alone", ["network", "per step"])
@@ -226,8 +203,8 @@ def predictions(work: Work) -> Page:
 
 def gradient_cosine(work: Work) -> Page:
     cases = pair("")
-    found = _arrays(work, cases, "cosines-1", cosines_of)
-    page = _page("Cosines between the time steps' gradients (figure 10)", found, cases)
+    found = arrays_of(work, cases, "cosines-1", cosines_of)
+    page = page_of("Cosines between the time steps' gradients (figure 10)", found, cases)
     table = Table("Mean cosine of step 1 with later steps", ["network", "layer", "contribution", "step loss"])
     for name, one in found.items():
         cells = [f"{np.nanmean(one[key][0, 1:]):.3f}" for key in ("contribution", "step loss")]
@@ -241,57 +218,6 @@ def gradient_cosine(work: Work) -> Page:
     return page
 
 
-def assumption(work: Work) -> Page:
-    found = _arrays(work, [WITHOUT], "long-2", long_of)
-    page = _page("Assumption 1: inputs and bounded potentials over 10 steps (figures 11 and 12)", found, [WITHOUT])
-    for one in found.values():
-        names = [str(name) for name in one["layers"]]
-        steps = one["current"].shape[1]
-        baseline = iid_share(steps)
-        page.figures["input-distance"] = draw.distances(
-            dict(zip(names, one["current"])),
-            floor=float(np.nanmean(one["floor"][:, 1])),
-            title="inputs of active neurons",
-        )
-        page.figures["independence"] = draw.bars_with_baseline(
-            dict(zip(names, one["independent"])), baseline, "not rejected (%)", f"i.i.d. numbers, n = {steps}"
-        )
-        bounded = {f"within {k} V": 100 * np.nanmean(one["bounded"][:, k - 1], axis=0) for k in (1, 2)}
-        page.figures["bounded"] = draw.distances(bounded, label="potentials inside (%)")
-        table = Table("Per layer", ["layer", "TV t = 2", "floor", "independent (%)", "constant (%)", "within V (%)"])
-        for i, name in enumerate(names):
-            independent = "-" if one["constant"][i] == 1 else f"{100 * one['independent'][i]:.1f}"
-            table.rows.append([
-                name, f"{one['current'][i, 1]:.3f}", f"{one['floor'][i, 1]:.3f}", independent,
-                f"{100 * one['constant'][i]:.1f}", f"{100 * one['bounded'][i, 0].mean():.1f}",
-            ])  # fmt: skip
-        table.claims.append(
-            f"i.i.d. numbers of this length are not rejected in {100 * baseline:.1f} %: what lies well below it is "
-            "evidence of correlation in time (the paper reads 80 to 90 % as independence)"
-        )
-        page.tables.append(table)
-    return page
-
-
-def convergence(work: Work) -> Page:
-    cases = pair("")
-    found = _arrays(work, cases, "long-2", long_of)
-    page = _page("Convergence of the membrane in a trained network, against t = 10 (figure 13)", found, cases)
-    table = Table(
-        "Mean over layers of the total variation against t = 10", ["network", "floor", "t = 1", "t = 2", "t = 3"]
-    )
-    top = 1.05 * max((float(np.nanmax(one["membrane"])) for one in found.values()), default=1.0)
-    for name, one in found.items():
-        mean, floor = np.nanmean(one["membrane"], axis=0), float(np.nanmean(one["floor"][:, 0]))
-        table.rows.append([name, f"{floor:.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
-        page.figures[f"convergence-{name.split()[0]}"] = draw.distances(
-            {str(layer): curve for layer, curve in zip(one["layers"], one["membrane"])},
-            floor=floor, title=name, top=top,
-        )  # fmt: skip
-    page.tables.append(table)
-    return page
-
-
 EXPERIMENTS = (
     Experiment("membrane", "figure 1", "membrane per step: tdBN, TEBN, TAB, MP-Init", membrane, norms, ALL, 1),
     Experiment("activation", "figure 2", "input of a layer per step: tdBN, TEBN, TAB, MP-Init", activation, norms, ALL,
@@ -300,8 +226,4 @@ EXPERIMENTS = (
     Experiment("firing-rate", "figure 6", "firing rate of six layers at every step", firing_rate, pair, ALL, 1),
     Experiment("predictions", "figure 7", "predicted classes over the steps", predictions, pair, ALL, 1),
     Experiment("gradient-cosine", "figure 10", "cosines between the steps' gradients", gradient_cosine, pair, ALL, 1),
-    Experiment("assumption", "figures 11 and 12", "inputs i.i.d.? potentials bounded?", assumption,
-               lambda scale: [WITHOUT], ALL, 1),
-    Experiment("convergence", "figure 13", "convergence of the membrane in a trained network", convergence, pair, ALL,
-               1),
 )  # fmt: skip
