@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike import models
@@ -17,7 +17,7 @@ from steadyspike.nn.factory import Site
 from steadyspike.nn.memory.transform import save_memory
 from steadyspike.nn.neuron import neurons
 from steadyspike.train.building.activation_checkpointing import recompute_blocks
-from tests.models.members import TINY, images, member, one_step
+from tests.models.members import TINY, clip, images, member, one_step
 
 FAMILIES = ("spikformer", "spikformer_v2", "spikingformer", "sdt", "qkformer", "spikingresformer")
 SUMS = ("spikformer_tiny", "spikformer_v2_tiny", "qkformer_tiny")
@@ -177,3 +177,24 @@ def test_saved_and_recomputed_memory_train_the_same(name: str) -> None:
         for n, g in results[0][1].items():
             torch.testing.assert_close(grads[n], g, rtol=1e-4, atol=1e-7, msg=n)
     assert ss.memory_estimate(member(name), x).peak > 0
+
+
+@pytest.mark.parametrize("name", ["spikformer_tiny", "qkformer_tiny"])
+def test_who_looks_at_the_attention_sees_its_current_and_changes_nothing(name: str) -> None:
+    """Without a hook the projection's norm is part of the next neuron's scan."""
+    model, x = member(name), clip(name)
+    blocks = [m for m in model.modules() if isinstance(m, SpikeSumBlock)]
+    seen: list[Tensor] = []
+    for mode in (True, False):
+        model.train(mode)
+        start = {key: value.clone() for key, value in model.state_dict().items()}
+        wanted, state = model(x), {key: value.clone() for key, value in model.state_dict().items()}
+        model.load_state_dict(start)
+        seen.clear()
+        handles = [b.attention.register_forward_hook(lambda m, a, out: seen.append(out)) for b in blocks]
+        torch.testing.assert_close(model(x), wanted, rtol=1e-5, atol=1e-6)
+        for key, value in model.state_dict().items():
+            torch.testing.assert_close(value, state[key], msg=key)
+        assert len(seen) == len(blocks)
+        for handle in handles:
+            handle.remove()

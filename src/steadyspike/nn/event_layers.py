@@ -12,17 +12,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+from steadyspike.kernels.conv.pointwise import pointwise_conv2d
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 class EventConv2d(nn.Conv2d):
-    """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster."""
+    """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster.
+
+    A 1x1 convolution that stays dense is a product of matrices where the memory format allows that.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         padding = self._symmetric_padding()
         if self.groups == 1 and padding is not None and input.ndim == 4:
             out = spike_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)  # type: ignore[arg-type]
+            if out is None:
+                out = pointwise_conv2d(input, self.weight, self.bias, self.stride, padding)
             if out is not None:
                 return out
         return super().forward(input)

@@ -21,6 +21,7 @@ from steadyspike.kernels.conv.call import (
     supports,
 )
 from steadyspike.kernels.conv.geometry import ConvGeometry, Pair, conv_geometry, linear_geometry
+from steadyspike.kernels.conv.pointwise import pointwise_conv2d
 from steadyspike.kernels.conv.rule import (
     COSTS,
     Costs,
@@ -143,7 +144,8 @@ def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor 
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
     g, spikes = plan.geometry, plan.spikes
     if packed is None:
-        return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation)
+        dense = pointwise_conv2d(x, weight, bias, g.stride, g.padding)
+        return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation) if dense is None else dense
     scale = 1.0 if spikes.level.numel() > 1 or has_no_values(spikes.level) else float(spikes.level)
     return conv_forward(g, spikes.words, packed, scale, None if bias is None else bias.detach().contiguous())
 
@@ -184,13 +186,26 @@ def _gradients(
             dx = conv_input_gradient(geometry, ctx.watch.words, g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)
     if any(mask):
-        x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
-        dense_x, dense, _ = torch.ops.aten.convolution_backward(
-            g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
-        )
+        dense_x, dense = _dense_gradients(geometry, g, weight, spikes, mask)
         dx, dw = dense_x if mask[0] else dx, dense if mask[1] else dw
     db = g.sum((0, 2, 3)) if wants_bias else None
     return dx, dw, db
+
+
+def _dense_gradients(
+    geometry: ConvGeometry, g: Tensor, weight: Tensor, spikes: PackedSpikes, mask: tuple[bool, bool, bool]
+) -> tuple[Tensor | None, Tensor | None]:
+    """Those by input and by weight, where ``mask`` asks for them."""
+    if geometry.is_matrix:
+        rows = g.permute(0, 2, 3, 1).reshape(-1, geometry.out_channels)
+        dx = _image(rows @ weight.flatten(1), geometry) if mask[0] else None
+        dw = (rows.mT @ spikes.block().view(-1, geometry.in_channels)).view_as(weight) if mask[1] else None
+        return dx, dw
+    x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
+    found = torch.ops.aten.convolution_backward(
+        g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
+    )
+    return found[0], found[1]
 
 
 def _image(block: Tensor, g: ConvGeometry) -> Tensor:

@@ -38,6 +38,11 @@ class ConvGeometry:
         return self.kernel[0] * self.kernel[1]
 
     @property
+    def is_matrix(self) -> bool:
+        """True if the dense convolution is a product of matrices, a pixel's channels being a row."""
+        return self.channels_last and self.taps == 1 and self.stride == (1, 1) and self.padding == (0, 0)
+
+    @property
     def out_size(self) -> Pair:
         """Height and width of the output."""
         sizes = zip((self.height, self.width), self.padding, self.dilation, self.kernel, self.stride)

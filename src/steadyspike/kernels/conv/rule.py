@@ -17,7 +17,8 @@ from steadyspike.kernels.conv.geometry import ConvGeometry
 class Costs:
     """Of one instruction set.
 
-    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient.
+    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; as a
+        product of matrices (`ConvGeometry.is_matrix`) all three take the time of the first.
     add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
     listed: to find a spike and put it on a list. visit: to look up a list, per output pixel and tap. element: to look
         at an input element. output: to write an output element. weight: to bring a weight into order.
@@ -85,7 +86,7 @@ def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> boo
         + g.taps * g.in_channels * g.out_channels * costs.weight
         + costs.call
     )
-    return events < MARGIN * (g.work * costs.dense_weight)
+    return events < MARGIN * (g.work * (costs.dense if g.is_matrix else costs.dense_weight))
 
 
 def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool:
@@ -97,4 +98,4 @@ def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool
         + g.taps * g.in_channels * g.out_channels * costs.weight
         + costs.call
     )
-    return events < MARGIN * (g.work * costs.dense_input)
+    return events < MARGIN * (g.work * (costs.dense if g.is_matrix else costs.dense_input))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from steadyspike.models.blocks.attention.projected import ProjectedAttention
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.initial_potential import MPInit
 
@@ -45,7 +46,11 @@ class SpikeSumBlock(nn.Module):
         self.lif = BatchAsTime(neuron) if batch_as_time else neuron
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.lif(self.attention(x))
+        attention = self.attention
+        if isinstance(attention, ProjectedAttention):
+            x = x + attention.spikes(x, self.lif)
+        else:
+            x = x + self.lif(attention(x))
         return x + self.mlp(x)
 
     def stream_writers(self) -> list[str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
+from steadyspike.models.blocks.attention.projected import ProjectedAttention
 from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.attention.product import heads_of, image_of, spike_attention
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(ProjectedAttention):
     """``norm(conv( lif( scale * v (k^T q) ) ))`` with q, k, v = lif(norm(conv(x))); [T, B, C, H, W] -> the same.
 
     x is spikes or a sum of spikes. There is no softmax, since products of spikes are not negative. The output is a
@@ -28,11 +29,10 @@ class SelfAttention(nn.Module):
         self.lif = parts.make_neuron(shape, plan.v_init)
         self.proj = ConvNorm(parts, shape, shape.channels, kernel=1, bias=plan.bias or None, residual=residual)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def mixed(self, x: Tensor) -> Tensor:
         q, k, v = self.q(x), self.k(x), self.v(x)
         tokens_q, tokens_k, tokens_v = (heads_of(s, self.heads) for s in (q, k, v))
-        product = spike_attention(tokens_q, tokens_k, tokens_v, self.scale)
-        return self.proj(self.lif(image_of(product, q)))
+        return self.lif(image_of(spike_attention(tokens_q, tokens_k, tokens_v, self.scale), q))
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, scale={self.scale}"

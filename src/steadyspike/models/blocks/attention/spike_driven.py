@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import max_pool2d
 
 from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
+from steadyspike.models.blocks.attention.projected import ProjectedAttention
 from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.attention.product import heads_of, image_of
@@ -17,7 +18,7 @@ def _widen(x: Tensor) -> Tensor:
     return fold_time(lambda y: max_pool2d(y, 3, 1, 1), x)
 
 
-class SpikeDrivenAttention(nn.Module):
+class SpikeDrivenAttention(ProjectedAttention):
     """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same; x is spikes.
 
     erode: the published variant for event data (called "Erode", but it is a dilation): 3x3 max-pooling of k and v in
@@ -34,14 +35,14 @@ class SpikeDrivenAttention(nn.Module):
         self.lif = parts.make_neuron(Shape(shape.channels, 1, 1), plan.v_init)
         self.proj = ConvNorm(parts, shape, shape.channels, kernel=1, residual=True, bias=plan.bias or None)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def mixed(self, x: Tensor) -> Tensor:
         q, k, v = self.q(x), self.k(x), self.v(x)
         if self.erode:
             k, v = _widen(k), _widen(v)
-        mask = self.lif(self._mixed(k * v).sum((-2, -1), keepdim=True))
-        return self.proj(self._mixed(q * mask))
+        mask = self.lif(self._eroded(k * v).sum((-2, -1), keepdim=True))
+        return self._eroded(q * mask)
 
-    def _mixed(self, x: Tensor) -> Tensor:
+    def _eroded(self, x: Tensor) -> Tensor:
         """``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself."""
         if not self.erode:
             return x

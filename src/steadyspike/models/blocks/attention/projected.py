@@ -1,0 +1,26 @@
+"""`ProjectedAttention`: what attention layers that end in a projection share."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from steadyspike.models.blocks.conv import ConvNorm
+from steadyspike.nn.norm_neuron import looked_at
+
+
+class ProjectedAttention(nn.Module):
+    """``proj(mixed(x))``, [T, B, C, H, W] -> the same: a current. Subclasses give ``proj`` and `mixed`."""
+
+    proj: ConvNorm
+
+    def mixed(self, x: Tensor) -> Tensor:
+        """The spikes that go into the projection."""
+        raise NotImplementedError
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(self.mixed(x))
+
+    def spikes(self, x: Tensor, neuron: nn.Module) -> Tensor:
+        """``neuron(self(x))``; the last norm and the scan as one operator where that is possible."""
+        own = type(self).forward is not ProjectedAttention.forward or "forward" in self.__dict__
+        return neuron(self(x)) if own or looked_at(self) else self.proj.spikes(self.mixed(x), neuron)
