@@ -132,6 +132,16 @@ def write_between(marks: tuple[str, str], text: str) -> None:
     page.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{rest.split(marks[1])[1]}")
 
 
+def record_all(runs: list[tuple[str, int]], folders: list[Path]) -> None:
+    """Writes the number of every (recipe, seed) into its recipe.
+
+    To be called after the last run: a changed recipe file would mark the commit of those that follow as changed.
+    """
+    for (recipe, _), folder in zip(runs, folders):
+        with suppress(RunError):  # recorded before
+            record(RunFolder(folder), recipe)
+
+
 def write(out: Path) -> None:
     write_between(MARKS, f"{table(out)}\n\n{stamp(out)}")
 
@@ -147,10 +157,7 @@ def main() -> None:
     with ThreadPoolExecutor(args.jobs) as pool:
         folders = list(pool.map(lambda run: train(*run, args.out, args.data_dir), planned(args.only)))
     write(args.out)
-    # After the last run: a changed recipe file would mark the commit of those that follow as changed.
-    for (recipe, _), folder in zip(planned(args.only), folders):
-        with suppress(RunError):  # recorded before
-            record(RunFolder(folder), recipe)
+    record_all(planned(args.only), folders)
 
 
 if __name__ == "__main__":

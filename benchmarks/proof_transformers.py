@@ -1,4 +1,6 @@
-"""Small transformers on real data: trains the recipes of proof-transformers, writes their table in docs/results.md.
+"""Small transformers on real data: trains the recipes of proof-transformers, and writes their numbers.
+
+The table goes to docs/results.md, the numbers also into the recipes.
 
     python -m benchmarks.proof_transformers --data-dir DATA [--jobs 2] [--out DIR] [--only cifar10] [--seeds 0 1 2]
 
@@ -12,7 +14,7 @@ import argparse
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.proof_claims import ROOT, SEEDS, cell, first_step, stamp, train, write_between
+from benchmarks.proof_claims import ROOT, SEEDS, cell, first_step, record_all, stamp, train, write_between
 
 MARKS = ("<!-- transformer table begins -->", "<!-- transformer table ends -->")
 NETWORKS = {"spikformer": "Spikformer", "spikingformer": "Spikingformer", "qkformer": "QKFormer"}
@@ -53,9 +55,11 @@ def main() -> None:
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(lambda run: train(*run, args.out, args.data_dir), planned(args.only, args.seeds)))
+        runs = planned(args.only, args.seeds)
+        folders = list(pool.map(lambda run: train(*run, args.out, args.data_dir), runs))
     where = stamp(args.out).replace("seeds 0, 1, 2 (", "seeds from 0 on (")
     write_between(MARKS, f"{table(args.out)}\n{where}")
+    record_all(runs, folders)
 
 
 if __name__ == "__main__":
