@@ -45,6 +45,30 @@ def test_transforms_are_seen() -> None:
     assert not private.in_forward_mode()
 
 
+def test_functions_are_applied_without_questions() -> None:
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return 2 * g
+
+    x = torch.ones(2, requires_grad=True)
+    out = private.apply_directly(Double)(x)
+    assert out.grad_fn is not None and torch.autograd.grad(out.sum(), x)[0].tolist() == [2, 2]
+    escaped: list[Tensor] = []
+    torch.func.grad(lambda t: (escaped.append(t), t.sum())[1])(torch.ones(2))
+    assert private.unwrapped(escaped[0]).data_ptr() and private.unwrapped(x) is x
+
+
+def test_a_trace_is_seen() -> None:
+    seen = []
+    torch.jit.trace(lambda x: (seen.append(private.is_tracing()), x + 1)[1], torch.ones(2), check_trace=False)
+    assert seen == [True] and not private.is_tracing()
+
+
 def test_a_backward_and_its_batched_gradients_are_seen() -> None:
     seen = []
 

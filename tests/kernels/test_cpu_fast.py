@@ -98,6 +98,7 @@ def test_same_bits_on_every_instruction_set(dtype: torch.dtype) -> None:
         for isa in range(len(CpuBackend().instruction_sets)):
             backend = CpuBackend(isa=isa)
             scan = Scan(x, u0, v, a, Call.of(spec, channelwise=True))
-            results.append((*backend.forward(scan), *backend.backward(scan, OutputGradients(g))))
+            found = (*backend.forward(scan), *backend.backward(scan, OutputGradients(g)))
+            results.append([t for t in found if t is not None])  # no M
         for other in results[1:]:
-            assert all(torch.equal(p, q) for p, q in zip(results[0], other))
+            assert all(torch.equal(p, q) for p, q in zip(results[0], other, strict=True))

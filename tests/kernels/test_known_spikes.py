@@ -12,8 +12,9 @@ from torch import Tensor
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
-from steadyspike.kernels.spikes.known import find_spikes, known_spikes
+from steadyspike.kernels.spikes.known import find_spikes, known_spikes, spikes_per_step
 from steadyspike.kernels.spikes.packed import pack_spikes
+from steadyspike.nn.neuron import Tap
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -105,3 +106,28 @@ def test_needed_places_are_found_in_training_only(monkeypatch: pytest.MonkeyPatc
     output(ss.LIF(learn=False))  # nothing to train
     output(ss.LIF(surrogate="sigmoid"))  # needed everywhere
     assert asked == [True, False, False, False]
+
+
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.no_grad, torch.inference_mode])
+def test_taps_get_the_number_that_the_scan_counted(mode: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, seen = ss.LIF(), []
+    layer.taps["counts"] = Tap(lambda layer, x, u0, result: seen.append((spikes_per_step(result.out), result.out)))
+    looked: list[Tensor] = []
+    count = Tensor.count_nonzero
+    monkeypatch.setattr(Tensor, "count_nonzero", lambda x, *axes: (looked.append(x), count(x, *axes))[1])
+    with mode():
+        output(layer)
+        assert not looked
+        layer(torch.full((3, 2, 5), 4.0))  # no whole words: counted
+        assert len(looked) == 1
+    for counts, out in seen:
+        assert torch.equal(counts, (out != 0).flatten(1).sum(1)) and counts.sum() > 0
+
+
+def test_an_output_that_was_changed_is_counted() -> None:
+    with torch.no_grad():
+        out = output()
+        before = spikes_per_step(out).clone()
+        out[0] = 0
+        assert before[0] > 0 and spikes_per_step(out).tolist() == [0, *before[1:].tolist()]
+        assert spikes_per_step(out.flatten(0, 1)).shape == (16,)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import threading
 
 import pytest
 import torch
@@ -47,7 +49,7 @@ def test_the_same_bits_as_one_after_the_other(
         assert ("_LayerScanBackward" in nodes(out)) == (one is layer)
         out.backward(torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out))
         results.append([out, leaf.grad, one.running_mean, *(p.grad for p in one.parameters())])
-        monkeypatch.setattr(module, "layer_scan", lambda *a: None)
+        monkeypatch.setattr(module, "layer_scan", lambda *a, **k: None)
     for got, want in zip(*results, strict=True):
         assert torch.equal(got, want)
 
@@ -74,3 +76,62 @@ def test_refuses_second_derivatives() -> None:
     (dx,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiated twice"):
         dx.sum().backward()
+
+
+def test_a_tensor_that_has_left_a_transform() -> None:
+    escaped: list[torch.Tensor] = []
+    x = torch.full((4, 2, 8), 3.0)
+    torch.func.grad(lambda t: (escaped.append(t), t.sum())[1])(x)
+    layer = ss.LIF().eval()
+    assert torch.equal(layer(escaped[0]), layer(x)) and layer(x).any()
+
+
+def test_threads_share_a_layer() -> None:
+    layer = ss.LIF().eval()
+    inputs = [torch.randn(4, 2, 8, 8) * scale for scale in (1, 2, 3, 4)]
+    want = [layer(x) for x in inputs]
+    wrong: list[int] = []
+
+    def many(number: int) -> None:
+        for _ in range(50):
+            if not torch.equal(layer(inputs[number]), want[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_worked_out_once_follows_the_layer() -> None:
+    """Another shape, memory order, dtype, option or constant than in the call before."""
+    torch.manual_seed(0)
+    layer, reference = (ss.LIF(0.7, backend=name, init="zero") for name in ("auto", "reference"))
+
+    def check(x: torch.Tensor) -> None:
+        grads = []
+        for one in (layer, reference):
+            leaf = x.clone().requires_grad_()
+            one.zero_grad()
+            one(leaf).square().sum().backward()
+            grads.append([leaf.grad, *(p.grad for p in one.parameters())])
+        for got, want in zip(*grads, strict=True):
+            torch.testing.assert_close(got, want)
+
+    x = torch.randn(4, 2, 3, 4, 4)
+    check(x)
+    check(x.movedim(2, -1).contiguous().movedim(-1, 2))
+    check(x[:1].expand_as(x))
+    check(x[..., ::2])
+    for one in (layer, reference):
+        one.spec = dataclasses.replace(one.spec, reset=ss.Reset("hard"))
+    check(x)
+    for one in (layer, reference):
+        one.set_constant("threshold", [0.3])
+        one.set_learned("leak", False)
+    check(x)
+    for one in (layer, reference):
+        one.double()
+    check(x.double())

@@ -55,6 +55,7 @@ class ScanSpec:
         output V*S instead of S (paper eqs. 5, 7, 10).
     strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default.
     decay_input: charge with a*I (paper eq. 1) or, if False, with I.
+    codes: (family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate.
     """
 
     family: str = "trsg"
@@ -62,6 +63,7 @@ class ScanSpec:
     reset: Reset = field(default_factory=Reset)
     strict: bool = False
     decay_input: bool = True
+    codes: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         one_of(self.family, FAMILIES, "gradient family")
@@ -71,18 +73,9 @@ class ScanSpec:
         object.__setattr__(self, "surrogate", resolve_surrogate(self.surrogate))
         if not isinstance(self.reset, Reset):
             object.__setattr__(self, "reset", Reset(self.reset))
-
-    @property
-    def codes(self) -> tuple[int, ...]:
-        """(family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate."""
-        return (
-            FAMILIES[self.family],
-            kernel_code(self.surrogate),
-            RESETS[self.reset.kind],
-            DETACHES[str(self.reset.detach)],
-            int(self.strict),
-            int(self.decay_input),
-        )
+        numbers = (FAMILIES[self.family], kernel_code(self.surrogate), RESETS[self.reset.kind])
+        codes = (*numbers, DETACHES[str(self.reset.detach)], int(self.strict), int(self.decay_input))
+        object.__setattr__(self, "codes", codes)
 
     @property
     def constants(self) -> tuple[float, float, float]:

@@ -148,7 +148,9 @@ class DSpike(Surrogate):
 # kernels/scan/triton/surrogate.py have the same formulas in the same order.
 SURROGATES: dict[str, type[Surrogate]] = {cls.name: cls for cls in (Rect, Triangle, ArcTan, Sigmoid, DSpike)}
 # Code and methods of each built-in type, so that `why_not_compiled` notices a method that was replaced later.
-_COMPILED = {cls: (code, cls.derivative, cls.constants) for code, cls in enumerate(SURROGATES.values())}
+_COMPILED = {
+    cls: (code, cls.derivative, cls.constants, len(fields(cls))) for code, cls in enumerate(SURROGATES.values())
+}
 
 
 def kernel_code(surrogate: Surrogate) -> int:
@@ -166,10 +168,11 @@ def why_not_compiled(surrogate: Surrogate) -> str | None:
     known = _COMPILED.get(cls)
     if known is None:
         return f"the surrogate {cls.__name__} is not one of the library's own ({', '.join(SURROGATES)})"
-    if cls.derivative is not known[1] or cls.constants is not known[2] or len(vars(surrogate)) != len(fields(cls)):
+    if cls.derivative is not known[1] or cls.constants is not known[2] or len(vars(surrogate)) != known[3]:
         return f"a method of the surrogate {cls.__name__} was replaced"
-    if any(isinstance(value, Tensor) for value in vars(surrogate).values()):
-        return f"the surrogate {cls.__name__} has a tensor as a constant"
+    for value in vars(surrogate).values():
+        if isinstance(value, Tensor):
+            return f"the surrogate {cls.__name__} has a tensor as a constant"
     return None
 
 

@@ -44,9 +44,12 @@ active_dispatch_modes: Callable[[], list[Any]] = _get_current_dispatch_mode_stac
 is_batched_gradient: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedtensor
 
 
-def in_function_transform() -> bool:
-    """True inside torch.func's transforms (grad, vmap, jvp, ...)."""
-    return _C._functorch.peek_interpreter_stack() is not None
+# () -> bool: inside of torch.func's transforms (grad, vmap, jvp, ...)?
+in_function_transform: Callable[[], bool] = _C._are_functorch_transforms_active
+# (tensor) -> tensor: what a tensor of a transform that is over stands for; any other tensor itself.
+unwrapped: Callable[[Tensor], Tensor] = _C._functorch.unwrap_if_dead
+# () -> bool: does torch.jit.trace look? Its public form asks for a script first.
+is_tracing: Callable[[], bool] = _C._is_tracing
 
 
 def in_forward_mode() -> bool:
@@ -67,6 +70,11 @@ def saved_tensor_hooks() -> tuple[Any, Any] | None:
 def may_hook_saved_tensors() -> bool:
     """False where torch forbids saved-tensor hooks (inside torch.func)."""
     return _C._autograd._saved_tensors_hooks_is_enabled()
+
+
+def apply_directly(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """``function.apply`` outside of torch.func, for tensors that are `unwrapped`: what ``apply`` asks for first."""
+    return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def raising_identity(reason: str, tensors: int) -> Callable[..., Any]:

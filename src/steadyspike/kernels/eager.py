@@ -18,6 +18,7 @@ from steadyspike.core.torch_private import (
     in_forward_mode,
     in_function_transform,
     is_batched_gradient,
+    is_tracing,
 )
 from steadyspike.kernels.sizes_only import sizes_only
 
@@ -26,9 +27,9 @@ _PLAIN = (Tensor, nn.Parameter)
 
 def is_ordinary(*tensors: Tensor) -> bool:
     """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or is_tracing() or function_modes() or in_function_transform():
         return False
-    if function_modes() or in_function_transform() or in_forward_mode():
+    if in_forward_mode():
         return False
     if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
         return False

@@ -5,6 +5,8 @@ Tensors are [T, B, C, ...]. A step x[t] is dense if its elements fill one block 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -23,12 +25,26 @@ def channel_count(x: Tensor) -> int:
 
 def is_dense(step: Tensor) -> bool:
     """True if the elements of ``step`` fill one block of memory, each exactly once."""
+    return _fills_a_block(step.shape, step.stride())
+
+
+def _fills_a_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     expected = 1
-    for stride, size in sorted((st, sz) for st, sz in zip(step.stride(), step.shape) if sz != 1):
+    for stride, size in sorted((st, sz) for st, sz in zip(strides, shape) if sz != 1):
         if stride != expected:
             return False
         expected *= size
     return True
+
+
+@lru_cache(maxsize=4096)
+def _has_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    return _fills_a_block(shape[1:], strides[1:])
+
+
+def has_dense_steps(x: Tensor) -> bool:
+    """`is_dense` of x[0]. Looked up, for calls outside of compilers: a layer's shapes are few and come again."""
+    return _has_dense_steps(x.shape, x.stride())
 
 
 def same_strides(t: Tensor, like: Tensor) -> bool:
@@ -43,8 +59,8 @@ def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def dense_steps(x: Tensor) -> Tensor:
-    """``x`` with every x[t] dense; copied only if it is not."""
-    return x if x.numel() == 0 or is_dense(x[0]) else empty_steps(x, x.dtype).copy_(x)
+    """``x`` with every x[t] dense; copied only if it is not. Outside of compilers."""
+    return x if x.numel() == 0 or has_dense_steps(x) else empty_steps(x, x.dtype).copy_(x)
 
 
 def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -53,7 +69,7 @@ def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
         raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
     if g.device != x.device:
         raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
-    if same_strides(g[0], x[0]) and g.dtype == dtype:
+    if g.dtype == dtype and (g.stride()[1:] == x.stride()[1:] or same_strides(g[0], x[0])):
         return g
     return empty_steps(x, dtype).copy_(g)
 

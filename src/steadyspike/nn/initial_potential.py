@@ -71,7 +71,8 @@ class MPInit(InitialPotential):
     def update(self, active: Tensor) -> None:
         if recomputing():
             return
-        active = summed(active, self.group.group) if self.sync else active
+        if self.sync:
+            active = summed(active, self.group.group)
         if active.numel() == 2 and active.is_cpu and is_ordinary(active):
             # The same in Python floats: a dozen torch operators on one number take longer than a small layer's scan.
             (total,), (count,) = active.tolist()
@@ -87,9 +88,11 @@ class MPInit(InitialPotential):
         self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
 
     def _move(self, total: float, count: float) -> None:
-        old, mean = self.running_mean.item(), total / max(count, 1.0)
+        mean = total / max(count, 1.0)
         if count > 0 and math.isfinite(mean):
-            self.running_mean.fill_(old + self.momentum * (mean - old))
+            running = self.running_mean
+            old = running.item()
+            running.fill_(old + self.momentum * (mean - old))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
         """Keeps the mean in float32 in a half-precision model: small updates would be rounded away."""

@@ -6,18 +6,21 @@ but autograd sees one function instead of three: on a small layer the calls take
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult
+from steadyspike.core.torch_private import apply_directly, unwrapped
 from steadyspike.kernels.eager import runs_directly
-from steadyspike.kernels.layout import compute_dtype, dense_steps, like_step
+from steadyspike.kernels.layout import compute_dtype, dense_steps, laid_out_like, like_step
 from steadyspike.kernels.once import once
-from steadyspike.kernels.scan.arguments import check_arguments
-from steadyspike.kernels.scan.choose import choose_backend, get_backend
-from steadyspike.kernels.scan.contract import Call, Scan
+from steadyspike.kernels.scan.arguments import check_shapes
+from steadyspike.kernels.scan.choose import choose_directly, get_backend
+from steadyspike.kernels.scan.contract import Call, Gradients, OutputGradients, Scan
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 from steadyspike.kernels.scan.operator import NOT_TWICE, direct_gradients
 from steadyspike.nn.parametrization import Link
@@ -26,58 +29,121 @@ if TYPE_CHECKING:
     from steadyspike.nn.neuron import Neuron
 
 
-class _Settings(NamedTuple):
-    """links: of V and of 1/tau, None for a constant that is fixed. trained: gradients are enabled."""
+_NOT_WANTED = torch.empty(0)
 
-    links: tuple[Link | None, Link | None]
-    call: Call
-    trained: bool
+
+class _Run:
+    """One run of a layer. links: of V and of 1/tau, None for a constant that is fixed. trained: gradients are enabled.
+
+    potential: U[T] is wanted. active: MP-Init's statistics, once they are known. shape, strides: of x.
+    """
+
+    __slots__ = ("active", "call", "links", "potential", "shape", "strides", "trained")
+
+    def __init__(self, links: tuple[Link | None, Link | None], call: Call, potential: bool, x: Tensor) -> None:
+        self.links, self.call, self.potential = links, call, potential
+        self.trained = torch.is_grad_enabled()
+        self.shape, self.strides = x.shape, x.stride()
+        self.active: Tensor | None = None
 
 
 class _LayerScan(torch.autograd.Function):
-    """(out, U[T], M, active) of x, u0 and the raw parameters, or the constants themselves where they are fixed."""
+    """(out, U[T], M) of x, u0 and the raw parameters, or the constants themselves where they are fixed."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, u0: Tensor, k: Tensor, w: Tensor, settings: _Settings) -> Any:
-        v, a = (raw if link is None else link.limited(raw) for raw, link in zip((k, w), settings.links))
-        scan = Scan(dense_steps(x), u0, v, a, settings.call)
-        words = wanted_words(scan, settings.trained and any(ctx.needs_input_grad))
-        results = get_backend("cpu").forward(scan) if words is None else forward_with_notes(scan, words, ctx)
-        ctx.settings = settings
-        ctx.save_for_backward(x, u0, v, a, k, w)
+    def forward(ctx: Any, x: Tensor, u0: Tensor, k: Tensor, w: Tensor, run: _Run) -> Any:
+        to_v, to_a = run.links
+        v, a = k if to_v is None else to_v.limited_now(k), w if to_a is None else to_a.limited_now(w)
+        scan = Scan(dense_steps(x), u0, v, a, run.call)
+        words = wanted_words(scan, run.trained and any(ctx.needs_input_grad))
+        if words is None:
+            out, u, m, run.active = _backend().forward(scan, potential=run.potential)
+        else:
+            out, u, m, run.active = forward_with_notes(scan, words, ctx, potential=run.potential)
+        # V and a that were computed here are nobody else's. Fixed ones are k and w: saved, torch notices their changes.
+        ctx.run, ctx.computed = run, (None if to_v is None else v, None if to_a is None else a)
+        ctx.save_for_backward(x, u0, k, w)
         ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(results[3])
-        return results
+        return out, u, m
 
     @staticmethod
-    def backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, ...]:
-        call, links = ctx.settings.call, ctx.settings.links
-        g_m = g_m if call.membrane else None
+    def backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any) -> tuple[Any, ...]:
         if g_out is None and g_u is None and g_m is None:
             return (None,) * 5
-        *saved, k, w = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+        x, u0, k, w = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+        v, a = ctx.computed
+        saved = (x, u0, k if v is None else v, w if a is None else a)
+        if not torch.is_grad_enabled():
+            return *_gradients(ctx, (g_out, g_u, g_m), saved, k, w), None
         with torch.no_grad():
-            dx, du0, *constants = direct_gradients(call, (g_out, g_u, g_m), tuple(saved))
-            dk, dw = (
-                g if link is None or not needed else link.pulled_back(g, raw, value)
-                for g, raw, value, link, needed in zip(constants, (k, w), saved[2:], links, ctx.needs_input_grad[2:4])
-            )
-        return (*once([dx, du0, dk, dw], NOT_TWICE, g_out, g_u, g_m, *saved[:2], k, w), None)
+            grads = _gradients(ctx, (g_out, g_u, g_m), saved, k, w)
+        return *once(grads, NOT_TWICE, g_out, g_u, g_m, x, u0, k, w), None
 
 
-def layer_scan(layer: Neuron, x: Tensor, u0: Tensor, membrane: bool) -> ScanResult | None:
-    """The scan of ``layer``, whose V and 1/tau are its constants; None where the general way has to run."""
+_scan_as_one = apply_directly(_LayerScan)
+
+
+def _gradients(
+    ctx: Any, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, Tensor, Tensor, Tensor], k: Tensor, w: Tensor
+) -> Gradients:
+    """Those of x, u0, k and w."""
+    _, *wanted, _ = ctx.needs_input_grad
+    dx, du0, dv, da = _scan_gradients(ctx.run, grads, saved, tuple(wanted))
+    to_v, to_a = ctx.run.links
+    if dv is not None and to_v is not None and wanted[1]:
+        dv = to_v.pulled_back_now(dv, k, saved[2])
+    if da is not None and to_a is not None and wanted[2]:
+        da = to_a.pulled_back_now(da, w, saved[3])
+    return dx, du0, dv, da
+
+
+def _scan_gradients(
+    run: _Run, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, Tensor, Tensor, Tensor], wanted: Any
+) -> Gradients:
+    """Those of x, u0, V and a, which are ``saved``."""
+    g_out, g_u, g_m = grads
+    x = saved[0]
+    as_it_was = x.shape == run.shape and x.stride() == run.strides  # a saved-tensor hook may return it in another way
+    if g_out is None or g_u is not None or g_m is not None or not as_it_was or not runs_directly(g_out, *saved):
+        return direct_gradients(run.call, grads, saved)
+    scan = Scan(dense_steps(x), *saved[1:], run.call)
+    gradients = OutputGradients(laid_out_like(g_out, scan.x, x.dtype))
+    return _backend().backward(scan, gradients, wanted=wanted)
+
+
+def _backend() -> CpuBackend:
+    backend = get_backend("cpu")
+    assert isinstance(backend, CpuBackend)
+    return backend
+
+
+@lru_cache(maxsize=4096)
+def _per_element(x: torch.Size, dtype: torch.dtype, u0: torch.Size, k: torch.Size, w: torch.Size) -> bool:
+    """True if u0 has a value per element; checks the shapes, once for each combination."""
+    check_shapes(x, dtype, u0, k, w)
+    return len(u0) > 1 or u0 == x[1:]
+
+
+def layer_scan(
+    layer: Neuron, x: Tensor, u0: Tensor, membrane: bool = False, potential: bool = True
+) -> ScanResult | None:
+    """The scan of ``layer``, whose V and 1/tau are its constants; None where the general way has to run.
+
+    potential: False if nobody wants U[T].
+    """
+    k, to_v = layer.raw_constant("threshold")
+    w, to_a = layer.raw_constant("leak")
+    if not (x.is_cpu and u0.is_cpu and k.is_cpu and w.is_cpu) or not runs_directly(x, u0, k, w):
+        return None
     dtype = compute_dtype(x)
-    constants = [layer.raw_constant(name) for name in ("threshold", "leak")]
-    (k, to_v), (w, to_a) = constants
-    if k.dtype != dtype or w.dtype != dtype or not x.is_cpu or not runs_directly(x, u0, k, w):
+    if k.dtype != dtype or w.dtype != dtype or choose_directly(layer.backend, x.dtype, layer.spec) != "cpu":
         return None
-    if choose_backend(layer.backend, x, layer.spec) != "cpu":
-        return None
-    check_arguments(x, u0, k, w)
-    u0 = u0.to(dtype)
-    u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
-    call = Call.of(layer.spec, membrane, layer.channels is not None)
-    settings = _Settings((to_v, to_a), call, torch.is_grad_enabled())
-    out, u, m, active = _LayerScan.apply(x, u0, k.contiguous(), w.contiguous(), settings)
-    return ScanResult(out, u, m if membrane else None, active)
+    if _per_element(x.shape, x.dtype, u0.shape, k.shape, w.shape):
+        u0 = like_step(u0.to(dtype), x)
+    elif u0.dtype != dtype or not u0.is_contiguous():
+        u0 = u0.to(dtype).contiguous()
+    run = _Run((to_v, to_a), Call.of(layer.spec, membrane, layer.channels is not None), potential, x)
+    arguments = unwrapped(x), unwrapped(u0), unwrapped(k).contiguous(), unwrapped(w).contiguous()
+    out, u, m = _scan_as_one(*arguments, run)
+    assert run.active is not None
+    return ScanResult(out, _NOT_WANTED if u is None else u, m, run.active)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
+from steadyspike.kernels.spikes.known import spikes_per_step
 from steadyspike.nn.batch_invariance import first_batch_leak
 from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -272,9 +273,9 @@ def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
     def make(name: str) -> Tap:
         def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
             if layer.spiking:
-                rates[name] = float((result.out.detach() != 0).double().mean())
+                rates[name] = float(spikes_per_step(result.out).sum()) / max(1, result.out.numel())
 
-        return Tap(see)
+        return Tap(see, current=False)
 
     with torch.no_grad(), tapped(model, "rates", make):
         model(x)

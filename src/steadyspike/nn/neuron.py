@@ -52,6 +52,7 @@ class Neuron(Constants):
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
     _own_constants: ClassVar[bool] = True  # V and 1/tau are those of `Constants`, not a subclass's own properties
+    _runs_as_one: ClassVar[bool] = True  # and `run` is that of this class
     # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
 
@@ -81,6 +82,7 @@ class Neuron(Constants):
         cls._own_constants = (
             cls.threshold is Neuron.threshold and cls.leak is Neuron.leak and cls.constant is Constants.constant
         )
+        cls._runs_as_one = cls._own_constants and cls.run is Neuron.run
 
     def why_no_kernel(self) -> str | None:
         """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
@@ -124,7 +126,7 @@ class Neuron(Constants):
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         """Runs the dynamics from U[0] = u0; neurons with other dynamics override this."""
-        if not torch.compiler.is_compiling() and self._own_constants and self.lif_scan is lif_scan:
+        if self._own_constants and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
             result = layer_scan(self, x, u0, membrane)
             if result is not None:
                 return result
@@ -145,7 +147,12 @@ class Neuron(Constants):
         u0 = self.init.potential(x)
         if self.training:
             self.limit_constants()
-        result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
+        result = None
+        alone = self._runs_as_one and not (self.taps or "run" in self.__dict__)
+        if alone and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
+            result = layer_scan(self, x, u0, potential=False)  # `run`, where nobody looks at U[T]
+        if result is None:
+            result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
         if self.training:
             self.init.update(result.active)
         return result.out

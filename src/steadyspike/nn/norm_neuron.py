@@ -80,7 +80,7 @@ class _NormScan(torch.autograd.Function):
         ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, v, a)
         ctx.set_materialize_grads(False)
         out, u, _, active = results
-        ctx.mark_non_differentiable(u, active)
+        ctx.mark_non_differentiable(active if u is None else u, active)
         return out, u, active
 
     @staticmethod
@@ -108,8 +108,8 @@ class _NormScan(torch.autograd.Function):
         shared = extra is not None or bits is not None
         dy = norm_input_gradient(current, y, scale, by_y, constant, reuse=not shared)
         grads = [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else dy, du0, dv, da]
-        dy, dweight, dbias, dextra, du0, dv, da = once(grads, NOT_TWICE, g, extra, *tensors)
-        return None, None, None, dy, dweight, dbias, dextra if shared else None, du0, dv, da
+        d_y, d_weight, d_bias, d_extra, *others = once(grads, NOT_TWICE, g, extra, *tensors)
+        return None, None, None, d_y, d_weight, d_bias, d_extra if shared else None, *others
 
 
 class _Added(NamedTuple):
@@ -281,7 +281,7 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tenso
     constants = _constants(neuron, y)
     settings = _Settings(neuron, norm.eps, torch.is_grad_enabled(), _known(extra, y))
     out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, *constants)
-    return _finished(neuron, y, constants[0], ScanResult(out, u, None, active))
+    return _finished(neuron, y, constants[0], out, u, active)
 
 
 @torch.no_grad()
@@ -294,8 +294,8 @@ def _evaluated(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) 
     added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
     constants = _constants(neuron, y)
     scan = _scan(neuron, y, *constants, added.to(scale, shift))
-    results = forward_with_notes(scan, wanted_words(scan, False), None, potential=bool(neuron.taps))
-    return _finished(neuron, y, constants[0], ScanResult(results[0], results[1], None, results[3]))
+    out, u, _, active = forward_with_notes(scan, wanted_words(scan, False), None, potential=bool(neuron.taps))
+    return _finished(neuron, y, constants[0], out, u, active)
 
 
 def _constants(neuron: Neuron, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -307,12 +307,13 @@ def _constants(neuron: Neuron, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return u0, neuron.threshold.to(y.dtype).contiguous(), neuron.leak.to(y.dtype).contiguous()
 
 
-def _finished(neuron: Neuron, y: Tensor, u0: Tensor, result: ScanResult) -> Tensor:
+def _finished(neuron: Neuron, y: Tensor, u0: Tensor, out: Tensor, u: Tensor | None, active: Tensor) -> Tensor:
     """The output, once everybody has seen it who looks at a forward of the neuron."""
     for tap in neuron.taps.values():
-        tap.see(neuron, y, u0, result)
+        assert u is not None
+        tap.see(neuron, y, u0, ScanResult(out, u, None, active))
     if neuron.training:
-        neuron.init.update(result.active)
+        neuron.init.update(active)
     for hook in forward_hooks(neuron):  # those that keep spikes as bits
-        hook(neuron, (y,), result.out)
-    return result.out
+        hook(neuron, (y,), out)
+    return out

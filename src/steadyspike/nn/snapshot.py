@@ -11,13 +11,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.core.torch_private import in_backward
+from steadyspike.core.torch_private import dispatch_modes, in_backward
 from steadyspike.kernels.eager import runs_directly
 
 
 def snapshot(x: Tensor) -> Tensor:
     """A copy of ``x`` (no gradient)."""
-    return x.detach().clone() if runs_directly(x) else _snapshot(x)
+    if torch.compiler.is_compiling() or (dispatch_modes() and not runs_directly(x)):
+        return _snapshot(x)
+    return x.detach().clone() if x.requires_grad else x.clone()
 
 
 @torch.library.custom_op("steadyspike::snapshot", mutates_args=())

@@ -5,26 +5,30 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.layout import DTYPES, channel_count, is_dense, same_strides
+from steadyspike.kernels.layout import DTYPES, is_dense, same_strides
 
 
 def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
     """What `lif_scan` accepts: x [T >= 1, B, ...]; v, a [1] or [C]; u0 [1], [C] or broadcastable to x.shape[1:]."""
-    if x.ndim < 2 or x.shape[0] < 1:
-        raise ValueError(f"x must be [T, B, ...] with at least one time step, got shape {list(x.shape)}")
-    if x.dtype not in DTYPES:
-        raise TypeError(f"x must be float64, float32, bfloat16 or float16, got {x.dtype}")
     for name, p in (("u0", u0), ("v", v), ("a", a)):
         if p.device != x.device:
             raise ValueError(f"{name} is on {p.device} but x is on {x.device}; move one of them")
-    channels = channel_count(x)
+    check_shapes(x.shape, x.dtype, u0.shape, v.shape, a.shape)
+
+
+def check_shapes(x: torch.Size, dtype: torch.dtype, u0: torch.Size, v: torch.Size, a: torch.Size) -> None:
+    """The part of `check_arguments` that needs no tensor. dtype: of x."""
+    if len(x) < 2 or x[0] < 1:
+        raise ValueError(f"x must be [T, B, ...] with at least one time step, got shape {list(x)}")
+    if dtype not in DTYPES:
+        raise TypeError(f"x must be float64, float32, bfloat16 or float16, got {dtype}")
+    channels, step = x[2] if len(x) > 2 else 1, x[1:]
     for name, p in (("v", v), ("a", a)):
-        if p.numel() != 1 and p.shape != (channels,):
-            raise ValueError(f"{name} must have 1 element or one per channel ([{channels}]), got shape {list(p.shape)}")
-    step = x.shape[1:]
-    broadcasts = u0.ndim == len(step) and all(n in (1, s) for n, s in zip(u0.shape, step))
-    if not (u0.numel() == 1 or u0.shape == (channels,) or broadcasts):
-        raise ValueError(f"u0 must have shape [1], [{channels}] or {list(step)}, got {list(u0.shape)}")
+        if p.numel() != 1 and p != (channels,):
+            raise ValueError(f"{name} must have 1 element or one per channel ([{channels}]), got shape {list(p)}")
+    broadcasts = len(u0) == len(step) and all(n in (1, s) for n, s in zip(u0, step))
+    if not (u0.numel() == 1 or u0 == (channels,) or broadcasts):
+        raise ValueError(f"u0 must have shape [1], [{channels}] or {list(step)}, got {list(u0)}")
 
 
 def check_contract(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, dtype: torch.dtype) -> None:

@@ -83,7 +83,18 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
             f"torch.func and forward-mode derivatives do not see through backend {backend!r}; "
             "use backend='auto' or 'reference' there"
         )
-    reason = None if spec is None else why_not_compiled(spec.surrogate)
+    return chosen if spec is None else _with_code_for(spec, backend, chosen)
+
+
+def choose_directly(backend: str, dtype: torch.dtype, spec: ScanSpec) -> str:
+    """`choose_backend` of an ordinary call (`kernels/eager.py`) on the CPU."""
+    chosen = _choose(backend, "cpu", dtype)
+    return chosen if chosen == "reference" else _with_code_for(spec, backend, chosen)
+
+
+def _with_code_for(spec: ScanSpec, backend: str, chosen: str) -> str:
+    """``chosen`` if the compiled backend has code for the surrogate."""
+    reason = why_not_compiled(spec.surrogate)
     if reason is None:
         return chosen
     if backend == "auto":

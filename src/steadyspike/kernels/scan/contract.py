@@ -12,7 +12,6 @@ A backend gets one `Scan`, whose tensors `operator.py` has checked and laid out:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -20,6 +19,8 @@ from torch import Tensor
 from steadyspike.core.spec import ScanSpec
 
 Results = tuple[Tensor, Tensor, Tensor, Tensor]
+Forwarded = tuple[Tensor, Tensor | None, Tensor | None, Tensor]
+Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class Call(NamedTuple):
@@ -29,8 +30,8 @@ class Call(NamedTuple):
     backend: the one that was chosen, ``"cpu"`` or ``"triton"``.
     """
 
-    codes: Sequence[int]
-    constants: Sequence[float]
+    codes: tuple[int, ...]
+    constants: tuple[float, ...]
     membrane: bool = False
     channelwise: bool = False
     backend: str = "cpu"
@@ -99,11 +100,11 @@ class Backend(Protocol):
         """None if this backend can run on ``x`` here and now, else the reason in one sentence."""
         ...
 
-    def forward(self, scan: Scan) -> Results:
-        """(out like x, U[T] like x[0] in the compute dtype, M [T, B, ...] in the compute dtype or an empty [0] tensor,
+    def forward(self, scan: Scan) -> Forwarded:
+        """(out like x, U[T] like x[0] in the compute dtype, M [T, B, ...] in the compute dtype if it is wanted,
         active [2, C if channelwise else 1] float64); see `ScanResult`."""
         ...
 
-    def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
+    def backward(self, scan: Scan, gradients: OutputGradients) -> Gradients:
         """(dx in x's dtype, du0, dv, da shaped like u0, v, a in the compute dtype); dx is that of the current."""
         ...

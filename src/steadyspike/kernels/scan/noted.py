@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyspike.core.spec import DETACHES, FAMILIES, RESETS
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan.choose import get_backend
-from steadyspike.kernels.scan.contract import Results, Scan
+from steadyspike.kernels.scan.contract import Forwarded, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
@@ -47,7 +47,7 @@ def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
         NeededPlaces(words.needed).put_on(node)
 
 
-def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True) -> Results:
+def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True) -> Forwarded:
     """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``.
 
     node: None outside of autograd, for ``words`` without needed places. potential: False if nobody wants U[T].

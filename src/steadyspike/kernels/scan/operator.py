@@ -17,7 +17,7 @@ from steadyspike.kernels.layout import channel_count, compute_dtype, dense_steps
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan.arguments import check_contract
 from steadyspike.kernels.scan.choose import get_backend
-from steadyspike.kernels.scan.contract import Call, OutputGradients, Results, Scan
+from steadyspike.kernels.scan.contract import Call, Forwarded, Gradients, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 
 NOT_TWICE = "the compiled scan cannot be differentiated twice; for gradients of gradients use backend='reference'"
@@ -31,17 +31,27 @@ def _checked(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, *call: Any) -> Scan:
     """The scan of the operator's flat arguments, dense and checked: an operator may be called by anybody."""
     x = dense_steps(x)
     check_contract(x, u0, v, a, compute_dtype(x))
-    return Scan(x, u0, v, a, Call(*call))
+    codes, constants, *others = call
+    return Scan(x, u0, v, a, Call(tuple(codes), tuple(constants), *others))
 
 
 def _forward(*args: Any) -> Results:
     scan = _checked(*args)
-    return get_backend(scan.call.backend).forward(scan)
+    out, u, m, active = get_backend(scan.call.backend).forward(scan)
+    assert u is not None
+    return out, u, u.new_empty((0,)) if m is None else m, active  # an operator returns tensors
 
 
 def _backward(g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, *args: Any) -> Results:
     scan = _checked(*args)
-    return get_backend(scan.call.backend).backward(scan, gradients_like(scan.x, g_out, g_u, g_m))
+    return without_none(get_backend(scan.call.backend).backward(scan, gradients_like(scan.x, g_out, g_u, g_m)))
+
+
+def without_none(gradients: Gradients) -> Results:
+    """The same, where all were wanted."""
+    dx, du0, dv, da = gradients
+    assert du0 is not None and dv is not None and da is not None
+    return dx, du0, dv, da
 
 
 lif_scan_op = torch.library.custom_op(
@@ -78,7 +88,7 @@ def gradients_like(x: Tensor, g_out: Tensor | None, g_u: Tensor | None, g_m: Ten
     )
 
 
-def _save(ctx: Any, tensors: tuple[Tensor, ...], call: Call, results: Results) -> None:
+def _save(ctx: Any, tensors: tuple[Tensor, ...], call: Call, results: Forwarded) -> None:
     ctx.save_for_backward(*tensors)
     ctx.call = call
     ctx.set_materialize_grads(False)
@@ -104,7 +114,7 @@ class DirectScan(torch.autograd.Function):
     """The operator without its dispatch, for arguments that `lif_scan` has checked and laid out."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call, trained: bool) -> Results:
+    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call, trained: bool) -> Forwarded:
         """trained: gradients are enabled, which cannot be asked for in here."""
         scan = Scan(dense_steps(x), u0, v, a, call)
         words = wanted_words(scan, trained and any(ctx.needs_input_grad))
@@ -130,7 +140,7 @@ def direct_gradients(call: Call, grads: tuple[Tensor | None, ...], saved: tuple[
     """The gradients of x, u0, v and a, which are ``saved``, from those of out, U[T] and M."""
     if runs_directly(*(t for t in (*grads, *saved) if t is not None)):
         scan = _laid_out_again(saved, call)
-        return get_backend(call.backend).backward(scan, gradients_like(scan.x, *grads))
+        return without_none(get_backend(call.backend).backward(scan, gradients_like(scan.x, *grads)))
     return lif_scan_backward_op(*grads, *saved, *call)  # batched gradients, for instance
 
 

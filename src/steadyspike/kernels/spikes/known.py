@@ -22,18 +22,35 @@ _NOTE = "steadyspike_spikes"
 
 class _Noted(NamedTuple):
     spikes: PackedSpikes
-    version: int
+    version: int | None  # None in inference mode, where changes in place are not counted
     address: int
 
 
 def note_spikes(out: Tensor, spikes: PackedSpikes) -> None:
     """Notes that ``out`` [T, B, ...], time outermost, is ``spikes``; steps of a whole number of words only."""
-    if not out.is_inference() and spikes.size % 64 == 0:
-        setattr(out.untyped_storage(), _NOTE, _Noted(spikes, version(out), _address(out)))
+    if spikes.size % 64 == 0:
+        setattr(out.untyped_storage(), _NOTE, _Noted(spikes, _version(out), _address(out)))
+
+
+def _version(x: Tensor) -> int | None:
+    return None if x.is_inference() else version(x)
 
 
 def _address(x: Tensor) -> int:
     return int(x.storage_offset()) if has_no_values(x) else x.data_ptr()
+
+
+def spikes_per_step(out: Tensor) -> Tensor:
+    """How many elements of each step of a scan's output [T, B, ...] are not 0, int64 [T].
+
+    For those who get the output from the scan itself, before anybody could have changed it (taps): the number that the
+    scan has counted holds in inference mode too. An output without a note is counted.
+    """
+    noted: _Noted | None = getattr(out.untyped_storage(), _NOTE, None)
+    if noted is None or has_no_values(out) or noted.spikes.shape != out.shape:
+        return out.detach().flatten(1).count_nonzero(1)
+    unchanged = (noted.version, noted.address) == (_version(out), _address(out))
+    return noted.spikes.counts if unchanged else out.detach().flatten(1).count_nonzero(1)
 
 
 def known_spikes(x: Tensor) -> PackedSpikes | None:
@@ -41,7 +58,7 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     if x.is_inference() or not can_pack(x):
         return None
     noted: _Noted | None = getattr(x.untyped_storage(), _NOTE, None)
-    if noted is None or noted.version != version(x) or noted.address != _address(x):
+    if noted is None or noted.version != _version(x) or noted.address != _address(x):
         return None
     spikes, size = noted.spikes, x[0].numel()
     if spikes.shape.numel() != x.numel() or size % 64 or not is_dense(x[0]):

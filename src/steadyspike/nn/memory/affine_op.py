@@ -14,7 +14,7 @@ from steadyspike.kernels.layout import compute_dtype, empty_steps, is_dense, sam
 from steadyspike.kernels.scan.arguments import check_contract
 from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Affine, Call, Results, Scan
-from steadyspike.kernels.scan.operator import gradients_like
+from steadyspike.kernels.scan.operator import gradients_like, without_none
 from steadyspike.nn.memory.current import Term
 
 
@@ -72,8 +72,8 @@ def _checked(x: Tensor, affine: Affine, u0: Tensor, v: Tensor, a: Tensor) -> Aff
 
 def _backward(*args: Any) -> Results:
     g_out, g_u, g_m, x, u0, v, a, *affine, codes, constants = args
-    scan = Scan(x, u0, v, a, Call(codes, constants), _checked(x, Affine(*affine), u0, v, a))
-    return get_backend("cpu").backward(scan, gradients_like(x, g_out, g_u, g_m))
+    scan = Scan(x, u0, v, a, Call(tuple(codes), tuple(constants)), _checked(x, Affine(*affine), u0, v, a))
+    return without_none(get_backend("cpu").backward(scan, gradients_like(x, g_out, g_u, g_m)))
 
 
 current_scan_backward_op = torch.library.custom_op(

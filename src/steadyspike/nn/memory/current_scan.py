@@ -37,13 +37,13 @@ class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, spec: ScanSpec, call: Call, terms: tuple[Term, ...], x: Tensor, u0: Tensor, v: Tensor, a: Tensor
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor | None, ...]:
         if call.backend == "cpu" and runs_directly(x, u0, v, a):
             scan = Scan(dense_steps(x), _start(u0, x), v, a, call)
             out, u, m, active = forward_with_notes(scan, wanted_words(scan, any(ctx.needs_input_grad)), ctx)
         else:
             options = {"membrane": call.membrane, "channelwise": call.channelwise, "backend": call.backend}
-            out, u, m, active = lif_scan(x, u0, v, a, spec, **options)  # type: ignore[arg-type, assignment]
+            out, u, m, active = lif_scan(x, u0, v, a, spec, **options)  # type: ignore[arg-type]
         ctx.spec, ctx.call, ctx.steps = spec, call, x.shape[0]
         ctx.stride = (x[0].numel(), *torch.empty_like(x[0], device="meta").stride())
         ctx.save_for_backward(u0, v, a, *(t for term in terms for t in term.tensors()))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
+from steadyspike.kernels.spikes.known import spikes_per_step
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed
@@ -64,9 +65,9 @@ class LayerWatch:
             with torch.no_grad():
                 if self.rates.device != result.u.device:
                     self.rates = self.rates.to(result.u.device)
-                out = result.out.flatten(1)
-                self.rates[place, : len(out)] += out.count_nonzero(1)
-                self.rates[place, -1] += out.shape[1]
+                fired = spikes_per_step(result.out)
+                self.rates[place, : len(fired)] += fired
+                self.rates[place, -1] += result.out[0].numel()
 
         return see
 

@@ -1,8 +1,14 @@
-"""The structs of csrc/scan/abi.h, field by field: what the C++ scan is called with."""
+"""The structs of csrc/scan/abi.h, field by field: what the C++ scan is called with.
+
+All fields are of eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes takes for a Structure,
+and C++ gets the address of the bytes.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import struct
+from collections.abc import Sequence
 
 _int, _double, _pointer = ctypes.c_int64, ctypes.c_double, ctypes.c_void_p
 
@@ -53,3 +59,16 @@ class BackwardStruct(ctypes.Structure):
 
 _SIZES = (ctypes.sizeof(struct) for struct in (AffineStruct, ScanStruct, ForwardStruct, BackwardStruct))
 ABI = sum(size * place for size, place in zip(_SIZES, (1000000, 10000, 100, 1)))
+_LETTERS: dict[object, str] = {_int: "q", _double: "d"}
+
+
+def _packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
+    """Packs values for ``fields``; an address is an int, 0 for null."""
+    return struct.Struct("".join(_LETTERS.get(kind, "P") for _, kind in fields))
+
+
+_MEMORY = [name for name, *_ in ScanStruct._fields_].index("x")  # the first field of a scan that is of one call
+pack_settings = _packer(ScanStruct._fields_[:_MEMORY]).pack
+pack_memory = _packer(ScanStruct._fields_[_MEMORY:]).pack
+pack_forward = _packer(ForwardStruct._fields_).pack
+pack_backward = _packer(BackwardStruct._fields_).pack

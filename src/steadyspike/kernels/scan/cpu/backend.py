@@ -11,12 +11,17 @@ from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
 from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
-from steadyspike.kernels.scan.contract import Affine, NormSums, OutputGradients, Results, Scan
-from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, BackwardStruct, ForwardStruct, ScanStruct
+from steadyspike.kernels.scan.contract import Affine, Forwarded, Gradients, NormSums, OutputGradients, Scan
+from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, pack_backward, pack_forward, pack_memory
+from steadyspike.kernels.scan.cpu.plan import ScanPlan, plan_of
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
+_FUNCTION = {"forward": FUNCTIONS[0], "backward": FUNCTIONS[1]}
+Wanted = tuple[bool, bool, bool]
+ALL: Wanted = (True, True, True)
+_CPU = torch.device("cpu")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 
 
@@ -49,53 +54,62 @@ class CpuBackend:
             return f"it has no kernel for {x.dtype}"
         return self._loaded if isinstance(self._loaded, str) else None
 
-    def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Results:
-        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for an
-        empty tensor instead of U[T]."""
+    def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Forwarded:
+        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for None
+        instead of U[T]."""
         x, call = scan.x, scan.call
-        dtype = compute_dtype(x)
-        out = empty_steps(x, x.dtype)
-        u = torch.empty_like(x[0], dtype=dtype) if potential else x.new_empty((0,), dtype=dtype)
-        m = empty_steps(x, dtype) if call.membrane else x.new_empty((0,), dtype=dtype)
-        shape = (2, channel_count(x) if call.channelwise else 1)
         if x.numel() == 0:
-            return out, u, m, x.new_zeros(shape, dtype=torch.float64)
-        active = x.new_empty(shape, dtype=torch.float64)
-        if has_no_values(x):
-            return out, u, m, active
-        pointers = (
-            out.data_ptr(),
-            u.data_ptr() if potential else None,
-            m.data_ptr() if call.membrane else None,
-            active.data_ptr(),
-        )
-        bits = () if words is None else words.pointers()
-        struct, io = _scan_struct(scan, self.isa), ForwardStruct(*pointers, call.channelwise, *bits)
-        status = self._library().steadyspike_lif_forward(ctypes.byref(struct), ctypes.byref(io))
-        if status != 0:
-            raise _failed("forward", status)
+            return _forward_of_nothing(scan)
+        plan = plan_of(scan)
+        out = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=_CPU)
+        u = m = None
+        if potential:
+            u = torch.empty_strided(plan.step, plan.step_strides, dtype=plan.compute, device=_CPU)
+        if call.membrane:
+            m = torch.empty_strided(x.shape, plan.strides, dtype=plan.compute, device=_CPU)
+        active = torch.empty(plan.active, dtype=torch.float64, device=_CPU)
+        if not has_no_values(x):
+            io = pack_forward(
+                *(out.data_ptr(), _address(u), _address(m), active.data_ptr(), call.channelwise),
+                *((0, 0, 0) if words is None else words.addresses()),
+            )
+            self._call("forward", plan, scan, io)
         return out, u, m, active
 
-    def backward(self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None) -> Results:
-        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map."""
+    def backward(
+        self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None, *, wanted: Wanted = ALL
+    ) -> Gradients:
+        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map. wanted: du0, dv, da or None."""
         x, u0, v, a, *_ = scan
-        dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
-            return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
-        du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
-        if has_no_values(x):
-            return dx, du0, dv, da
-        struct = _scan_struct(scan, self.isa)
-        io = BackwardStruct(
-            *(None if g is None else g.data_ptr() for g in gradients),
-            *(0 if g is None else g.stride(0) for g in (gradients.out, gradients.m)),
-            *(d.data_ptr() for d in (dx, du0, dv, da)),
-            *(() if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
-        )
-        status = self._library().steadyspike_lif_backward(ctypes.byref(struct), ctypes.byref(io))
-        if status != 0:
-            raise _failed("backward", status)
+            return empty_steps(x, x.dtype), torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
+        plan = plan_of(scan)
+        dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=_CPU)
+        du0 = torch.empty_like(u0) if wanted[0] else None
+        dv = torch.empty_like(v) if wanted[1] else None
+        da = torch.empty_like(a) if wanted[2] else None
+        if not has_no_values(x):
+            out, u, m = gradients
+            io = pack_backward(
+                *(_address(out), _address(u), _address(m)),
+                *(0 if out is None else out.stride(0), 0 if m is None else m.stride(0)),
+                *(dx.data_ptr(), _address(du0), _address(dv), _address(da)),
+                *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
+            )
+            self._call("backward", plan, scan, io)
         return dx, du0, dv, da
+
+    def _call(self, name: str, plan: ScanPlan, scan: Scan, io: bytes) -> None:
+        """Calls the C++ function of this name; raises if it failed."""
+        x, u0, v, a, _, affine = scan
+        current = None if affine is None else _affine_struct(x, affine)
+        memory = pack_memory(
+            *(x.data_ptr(), u0.data_ptr(), v.data_ptr(), a.data_ptr(), x.stride(0)),
+            *(0 if current is None else ctypes.addressof(current), torch.get_num_threads(), self.isa),
+        )
+        status = getattr(self._library(), _FUNCTION[name])(plan.settings + memory, io)
+        if status != 0:
+            raise RuntimeError(f"the C++ kernel ({name}) failed: {STATUS.get(status, f'status {status}')}")
 
     def _library(self) -> ctypes.CDLL:
         if isinstance(self._loaded, str):
@@ -103,37 +117,23 @@ class CpuBackend:
         return self._loaded
 
 
-def _failed(function: str, status: int) -> RuntimeError:
-    return RuntimeError(f"the C++ kernel ({function}) failed: {STATUS.get(status, f'status {status}')}")
+def _address(t: Tensor | None) -> int:
+    return 0 if t is None else t.data_ptr()
 
 
-def _scan_struct(scan: Scan, isa: int) -> ScanStruct:
-    x, u0, v, a, call, affine = scan
-    n = x[0].numel()
-    u0_kind = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
-    v_kind, a_kind = int(v.numel() > 1), int(a.numel() > 1)
-    channels, inner = 1, n
-    if channel_count(x) > 1 and (call.channelwise or v_kind or a_kind or u0_kind == 1):
-        channels, inner = x.shape[2], x.stride(2)
-    return ScanStruct(
-        *(DTYPES.index(x.dtype), x.shape[0], n, channels, inner),
-        *call.codes,
-        *call.constants,
-        *(u0_kind, v_kind, a_kind),
-        *(t.data_ptr() for t in (x, u0, v, a)),
-        *(x.stride(0), _affine_struct(x, affine), torch.get_num_threads(), isa),
-    )
+def _forward_of_nothing(scan: Scan) -> Forwarded:
+    x, call, dtype = scan.x, scan.call, compute_dtype(scan.x)
+    active = x.new_zeros((2, channel_count(x) if call.channelwise else 1), dtype=torch.float64)
+    m = empty_steps(x, dtype) if call.membrane else None
+    return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
 
 
-def _affine_struct(x: Tensor, affine: Affine | None) -> ctypes._Pointer[AffineStruct] | None:
-    if affine is None:
-        return None
+def _affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
     extra, extra_scale, bits = affine.extra, affine.extra_scale, affine.extra_bits
     between = bits.stride(0) if bits is not None else 0 if extra is None else extra.stride(0)
-    struct = AffineStruct(
-        *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x[0].numel()),
+    return AffineStruct(
+        *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x.numel() // x.shape[0]),
         *(affine.scale.data_ptr(), affine.shift.data_ptr()),
         *(None if t is None else t.data_ptr() for t in (extra, extra_scale)),
         *(between, affine.scale.stride(0) if affine.scale.ndim == 2 else 0, None if bits is None else bits.data_ptr()),
     )
-    return ctypes.pointer(struct)

@@ -37,6 +37,7 @@ class SpikeWords:
         """True if some output is NaN."""
         return bool(self.counts[-1])
 
-    def pointers(self) -> tuple[int | None, ...]:
-        needed = None if self.needed is None else self.needed.data_ptr()
+    def addresses(self) -> tuple[int, int, int]:
+        """Of bits, needed and counts; 0 for None."""
+        needed = 0 if self.needed is None else self.needed.data_ptr()
         return self.bits.data_ptr(), needed, self.counts.data_ptr()
