@@ -1,6 +1,6 @@
 // The backward of one chunk of elements: recomputes the potentials tile by tile, then goes back through them.
 #pragma once
-#include "fast.h"
+#include "fast_backward.h"
 
 namespace {
 
@@ -68,8 +68,9 @@ struct BackwardBlock {
     const Input<R>& input;
     const NormRows<R>& norm;
     const R* first_start;
-    R *starts, *du, *dv, *da, *dx_rows, *g_rows, *g_m_rows;
-    Vec<R>* group_steps;   // [3][TILE][TOGETHER]
+    R *starts, *du, *dv, *da, *lanes, *dx_rows, *g_rows, *g_m_rows;  // lanes: [3][LANES], see LaneSums
+    GroupStep<R>* group;   // [TILE]
+    LaneSums<R>& lane_sums;
     double* sums;
 
     const R* start(int64_t tile) const { return tile == 0 ? first_start : starts + tile * BLOCK; }
@@ -86,9 +87,12 @@ struct BackwardBlock {
                                 start(tile), starts + (tile + 1) * BLOCK, da, true, false}, padded(input.n));
     }
 
-    void last_gradient() const {
-        if (task.io.g_u) return widen_row(static_cast<const R*>(task.io.g_u) + input.i0, input.n, du);
-        for (int64_t i = 0; i < padded(input.n); ++i) du[i] = R(0);
+    // dL/dU after the last step.
+    const R* last_gradient() const {
+        static const R zeros[BLOCK] = {};
+        if (!task.io.g_u) return zeros;
+        widen_row(static_cast<const R*>(task.io.g_u) + input.i0, input.n, du);
+        return du;
     }
 
     bool run(bool fast) const {
@@ -99,7 +103,9 @@ struct BackwardBlock {
         const bool collect = (io.norm_sums != nullptr && !mapped) || (!fast && task.plan.stream);
         const bool halves = fast && scan.dtype == BF16 && !scan.affine && n % PAD == 0;
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
-        last_gradient();
+        const bool one = fast && constants.one, sum_du = one && scan.u0_kind != ELEMENT;
+        const R* du_after = last_gradient();
+        if (one) clear(lanes, 3 * LANES);
         for (int64_t tile = task.plan.tiles - 1; tile >= 0; --tile) {
             const int64_t first = tile * TILE, steps = steps_of(tile);
             const Steps<const R> g = halves ? Steps<const R>{} : read_steps<R>(io.g_out, scan.dtype, io.g_out_stride, first, steps, i0, n, g_rows);
@@ -107,11 +113,9 @@ struct BackwardBlock {
             const bool past = halves ? task.plan.stream && streams_halves(io.dx, scan.n) : output.streams();
             const Steps<const R> g_m =
                 read_steps<R>(io.g_m, sizeof(R) == 8 ? F64 : F32, io.g_m_stride, first, steps, i0, n, g_m_rows);
-            Vec<R>* const scratch = group_steps;
-            const BackwardTile<R> work{task, constants, steps, in, g, g_m, output.tile(first), past, start(tile), du, dv, da,
-                                       scratch, scratch + TILE * TOGETHER, scratch + 2 * TILE * TOGETHER};
-            if (fast && constants.one)
-                for (int64_t i = 0; i < LANES; ++i) dv[i] = da[i] = R(0);
+            const BackwardTile<R> work{task, constants, steps, in, g, g_m, output.tile(first), past, start(tile), du_after,
+                                       sum_du && tile == 0 ? nullptr : du, one ? lanes : dv, one ? lanes + LANES : da,
+                                       lanes + 2 * LANES, group};
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
                     const bool done = fast_backward_for<Bf16, false>(scan, constants.one)(
@@ -131,19 +135,29 @@ struct BackwardBlock {
             }
             if (!fast) general_backward<R>(work, padded(n));
             if (io.norm_sums && !mapped) norm.find(task, output.tile(first), first, steps, i0, n);
-            add_sums(fast && constants.one);
+            add_sums(one);
             if (!halves) output.finish(first, steps);
+            du_after = du;
         }
+        if (one) lane_sums.add(constants.channel, lanes, LANES);
+        if (!sum_du) add_start(du);
         return true;
     }
 
-    void add_sums(bool lanes) const {
+    // dL/dU[0].
+    void add_start(const R* gradient) const {
+        const Scan& scan = task.scan;
+        if (!task.io.du0) return;
+        if (scan.u0_kind == ELEMENT)
+            std::memcpy(static_cast<R*>(task.io.du0) + input.i0, gradient, size_t(input.n) * sizeof(R));
+        else
+            Geometry<R>{scan.channels, scan.inner}.add_to(sums + 2 * scan.channels, gradient, input.i0, input.n);
+    }
+
+    void add_sums(bool one) const {
         const Geometry<R> geometry{task.scan.channels, task.scan.inner};
         const int64_t channels = task.scan.channels;
-        if (lanes) {
-            sums[constants.channel] += Geometry<R>::total(dv, LANES);
-            sums[channels + constants.channel] += Geometry<R>::total(da, LANES);
-        } else {
+        if (!one) {
             if (task.io.dv) geometry.add_to(sums, dv, input.i0, input.n);
             if (task.io.da) geometry.add_to(sums + channels, da, input.i0, input.n);
         }
@@ -161,11 +175,12 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     Input<R> input(scan, rows);
     NormRows<R> norm(rows);
     StartRow<R> start(rows);
-    R *du = rows.take(), *dv = rows.take(), *da = rows.take();
+    LaneSums<R> lane_sums(rows, sums, 3, scan.channels);
+    R *du = rows.take(), *dv = rows.take(), *da = rows.take(), *lanes = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
-    Vec<R>* group_steps = reinterpret_cast<Vec<R>*>(rows.take(3 * TILE * GROUP<R> / BLOCK + 1));
-    const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, dx_rows, g_rows, g_m_rows,
-                                 group_steps, sums};
+    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * GROUP<R> / BLOCK + 1));
+    const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, lanes, dx_rows, g_rows,
+                                 g_m_rows, group, lane_sums, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
     for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
         const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
@@ -175,12 +190,8 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
         start.set(scan, task.params, constants.channel, i0, n);
         block.find_starts();
         if (!plan.fast || !block.run(true)) block.run(false);
-        if (!task.io.du0) continue;
-        if (scan.u0_kind == ELEMENT)
-            std::memcpy(static_cast<R*>(task.io.du0) + i0, du, size_t(n) * sizeof(R));
-        else
-            geometry.add_to(sums + 2 * scan.channels, du, i0, n);
     }
+    lane_sums.finish();
     if (plan.stream) stream_end();
 }
 

@@ -1,8 +1,20 @@
 // The forward of one chunk of elements.
 #pragma once
-#include "fast.h"
+#include "fast_forward.h"
 
 namespace {
+
+template <class IO>
+using FastForward = bool (*)(const ForwardTile<float>&, Steps<const IO>, const MapRows<float>&, Steps<IO>, int64_t, bool, BitRows,
+                             BitRows, float*, int64_t&);
+
+template <class IO, bool MAPPED>
+FastForward<IO> fast_forward_for(const Forward& io, bool one) {
+    constexpr FastForward<IO> table[] = {
+        fast_forward<false, IO, MAPPED, 0>, fast_forward<false, IO, MAPPED, 1>, fast_forward<false, IO, MAPPED, 2>,
+        fast_forward<true, IO, MAPPED, 0>,  fast_forward<true, IO, MAPPED, 1>,  fast_forward<true, IO, MAPPED, 2>};
+    return table[3 * one + (io.needed ? 2 : io.bits ? 1 : 0)];
+}
 
 // What a block's spikes and needed places are from values in scratch: the general twin of BitRows::put. Padding stays 0.
 template <class R>
@@ -13,11 +25,11 @@ void bits_of(Steps<R> out, Steps<R> m, int64_t steps, int64_t n, const ConstantR
             uint64_t spikes = 0, places = 0;
             for (int64_t j = 0; j < 64 && word * 64 + j < n; ++j) {
                 const int64_t i = word * 64 + j;
-                const R value = out.at(t)[i], potential = m.at(t)[i];
+                const R value = out.at(t)[i], potential = m.at(t)[i], low = c.low[c.place(i)], high = c.high[c.place(i)];
                 nan = nan || value != value;
                 const bool fired = value == value && value != 0;
                 spikes |= uint64_t(fired) << j;
-                places |= uint64_t(fired || (potential >= c.low[i] && potential <= c.high[i])) << j;
+                places |= uint64_t(fired || (potential >= low && potential <= high)) << j;
             }
             bits.first[t * bits.stride + word] = spikes;
             if (needed.first) needed.first[t * needed.stride + word] = places;
@@ -31,7 +43,8 @@ struct ForwardBlock {
     const ConstantRows<R>& constants;
     const Input<R>& input;
     const R* start;
-    R *u_row, *fired, *kept, *count, *out_rows, *m_rows;
+    R *u_row, *fired, *kept, *out_rows, *m_rows;
+    LaneSums<R>& lane_sums;
     double *sums, *bit_sums;  // of active neurons, [2][channels]; spikes per step, blocks with a NaN
 
     BitRows bit_rows(uint64_t* words, int64_t first) const {
@@ -48,8 +61,7 @@ struct ForwardBlock {
         const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
         bool nan = false;
-        if (lanes)
-            for (int64_t i = 0; i < LANES; ++i) count[i] = R(0);
+        int64_t count = 0;
         const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);
         const Output<R> potentials(io.m, task.scan, false, i0, n, true, m_rows);
         for (int64_t first = 0; first < task.scan.steps; first += TILE) {
@@ -61,21 +73,21 @@ struct ForwardBlock {
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
-                    const auto function = constants.one ? fast_forward<true, Bf16, false> : fast_forward<false, Bf16, false>;
                     const bool stream = task.plan.stream && streams_halves(io.out, task.scan.n);
-                    if (!function(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
-                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, stream, bits, needed, kept, count))
+                    if (!fast_forward_for<Bf16, false>(io, lanes)(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
+                                                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, stream,
+                                                                  bits, needed, kept, count))
                         return false;
                     continue;
                 }
                 if (mapped) {
-                    const auto function = constants.one ? fast_forward<true, float, true> : fast_forward<false, float, true>;
-                    if (!function(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0), input.map_rows(first, steps),
-                                  out, wide, output.streams(), bits, needed, kept, count))
+                    if (!fast_forward_for<float, true>(io, lanes)(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0),
+                                                                  input.map_rows(first, steps), out, wide, output.streams(),
+                                                                  bits, needed, kept, count))
                         return false;
-                } else if (fast) {
-                    const auto function = constants.one ? fast_forward<true, float, false> : fast_forward<false, float, false>;
-                    if (!function(tile, in, {}, out, wide, output.streams(), bits, needed, kept, count)) return false;
+                } else if (fast && !fast_forward_for<float, false>(io, lanes)(tile, in, {}, out, wide, output.streams(), bits,
+                                                                               needed, kept, count)) {
+                    return false;
                 }
             }
             if (!fast) {
@@ -90,17 +102,17 @@ struct ForwardBlock {
         if (io.u && !direct) write_bytes(static_cast<R*>(io.u) + i0, u, n * int64_t(sizeof(R)), task.plan.stream);
         if (io.bits) count_bits(nan);
         if (io.needed && n % 64) clear_padding(bit_rows(io.needed, 0));
-        add_active(u, lanes);
+        add_active(u, lanes, count);
         return true;
     }
 
     // The sum of U[T] over neurons that fired, and their number.
-    void add_active(const R* u, bool lanes) const {
+    void add_active(const R* u, bool lanes, int64_t count) const {
         const Geometry<R> geometry{task.scan.channels, task.scan.inner};
         const int64_t channels = task.scan.channels;
         if (lanes) {
-            sums[constants.channel] += Geometry<R>::total(kept, input.n);
-            sums[channels + constants.channel] += Geometry<R>::total(count, LANES);
+            lane_sums.add(constants.channel, kept, padded(input.n));
+            sums[channels + constants.channel] += double(count);
             return;
         }
         for (int64_t i = 0; i < input.n; ++i) kept[i] = fired[i] > 0 ? u[i] : R(0);
@@ -134,10 +146,12 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
     StartRow<R> start(rows);
-    R *u = rows.take(), *fired = rows.take(), *kept = rows.take(), *count = rows.take();
+    LaneSums<R> lane_sums(rows, sums, 1, scan.channels);
+    R *u = rows.take(), *fired = rows.take(), *kept = rows.take();
     R *out_rows = rows.take(TILE), *m_rows = rows.take(TILE);
-    const ForwardBlock<R> block{task,  constants, input,    start.row, u,    fired,
-                                kept, count,     out_rows, m_rows,    sums, sums + 2 * scan.channels};
+    const ForwardBlock<R> block{task,     constants, input,     start.row, u,
+                                fired,    kept,      out_rows,  m_rows,    lane_sums,
+                                sums,     sums + 2 * scan.channels};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
     for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
         const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
@@ -146,6 +160,7 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
         start.set(scan, task.params, constants.channel, i0, n);
         if (!plan.fast || !block.run(true)) block.run(false);
     }
+    lane_sums.finish();
     if (plan.stream) stream_end();
 }
 

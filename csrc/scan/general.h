@@ -17,11 +17,6 @@ struct ForwardTile {
     bool first, last;     // the first tile: nothing has fired yet; the last one: see Totals
 };
 
-// Where all neurons of a block belong to one channel, their sums are kept in LANES places, that of element i in i % LANES:
-// the same order of additions on every instruction set, and fewer numbers to add up in double.
-constexpr int64_t LANES = 64;
-static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
-
 template <class R>
 void general_forward(const ForwardTile<R>& tile, int64_t n) {
     const Steps<const R> in = tile.in;
@@ -33,7 +28,7 @@ void general_forward(const ForwardTile<R>& tile, int64_t n) {
         EACH(k) {
             const int64_t at = i + k * WIDTH<R>;
             c[k] = tile.constants.at(at);
-            level[k] = load<true>(tile.constants.level + at, 0);
+            level[k] = load<true>(tile.constants.level + tile.constants.place(at), 0);
             u[k] = load<true>(tile.start + at, 0);
             fired[k] = tile.first ? Vec<R>{} : load<true>(tile.fired + at, 0);
         }
@@ -63,9 +58,10 @@ struct BackwardTile {
     Steps<const R> in, g, g_m;
     Steps<R> dx;
     bool stream;             // dx bypasses the cache
-    const R* u;              // U before the tile
-    R *du, *dv, *da;         // dL/dU after the tile in, before it out; sums over the tile (fast, one channel: LANES of them)
-    Vec<R> *m, *by_a, *f;    // scratch, [TILE][TOGETHER]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
+    const R *u, *du_after;   // U before the tile, dL/dU after it
+    R *du, *dv, *da;         // dL/dU before the tile, and sums over its steps
+    R* du_lanes;             // only for fast_backward.h
+    GroupStep<R>* group;     // scratch, [TILE]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
 };
 
 template <class R>
@@ -79,25 +75,26 @@ void general_backward(const BackwardTile<R>& tile, int64_t n) {
             const int64_t at = i + k * WIDTH<R>;
             c[k] = tile.constants.at(at);
             u[k] = load<true>(tile.u + at, 0);
-            gradients[k] = {load<true>(tile.du + at, 0), Vec<R>{}, Vec<R>{}};
+            gradients[k] = {load<true>(tile.du_after + at, 0), Vec<R>{}, Vec<R>{}};
         }
         for (int64_t t = 0; t < tile.steps; ++t) {
             EACH(k) {
                 const Vec<R> x = load<true>(tile.in.at(t) + i + k * WIDTH<R>, 0);
                 const Vec<R> m = charge<R>(u[k], x, c[k].keep, c[k].gain);
-                tile.m[t * TOGETHER + k] = m;
-                tile.by_a[t * TOGETHER + k] = scan.decay_input ? x - u[k] : -u[k];
+                tile.group[t].m[k] = m;
+                tile.group[t].by_a[k] = scan.decay_input ? x - u[k] : -u[k];
                 u[k] = after_reset<R>(m, spike<R>(m, c[k].fire), c[k].v, scan.reset);
             }
         }
-        slopes<R>(tile.m, tile.f, tile.steps, tile.task, tile.constants, i);
+        slopes<R>(tile.group, tile.steps, tile.task, tile.constants, i);
         for (int64_t t = tile.steps - 1; t >= 0; --t) {
             EACH(k) {
-                const int64_t at = i + k * WIDTH<R>, step = t * TOGETHER + k;
-                const Vec<R> m = tile.m[step];
+                const int64_t at = i + k * WIDTH<R>;
+                const GroupStep<R>& step = tile.group[t];
+                const Vec<R> m = step.m[k];
                 const Vec<R> g = tile.g.first ? load<true>(tile.g.at(t) + at, 0) : Vec<R>{};
                 const Vec<R> g_m = tile.g_m.first ? load<true>(tile.g_m.at(t) + at, 0) : Vec<R>{};
-                const Vec<R> dx = gradients[k].back(m, spike<R>(m, c[k].fire), tile.by_a[step], tile.f[step], g, g_m, c[k], scan);
+                const Vec<R> dx = gradients[k].back(m, spike<R>(m, c[k].fire), step.by_a[k], step.f[k], g, g_m, c[k], scan);
                 store<true>(dx, tile.dx.at(t) + at, 0);
             }
         }

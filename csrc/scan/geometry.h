@@ -8,7 +8,7 @@ template <class R>
 struct Geometry {
     int64_t channels, inner;
 
-    int64_t channel(int64_t i) const { return (i / inner) % channels; }
+    int64_t channel(int64_t i) const { return channels == 1 ? 0 : (i / inner) % channels; }
 
     // What tells the constants of the n elements from i0 on from those of other elements; -1: nothing simple does.
     int64_t phase(int64_t i0, int64_t n) const { return one_channel(i0, n) ? channel(i0) : inner == 1 ? i0 % channels : -1; }

@@ -23,7 +23,7 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t STREAM_BYTES = 16 << 20;     // from here on the reader would not find the output in its cache
+constexpr int64_t STREAM_BYTES = 32 << 20;     // from here on the reader would not find the output in its cache
 constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
 // By instruction set, in the order of common/isa.h.

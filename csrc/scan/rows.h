@@ -32,7 +32,7 @@ struct Steps {
     T* at(int64_t t) const { return first + t * stride; }
 };
 
-// The constants of a block's elements. one: they are the same for all of them.
+// The constants of a block's elements. one: they are the same for all of them, and only the first PAD places are filled.
 template <class R>
 struct ConstantRows {
     R *v, *fire, *keep, *gain, *inverse, *low, *high, *level;
@@ -44,6 +44,7 @@ struct ConstantRows {
           low(rows.take()), high(rows.take()), level(rows.take()) {}
 
     void set(const ChannelParams& params, const Geometry<R>& geometry, int64_t i0, int64_t n) {
+        if (geometry.channels == 1 && phase == 0) return;
         one = geometry.one_channel(i0, n);
         const int64_t c = geometry.channel(i0), wanted = n == BLOCK || one ? geometry.phase(i0, n) : -1;
         if (wanted >= 0 && wanted == phase && one == (channel >= 0)) return;
@@ -53,13 +54,20 @@ struct ConstantRows {
         R* const to[] = {v, fire, keep, gain, inverse, low, high, level};
         for (int k = 0; k < 8; ++k) {
             const R* values = static_cast<const R*>(from[k]);
-            const int64_t filled = one ? 0 : n;
-            if (!one) geometry.expand(values, i0, n, to[k]);
-            for (int64_t i = filled; i < BLOCK; ++i) to[k][i] = values[c];
+            if (one) {
+                for (int64_t i = 0; i < PAD; i += WIDTH<R>) store<true>(all<R>(values[c]), to[k] + i, 0);
+            } else {
+                geometry.expand(values, i0, n, to[k]);
+                for (int64_t i = n; i < padded(n); ++i) to[k][i] = values[c];
+            }
         }
     }
 
-    Constants<R> at(int64_t i) const {
+    // Where the constants of element i are.
+    int64_t place(int64_t i) const { return one ? 0 : i; }
+
+    Constants<R> at(int64_t element) const {
+        const int64_t i = place(element);
         return {load<true>(v + i, 0), load<true>(fire + i, 0), load<true>(keep + i, 0), load<true>(gain + i, 0),
                 load<true>(inverse + i, 0)};
     }
@@ -298,6 +306,12 @@ constexpr int TOGETHER = 4;
 template <class R>
 constexpr int64_t GROUP = TOGETHER * WIDTH<R>;
 #define EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < TOGETHER; ++k)
+
+// What the backward needs of one time step of a group, side by side in memory.
+template <class R>
+struct GroupStep {
+    Vec<R> m[TOGETHER], by_a[TOGETHER], f[TOGETHER];  // M, dM/da, the surrogate's derivative
+};
 static_assert(PAD % (TOGETHER * STEADYSPIKE_REGISTER / 4) == 0, "a padded row is a whole number of groups");
 
 }  // namespace

@@ -8,16 +8,16 @@
 namespace {
 
 template <class R, int SURROGATE>
-void slopes_of(const Vec<R>* m, Vec<R>* f, int64_t steps, bool absolute, const ConstantRows<R>& constants, int64_t i,
+void slopes_of(GroupStep<R>* group, int64_t steps, bool absolute, const ConstantRows<R>& constants, int64_t i,
                const Shape<R>& shape) {
     for (int k = 0; k < TOGETHER; ++k) {
-        const int64_t at = i + k * WIDTH<R>;
+        const int64_t at = constants.place(i + k * WIDTH<R>);
         const Vec<R> v = load<true>(constants.v + at, 0), inverse = load<true>(constants.inverse + at, 0);
         const Vec<R> low = load<true>(constants.low + at, 0), high = load<true>(constants.high + at, 0);
         for (int64_t t = 0; t < steps; ++t) {
-            const Vec<R> potential = m[t * TOGETHER + k];
+            const Vec<R> potential = group[t].m[k];
             const Vec<R> z = absolute ? potential - v : relative<R, SURROGATE>(potential, v, inverse);
-            f[t * TOGETHER + k] = slope<R, SURROGATE>(z, potential, low, high, shape);
+            group[t].f[k] = slope<R, SURROGATE>(z, potential, low, high, shape);
         }
     }
 }
@@ -28,14 +28,14 @@ constexpr std::array<Function, sizeof...(CODES)> table_of(std::integer_sequence<
     return {slopes_of<R, CODES>...};
 }
 
-// m, f: [steps][TOGETHER]; the group starts at element i of the block.
+// group: [steps]; it starts at element i of the block.
 template <class R>
-void slopes(const Vec<R>* m, Vec<R>* f, int64_t steps, const BackwardTask& task, const ConstantRows<R>& constants, int64_t i) {
+void slopes(GroupStep<R>* group, int64_t steps, const BackwardTask& task, const ConstantRows<R>& constants, int64_t i) {
     const bool absolute = task.scan.family == AS;
     const Shape<R> shape{R(task.shape.width), R(task.shape.height), R(task.shape.steep)};
-    using Function = void (*)(const Vec<R>*, Vec<R>*, int64_t, bool, const ConstantRows<R>&, int64_t, const Shape<R>&);
+    using Function = void (*)(GroupStep<R>*, int64_t, bool, const ConstantRows<R>&, int64_t, const Shape<R>&);
     constexpr auto table = table_of<Function, R>(std::make_integer_sequence<int, SURROGATE_COUNT>());
-    table[size_t(task.scan.surrogate)](m, f, steps, absolute, constants, i, shape);
+    table[size_t(task.scan.surrogate)](group, steps, absolute, constants, i, shape);
 }
 
 }  // namespace

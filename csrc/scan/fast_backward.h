@@ -1,0 +1,172 @@
+// The backward of the common case, see fast.h.
+#pragma once
+#include "fast.h"
+
+namespace {
+
+// The sums over a tile's steps that the norm behind a map needs: rows of dx and of dx (x - center), for each element.
+struct NormSumRows {
+    const float* center = nullptr;  // null: not wanted
+    float *by_bias = nullptr, *by_weight = nullptr;
+};
+
+// One group's potentials again, and what follows from them. READY: instead of M its step gets S V - f' M, and f'.
+template <bool ONE, bool READY, class IO, bool MAPPED>
+inline __attribute__((always_inline)) Words recompute(const ConstantRows<float>& c, Current<MAPPED, IO> input,
+                                                      const BitMasks& bit_masks, const float* start, int64_t i, int64_t steps,
+                                                      bool stream, float height, GroupStep<float>* to) {
+    constexpr int64_t W = WIDTH<float>;
+    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
+    const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high);
+    const Floats inside = all<float>(height);
+    Floats u[TOGETHER];
+    EACH_PAIR(k) load_pair<SPLIT>(start + i + k * W, u + k);
+    for (int64_t t = 0; t < steps; ++t, ++to, input.next()) {
+        if (stream) input.early();
+        EACH_PAIR(k) {
+            Floats x[2];
+            if constexpr (HALVES) load_pair<SPLIT>(input.x + k * W, x);
+            BOTH(j) {
+                const int64_t at = i + (k + j) * W;
+                if constexpr (!HALVES) x[j] = input.at(bit_masks, k + j);
+                const Floats m = charge<float>(u[k + j], x[j], keep.at(at), gain.at(at));
+                const Floats spike = masked(Words(m >= fire.at(at)), v.at(at));
+                to->by_a[k + j] = x[j] - u[k + j];
+                u[k + j] = m - spike;
+                if constexpr (READY) {
+                    const Floats f = masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), inside);
+                    to->f[k + j] = f;
+                    to->m[k + j] = spike - f * m;
+                } else {
+                    to->m[k + j] = m;
+                }
+            }
+        }
+    }
+    Words nan{};
+    EACH(k) nan |= Words(u[k] != u[k]);
+    return nan;
+}
+
+// The sums of one group that has dx in the place of m.
+inline void norm_sums(const GroupStep<float>* group, const Steps<const float>& x, const NormSumRows& norm, int64_t steps, int64_t i) {
+    for (int k = 0; k < TOGETHER; ++k) {
+        const int64_t at = i + k * WIDTH<float>;
+        const Floats center = load<true>(norm.center + at, 0);
+        Floats by_bias{}, by_weight{};
+        for (int64_t t = steps - 1; t >= 0; --t) {
+            const Floats dx = group[t].m[k];
+            by_bias += dx;
+            by_weight += dx * (load<true>(x.at(t) + at, 0) - center);
+        }
+        store<true>(by_bias, norm.by_bias + at, 0);
+        store<true>(by_weight, norm.by_weight + at, 0);
+    }
+}
+
+// dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
+// derivative cancel, and V dL/dV of a step is d (S V - f' M).
+//
+// ONE: the sums over the steps are added to the LANES places of dv and da; so is dL/dU to du_lanes if there is no row du.
+//
+// bfloat16 is written without a look for NaN: whatever is not finite stays in dL/dU, so that this is seen at the end.
+template <bool ONE, bool RECTANGLE, bool IS_TRSG, class IO, bool MAPPED>
+bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, const NormSumRows& norm,
+                   Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
+    constexpr int64_t W = WIDTH<float>;
+    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE, READY = RECTANGLE && IS_TRSG;
+    const ConstantRows<float>& c = tile.constants;
+    const bool absolute = tile.task.scan.family == AS;
+    const Row<ONE> v{c.v}, fire{c.fire}, inverse{c.inverse}, low{c.low}, high{c.high};
+    const Held<ONE> keep(c.keep), gain(c.gain);
+    const Floats height = all<float>(float(tile.task.shape.height));
+    const int64_t steps = tile.steps, g_stride = g_rows.stride, dx_stride = dx_rows.stride;
+    const IO* const g_last = g_rows.at(steps - 1);
+    IO* const dx_last = dx_rows.at(steps - 1);
+    const float* const start = tile.u;
+    const float* const du_after = tile.du_after;
+    float *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da, *const du_lanes = tile.du_lanes;
+    GroupStep<float>* const group = tile.group;
+    const bool stream = tile.stream, sums = MAPPED && norm.center;
+    const Steps<const IO> x_rows = in;
+    const MapRows<float> map_rows = map;
+    const BitMasks bit_masks;
+    Words bad{};
+    for (int64_t i = 0; i < n; i += GROUP<float>) {
+        bad |= recompute<ONE, READY, IO, MAPPED>(c, {x_rows, map_rows, i}, bit_masks, start, i, steps, stream, height[0],
+                                                 group);
+        if constexpr (!RECTANGLE) slopes<float>(group, steps, tile.task, c, i);
+        Floats gu[TOGETHER], dv[TOGETHER], da[TOGETHER], weighted[TOGETHER];
+        EACH_PAIR(k) {
+            load_pair<SPLIT>(du_after + i + k * W, gu + k);
+            BOTH(j) dv[k + j] = da[k + j] = weighted[k + j] = Floats{};
+        }
+        const IO* g_at = g_last + i;
+        IO* to = dx_last + i;
+        for (GroupStep<float>* step = group + steps - 1; step >= group; --step, g_at -= g_stride, to -= dx_stride) {
+            if (stream) load_early(g_at);
+            EACH_PAIR(k) {
+                Floats g[2], dx[2];
+                if constexpr (HALVES) load_pair<SPLIT>(g_at + k * W, g);
+                BOTH(j) {
+                    const int64_t at = i + (k + j) * W;
+                    if constexpr (!HALVES) g[j] = load<true>(g_at + (k + j) * W, 0);
+                    const Floats m = step->m[k + j], before = gu[k + j];
+                    const Floats f = RECTANGLE && !READY ? masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), height)
+                                                         : step->f[k + j];
+                    Floats d;
+                    if constexpr (IS_TRSG)
+                        d = g[j] - before;
+                    else
+                        d = absolute ? g[j] - before * v.at(at) : g[j] * inverse.at(at) - before;
+                    const Floats from_spike = d * f, gm = from_spike + before;
+                    if constexpr (READY) {
+                        dv[k + j] += d * m;
+                    } else if constexpr (IS_TRSG) {
+                        dv[k + j] += d * (masked(Words(m >= fire.at(at)), v.at(at)) - f * m);
+                    } else {
+                        dv[k + j] -= masked(Words(m >= fire.at(at)), before);
+                        weighted[k + j] += absolute ? from_spike : from_spike * m;
+                    }
+                    da[k + j] += gm * step->by_a[k + j];
+                    gu[k + j] = gm * keep.at(at);
+                    dx[j] = gm * gain.at(at);
+                    if constexpr (!HALVES) write_register(dx[j], to + (k + j) * W, stream);
+                    if (sums) step->m[k + j] = dx[j];
+                    read_again();
+                }
+                if constexpr (SPLIT)
+                    write_register(narrow_split(dx), to + k * W, stream);
+                else if constexpr (HALVES)
+                    write_register(narrow_two(dx[0], dx[1], IO{}), to + k * W, stream);
+            }
+        }
+        if constexpr (MAPPED) {
+            if (sums) norm_sums(group, x_rows, norm, steps, i);
+        }
+        EACH_PAIR(k) {
+            BOTH(j) {
+                const Floats scale = inverse.at(i + (k + j) * W);
+                if (SPLIT) bad |= Words(gu[k + j] - gu[k + j] != Floats{});
+                if (IS_TRSG)
+                    dv[k + j] = dv[k + j] * scale;
+                else
+                    dv[k + j] -= absolute ? weighted[k + j] : weighted[k + j] * scale;
+            }
+            if (SPLIT) join(gu + k), join(dv + k), join(da + k);
+            BOTH(j) {
+                const int64_t at = i + (k + j) * W, lane = at % LANES;
+                if (du_row) store<true>(gu[k + j], du_row + at, 0);
+                if (ONE) {
+                    add_to_row(dv[k + j], dv_row + lane), add_to_row(da[k + j], da_row + lane);
+                    if (!du_row) add_to_row(gu[k + j], du_lanes + lane);
+                } else {
+                    store<true>(dv[k + j], dv_row + at, 0), store<true>(da[k + j], da_row + at, 0);
+                }
+            }
+        }
+    }
+    return !any_lane(bad);
+}
+
+}  // namespace

@@ -1,0 +1,94 @@
+// The forward of the common case, see fast.h.
+#pragma once
+#include "fast.h"
+
+namespace {
+
+// IO: float, with the tile's own rows; or Bf16, straight from and to the tensors. MAPPED: `in` is x, to be mapped.
+// WORDS: what is written as bits, 0 nothing, 1 the spikes, 2 the spikes and where the backward needs the gradient.
+// With ONE, the last tile writes U of the neurons that fired to kept and adds their number to count; fired is then not
+// written.
+template <bool ONE, class IO, bool MAPPED, int WORDS>
+bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, Steps<IO> out, int64_t n,
+                  bool stream, BitRows bits, BitRows needed, float* kept, int64_t& count) {
+    constexpr int64_t W = WIDTH<float>;
+    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
+    const ConstantRows<float>& c = tile.constants;
+    const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v);
+    const Row<ONE> level{c.level}, low{c.low}, high{c.high};
+    const FullHalves half_level = FullHalves{} + uint16_t(narrow_words(level.at(0), Bf16{})[0]);
+    const Floats one = all<float>(1);
+    // Copies: what a pointer leads to would be read again after every store.
+    const int64_t steps = tile.steps, out_stride = out.stride;
+    const Steps<const IO> x_rows = in;
+    const MapRows<float> map_rows = map;
+    const BitMasks bit_masks;
+    IO* const out_first = out.first;
+    const float* const start = tile.start;
+    float *const u_row = tile.u, *const fired_row = tile.fired;
+    const bool first = tile.first, sums = ONE && tile.last;
+    Words nan{}, active{};
+    for (int64_t i = 0; i < n; i += GROUP<float>) {
+        Current<MAPPED, IO> input(x_rows, map_rows, i);
+        IO* to = out_first + i;
+        char *bits_to = bits.at(i), *needed_to = needed.at(i);
+        Floats u[TOGETHER];
+        Words any[TOGETHER];
+        EACH_PAIR(k) {
+            load_pair<SPLIT>(start + i + k * W, u + k);
+            any[k] = any[k + 1] = Words{};
+            if (!first) {
+                Floats before[2];
+                load_pair<SPLIT>(fired_row + i + k * W, before);
+                any[k] = Words(before[0] > 0), any[k + 1] = Words(before[1] > 0);
+            }
+        }
+        for (int64_t t = 0; t < steps; ++t, input.next(), to += out_stride) {
+            uint64_t spike_bits = 0, inside_bits = 0;
+            if (stream) input.early();
+            EACH_PAIR(k) {
+                Floats x[2];
+                Words s[2], inside[2];
+                if constexpr (HALVES) load_pair<SPLIT>(input.x + k * W, x);
+                BOTH(j) {
+                    const int64_t at = i + (k + j) * W;
+                    if constexpr (!HALVES) x[j] = input.at(bit_masks, k + j);
+                    const Floats m = charge<float>(u[k + j], x[j], keep.at(at), gain.at(at));
+                    s[j] = Words(m >= fire.at(at));
+                    u[k + j] = m - masked(s[j], v.at(at));
+                    any[k + j] |= s[j];
+                    if constexpr (WORDS == 2) inside[j] = s[j] | (Words(m >= low.at(at)) & Words(m <= high.at(at)));
+                    if constexpr (!HALVES) write_register(masked(s[j], level.at(at)), to + (k + j) * W, stream);
+                    if constexpr (!SPLIT && WORDS >= 1) spike_bits |= uint64_t(lane_bits(s[j])) << ((k + j) * W);
+                    if constexpr (!SPLIT && WORDS == 2) inside_bits |= uint64_t(lane_bits(inside[j])) << ((k + j) * W);
+                }
+                if constexpr (SPLIT) {
+                    const FullHalves spikes = low_and_high(s[0], s[1]);
+                    write_register(FullHalves(spikes & half_level), to + k * W, stream);
+                    if constexpr (WORDS >= 1) spike_bits |= uint64_t(half_bits(spikes)) << (k * W);
+                    if constexpr (WORDS == 2) inside_bits |= uint64_t(half_bits(low_and_high(inside[0], inside[1]))) << (k * W);
+                } else if constexpr (HALVES) {
+                    const Floats first_level = level.at(i + k * W), second_level = level.at(i + (k + 1) * W);
+                    write_register(narrow_two(masked(s[0], first_level), masked(s[1], second_level), IO{}), to + k * W, stream);
+                }
+            }
+            if constexpr (WORDS >= 1) put_bits(spike_bits, bits_to), bits_to += 8 * bits.stride;
+            if constexpr (WORDS == 2) put_bits(inside_bits, needed_to), needed_to += 8 * needed.stride;
+        }
+        EACH_PAIR(k) {
+            Floats fired[2];
+            BOTH(j) {
+                nan |= Words(u[k + j] != u[k + j]);
+                active -= any[k + j];
+                fired[j] = masked(any[k + j], sums ? u[k + j] : one);
+            }
+            store_pair<SPLIT>(u + k, u_row + i + k * W);
+            store_pair<SPLIT>(fired, (sums ? kept : fired_row) + i + k * W);
+        }
+    }
+    if (sums)
+        for (int64_t j = 0; j < W; ++j) count += active[j];
+    return !any_lane(nan);
+}
+
+}  // namespace

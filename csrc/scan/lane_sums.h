@@ -1,0 +1,54 @@
+// Sums over the neurons of one channel, from block to block of a chunk.
+#pragma once
+#include "rows.h"
+
+namespace {
+
+// Where all neurons of a block belong to one channel, their sums are kept in LANES places, that of element i in i % LANES.
+constexpr int64_t LANES = 32;
+static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
+
+template <class R>
+inline void clear(R* row, int64_t n) {
+    for (int64_t i = 0; i < n; i += WIDTH<R>) store<true>(Vec<R>{}, row + i, 0);
+}
+
+// What a block leaves, place by place, is added up in double; the places themselves only when the channel changes or the
+// chunk ends. The order of additions is the same on every instruction set.
+template <class R>
+struct LaneSums {
+    double* places;           // [kinds][LANES]
+    double* sums;             // [kinds][channels]
+    int64_t kinds, channels;
+    int64_t channel = -1;     // of what is in places
+
+    LaneSums(Rows<R>& rows, double* sums, int64_t kinds, int64_t channels)
+        : places(reinterpret_cast<double*>(rows.take())), sums(sums), kinds(kinds), channels(channels) {}
+
+    // rows: [kinds][n], n a multiple of LANES.
+    void add(int64_t c, const R* rows, int64_t n) {
+        if (c != channel) {
+            finish();
+            channel = c;
+            clear(places, kinds * LANES);
+        }
+        constexpr int64_t REGISTERS = LANES / WIDTH<double>;
+        for (int64_t kind = 0; kind < kinds; ++kind) {
+            Doubles sum[REGISTERS];
+            __builtin_memcpy(sum, places + kind * LANES, sizeof(sum));
+            for (int64_t i = 0; i < n; i += LANES)
+#pragma GCC unroll 8
+                for (int64_t j = 0; j < REGISTERS; ++j) sum[j] += load_doubles(rows + kind * n + i + j * WIDTH<double>);
+            __builtin_memcpy(places + kind * LANES, sum, sizeof(sum));
+        }
+    }
+
+    void finish() {
+        if (channel < 0) return;
+        for (int64_t kind = 0; kind < kinds; ++kind)
+            sums[kind * channels + channel] += Geometry<R>::total(places + kind * LANES, LANES);
+    }
+};
+static_assert(3 * LANES * sizeof(double) <= BLOCK * sizeof(float), "the places fit a row");
+
+}  // namespace
