@@ -63,6 +63,7 @@ def test_every_frame_setting_changes_the_key() -> None:
     others = [
         replace(base, timesteps=5), replace(base, by="time"), replace(base, size=(48, 47)),
         replace(base, size=None), replace(base, antialias=True),
+        replace(base, total=True),
     ]  # fmt: skip
     keys = [key_of(s.as_dict()) for s in (base, *others)]
     assert len(set(keys)) == len(keys)

@@ -33,7 +33,7 @@ def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
         data.load("cifar11")
     with pytest.raises(DataError, match="has no option 'canvass'; its options are: canvas, placement_seed, augment"):
         data.load("digits", cache_dir=tmp_path, canvass=20)
-    with pytest.raises(DataError, match="options are: canvas, placement_seed, threshold, by, size, antialias"):
+    with pytest.raises(DataError, match="options are: canvas, placement_seed, threshold, by, size, antialias, total"):
         data.load("digits-events", cache_dir=tmp_path, resize=20)
     with pytest.raises(DataError, match="options are: augment, mean, std"):
         data.load("mnist", tmp_path, size=32)

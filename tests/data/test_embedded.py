@@ -122,7 +122,12 @@ def test_digits_events_bundle_shares_the_digits_split(shared_cache: Path) -> Non
     assert x.shape == (4, 32, 2, 20, 20)
     assert x.sum() > 32 * 200 and x.min() == 0
     by_time = data.load("digits-events", cache_dir=shared_cache, timesteps=3, by="time", size=10)
-    assert next(iter(by_time.eval_loader("test", 8)))[0].shape == (3, 8, 2, 10, 10)
+    plain = next(iter(by_time.eval_loader("test", 8)))[0]
+    assert plain.shape == (3, 8, 2, 10, 10)
+    three = data.load("digits-events", cache_dir=shared_cache, timesteps=3, by="time", size=10, total=True)
+    x = next(iter(three.eval_loader("test", 8)))[0]
+    assert three.in_channels == 3 and torch.equal(x[:, :, :2], plain)
+    torch.testing.assert_close(x[:, :, 2], plain.sum(2))
     assert by_time.describe()["frames"] == {"timesteps": 3, "by": "time", "size": [10, 10], "antialias": False}
 
 

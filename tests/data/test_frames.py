@@ -59,6 +59,17 @@ def test_counts_are_not_clipped() -> None:
     assert clip(events, FrameSettings(1)).max() == n
 
 
+def test_a_third_channel_is_the_sum_of_both() -> None:
+    n, rng = 500, np.random.default_rng(0)
+    x, y = (rng.integers(0, 8, n).astype(np.uint16) for _ in range(2))
+    events = Events(x, y, np.arange(n), rng.integers(0, 2, n).astype(np.uint8), (8, 8))
+    for size in (None, (6, 5)):
+        two, three = (clip(events, FrameSettings(4, size=size, total=total)) for total in (False, True))
+        assert np.array_equal(three[:, :2], two) and np.allclose(three[:, 2], two[:, 0] + two[:, 1])
+        assert three.dtype == two.dtype
+    assert FrameSettings(total=True).as_dict()["total"] and "total" not in FrameSettings().as_dict()
+
+
 def test_resize_without_antialias_keeps_the_contrast_of_the_published_frames() -> None:
     """Poisson(0.3) counts, 128 to 48: standard deviation 0.352 without and 0.137 with antialias."""
     counts = np.random.default_rng(0).poisson(0.3, (20, 2, 128, 128))

@@ -7,15 +7,16 @@ the same augmentation on every device.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from steadyspike.data.augmentation.event_clips import one_of_six
-from steadyspike.data.augmentation.rand_augment import RandAugment
+from steadyspike.data.augmentation.affine_maps import Fill
+from steadyspike.data.augmentation.event_clips import CLIP_AUGMENTATIONS
+from steadyspike.data.augmentation.rand_augment import GREY, RandAugment
 from steadyspike.data.errors import DataError, switch, whole_number
 
 
@@ -57,29 +58,42 @@ def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
 class Augment:
     """What happens to a training batch: padding of the random crop (0: none), horizontal flip, and more.
 
-    rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``. clip: for event clips ``"one-of-six"``, see
-    `augmentation.event_clips.one_of_six`. Both come after crop and flip; "" turns them off.
+    rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``; operations: those that it draws from (default:
+    all fifteen); interpolation: of its rotations, shears and shifts. clip: for event clips ``"one-of-six"`` or
+    ``"one-of-three"``, see `augmentation.event_clips`. All come after crop and flip; "" turns them off.
     """
 
     padding: int = 0
     flip: bool = False
     rand: str = ""
+    operations: tuple[str, ...] = ()
+    interpolation: str = "bilinear"
     clip: str = ""
 
     def __post_init__(self) -> None:
         whole_number("padding", self.padding, least=0)
         switch("flip", self.flip)
+        object.__setattr__(self, "operations", tuple(self.operations))
         if self.rand:
-            RandAugment.parse(self.rand)
-        if self.clip not in ("", "one-of-six"):
-            raise DataError(f"clip must be 'one-of-six' or '', not {self.clip!r}.")
+            self.rand_augment()
+        elif self.operations or self.interpolation != "bilinear":
+            raise DataError("operations and interpolation are settings of RandAugment: give rand too.")
+        if self.clip not in ("", *CLIP_AUGMENTATIONS):
+            known = "', '".join(CLIP_AUGMENTATIONS)
+            raise DataError(f"clip must be '{known}' or '', not {self.clip!r}.")
 
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def rand_augment(self) -> RandAugment:
+        return RandAugment.parse(self.rand, self.operations, self.interpolation)
+
+    def __call__(self, x: Tensor, generator: torch.Generator, fill: Fill = GREY) -> Tensor:
+        """fill: what RandAugment leaves where an image was moved away; timm takes the data set's mean."""
         if self.padding or self.flip:
             x = crop_and_flip(x, self.padding, self.flip, generator)
         if self.rand:
-            x = RandAugment.parse(self.rand)(x, generator)
-        return one_of_six(x, generator) if self.clip else x
+            x = self.rand_augment()(x, generator, fill)
+        return CLIP_AUGMENTATIONS[self.clip](x, generator) if self.clip else x
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain values; the settings of RandAugment only with it."""
+        rand = {"operations": list(self.operations), "interpolation": self.interpolation} if self.rand else {}
+        return {"padding": self.padding, "flip": self.flip, "rand": self.rand, **rand, "clip": self.clip}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -45,6 +45,12 @@ class DataSet:
     def labels(self) -> Tensor:
         return torch.from_numpy(self.population.labels)
 
+    def augmented(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        """A raw training batch, augmented; what is moved into an image has the data set's mean colour."""
+        if self.mean is None:
+            return self.augment(x, generator)
+        return self.augment(x, generator, [min(255.0, round(255 * value)) for value in self.mean])
+
     def finish(self, x: Tensor) -> Tensor:
         """A raw (augmented) batch as the network takes it: float32, normalised, time first."""
         if self.timesteps is not None:
@@ -74,13 +80,17 @@ def adjusted(
     )
 
 
+_AUGMENT_KEYS = {item.name for item in fields(Augment)}
+
+
 def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
     if isinstance(chosen, Augment):
         return chosen
     if chosen == "none":
         return Augment()
-    if not isinstance(chosen, dict) or set(chosen) - {"padding", "flip", "rand", "clip"}:
-        raise DataError(f"augment must be 'none' or a table of padding, flip, rand and clip, not {chosen!r}.")
+    if not isinstance(chosen, dict) or set(chosen) - _AUGMENT_KEYS:
+        keys = ", ".join(sorted(_AUGMENT_KEYS))
+        raise DataError(f"augment must be 'none' or a table with some of {keys}, not {chosen!r}.")
     return Augment(**chosen)
 
 

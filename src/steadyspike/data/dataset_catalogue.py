@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -176,7 +176,7 @@ OWN_FOLDERS = (
     "event-folder",
     "box-folder",
 )  # data_dir is the data set itself, not a folder that holds data sets
-FRAME_OPTIONS = ("by", "size", "antialias")
+FRAME_OPTIONS = ("by", "size", "antialias", "total")
 COMMON_OPTIONS = ("augment", "mean", "std")
 
 
@@ -193,10 +193,14 @@ def entry(name: str) -> tuple[str, Entry]:
     return canonical, DATA_SETS[canonical]
 
 
-def expected_shape(name: str, size: int | Sequence[int] | None = None, canvas: int | None = None) -> Shape:
-    """The shape of a data set's samples without looking at its files; `size` and `canvas` as `load` takes them."""
+def expected_shape(
+    name: str, size: int | Sequence[int] | None = None, canvas: int | None = None, total: bool = False
+) -> Shape:
+    """The shape of a data set's samples without looking at its files; size, canvas and total as `load` takes them."""
     canonical, found = entry(name)
     classes, channels, sides = found.shape
+    if total and found.frames is not None:
+        channels = replace(found.frames, total=True).channels
     if isinstance(size, int):
         sides = (size, size)
     elif size is not None:
@@ -224,9 +228,9 @@ def load(
     split: "official", "tebn", "tet" or "random:SEED"; default: the data set's own.
     validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
     timesteps: frames of event data.
-    options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias; a folder
-    of recordings also sensor ((height, width)). Image folders: size, policy, resize, least_area,
-    interpolation. All: augment ({"padding": 4, "flip": True}, or "none"), mean and std.
+    options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias, total (a
+    third channel, the sum of both polarities); a folder of recordings also sensor ((height, width)). Image folders:
+    size, policy, resize, least_area, interpolation. All: augment ({"padding": 4, "flip": True}, or "none"), mean, std.
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)

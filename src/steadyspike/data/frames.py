@@ -26,26 +26,35 @@ class FrameSettings:
     by: "number" (N // T events a frame) or "time" (equal durations).
     size: (height, width) to resize to, or None for the sensor's own.
     antialias: off by default, as the published results were made; torchvision's later default (on) halves the contrast.
+    total: a third channel, the sum of both polarities, as SpikingResformer takes it.
     """
 
     timesteps: int = 10
     by: str = "number"
     size: tuple[int, int] | None = None
     antialias: bool = False
+    total: bool = False
 
     def __post_init__(self) -> None:
         whole_number("timesteps", self.timesteps)
         if self.by not in SLICING:
             raise DataError(f"frames can be cut by {' or '.join(SLICING)}, not by '{self.by}'.")
         switch("antialias", self.antialias)
+        switch("total", self.total)
         if self.size is not None:
             if not isinstance(self.size, tuple) or len(self.size) != 2:
                 raise DataError(f"size must be (height, width), one number for a square or None, not {self.size!r}.")
             for side in self.size:
                 whole_number("size", side)
 
+    @property
+    def channels(self) -> int:
+        return 3 if self.total else 2
+
     def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "size": None if self.size is None else list(self.size)}
+        """Plain values; without ``total`` where it is off, so that clips cached before there was this setting count."""
+        plain = {**asdict(self), "size": None if self.size is None else list(self.size)}
+        return plain if self.total else {key: value for key, value in plain.items() if key != "total"}
 
 
 def slice_index(events: Events, timesteps: int, by: str) -> NDArray[np.int64]:
@@ -84,8 +93,11 @@ def resize(frames: NDArray[np.integer], size: tuple[int, int], antialias: bool) 
 
 
 def clip(events: Events, settings: FrameSettings) -> NDArray[Any]:
-    """The clip [T, 2, H, W] of one recording: integer counts, or float32 where `settings.size` resizes them."""
-    counts = integrate(events, settings.timesteps, settings.by)
-    if settings.size is None or settings.size == events.size:
-        return counts
-    return resize(counts, settings.size, settings.antialias)
+    """The clip [T, 2, H, W] of one recording: integer counts, or float32 where `settings.size` resizes them.
+
+    With `settings.total` it is [T, 3, H, W].
+    """
+    frames: NDArray[Any] = integrate(events, settings.timesteps, settings.by)
+    if settings.size is not None and settings.size != events.size:
+        frames = resize(frames, settings.size, settings.antialias)
+    return np.concatenate([frames, frames.sum(1, keepdims=True)], 1) if settings.total else frames

@@ -55,7 +55,7 @@ class TrainLoader:
         raw = self._reader.stream([Request(index, True, seed) for index in indices])
         for number, (index, x) in enumerate(zip(indices, raw), start):
             random = generator(AUGMENT, plan.seed, epoch, plan.rank, plan.world_size, number)
-            x = data.finish(data.augment(x.to(self.device), random))
+            x = data.finish(data.augmented(x.to(self.device), random))
             yield self.regularise(x, data.labels[index].to(self.device), data, epoch, random)
 
     def __iter__(self) -> Iterator[Batch]:

@@ -37,6 +37,7 @@ def from_recordings(
     by: str = "number",
     size: int | tuple[int, int] | None = None,
     antialias: bool = False,
+    total: bool = False,
     name: str = "custom",
     split: str | None = None,
     validation: str = "holdout",
@@ -48,9 +49,9 @@ def from_recordings(
     of four arrays of these names. All of them become frames once and are kept in memory as counts.
 
     sensor: (height, width); left out, that of the `Events`, or ``train.sensor_size`` (tonic's (width, height, 2)).
-    timesteps, by, size, antialias: how events become frames, see `FrameSettings`. The rest as for `from_dataset`.
+    timesteps, by, size, antialias, total: how events become frames, see `FrameSettings`. The rest: `from_dataset`.
     """
-    chosen = {"by": by, "size": size, "antialias": antialias}
+    chosen = {"by": by, "size": size, "antialias": antialias, "total": total}
     frames = frame_settings(FrameSettings(), timesteps, chosen)
     place = _sensor(train, sensor)
     made = [None if pool is None else _Clips(pool, place, frames, name) for pool in (train, test)]
@@ -62,7 +63,7 @@ def from_recordings(
 
 
 class _Clips:
-    """The recordings of a data set as clips [T, 2, H, W], item by item."""
+    """The recordings of a data set as clips [T, C, H, W], item by item."""
 
     def __init__(self, pool: Pairs, sensor: tuple[int, int] | None, frames: FrameSettings, name: str) -> None:
         self.pool, self.sensor, self.frames, self.name = pool, sensor, frames, name

@@ -1,31 +1,69 @@
-"""Geometric operations on images [B, C, H, W] or clips [B, T, C, H, W]: one affine map per sample."""
+"""Geometric operations on images [B, C, H, W] or clips [B, T, C, H, W]: one affine map per sample, as in Pillow."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+
+from steadyspike.data.errors import DataError
+
+Fill = float | Sequence[float]  # of all channels, or of each
 
 
-def affine(x: Tensor, matrix: Tensor, fill: float = 0.0) -> Tensor:
+def _cubic(d: Tensor) -> tuple[Tensor, ...]:
+    """Weights of the pixels at -1, 0, 1, 2 from the left one: Pillow's cubic of a transformation, with a = -1."""
+    square, cube = d * d, d * d * d
+    return 2 * square - d - cube, 1 - 2 * square + cube, d + square - cube, cube - square
+
+
+# The pixels around a place, from the one at its left, and their weights by the distance 0..1 from it.
+_TAPS = {
+    "nearest": (0, lambda d: (torch.ones_like(d),)),
+    "bilinear": (0, lambda d: (1 - d, d)),
+    "bicubic": (-1, _cubic),
+}
+INTERPOLATIONS = tuple(_TAPS)
+
+
+def affine(x: Tensor, matrix: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
     """The image whose pixel (column, row) comes from ``matrix`` [B, 2, 3] applied to it, as in Pillow's AFFINE.
 
-    Pixel centres are at half numbers; bilinear; ``fill`` where the map leaves the image. Keeps the dtype.
+    Pixel centres are at half numbers. A pixel whose centre comes from outside gets ``fill``; near the border, pixels
+    beyond it are those at it. Keeps the dtype.
     """
+    if interpolation not in _TAPS:
+        raise DataError(f"interpolation must be {', '.join(INTERPOLATIONS)}, not {interpolation!r}.")
     batch, height, width = len(x), x.shape[-2], x.shape[-1]
-    flat = x.reshape(batch, -1, height, width)
-    # From pixels to grid_sample's -1..1: u = 2 column / width - 1.
-    scale = torch.tensor([[width / 2, 0, width / 2], [0, height / 2, height / 2], [0, 0, 1]], dtype=torch.float64)
-    bottom = torch.tensor([0.0, 0.0, 1.0], dtype=torch.float64).expand(batch, 1, 3)
-    square = torch.cat([matrix.to("cpu", torch.float64), bottom], 1)
-    theta = (scale.inverse() @ square @ scale)[:, :2].to(x.device, torch.float32)
-    grid = affine_grid(theta, list(flat.shape), align_corners=False)
-    moved = grid_sample(flat.float() - fill, grid, align_corners=False) + fill
+    flat = x.reshape(batch, -1, height * width).float()
+    # In float64, and rounded so that a place is the same on every device: nearest pixels must not depend on it.
+    grid = torch.ones(3, height, width, dtype=torch.float64)
+    grid[0], grid[1] = torch.arange(width) + 0.5, (torch.arange(height) + 0.5)[:, None]
+    place = (matrix.to("cpu", torch.float64) @ grid.flatten(1)).mul_(2**20).round_().div_(2**20)
+    inside = (place >= 0).all(1) & (place[:, 0] < width) & (place[:, 1] < height)
+    first, weights = _TAPS[interpolation]
+    place = place if interpolation == "nearest" else place - 0.5
+    low = place.floor()
+    across, down = (weights((place[:, axis] - low[:, axis]).to(x.device, torch.float32)) for axis in (0, 1))
+    low = low.to(x.device, torch.int64) + first
+    moved = torch.zeros_like(flat)
+    for i, by_row in enumerate(down):
+        row = (low[:, 1] + i).clamp(0, height - 1) * width
+        for j, by_column in enumerate(across):
+            index = row + (low[:, 0] + j).clamp(0, width - 1)
+            moved += (by_row * by_column)[:, None] * flat.gather(2, index[:, None].expand(-1, flat.shape[1], -1))
     if not x.is_floating_point():
-        moved = moved.round().clamp(0, 255)
+        moved = (moved + (2**-10)).floor_().clamp_(0, 255)  # Pillow cuts off; whole numbers must not fall below
+    moved = torch.where(inside.to(x.device)[:, None], moved, _fill(fill, x))
     return moved.to(x.dtype).view(x.shape)
+
+
+def _fill(fill: Fill, x: Tensor) -> Tensor:
+    """``fill`` [channels, 1], for a clip in every frame."""
+    values = torch.tensor(fill, dtype=torch.float32, device=x.device).reshape(-1)
+    return values.repeat(x[0, ..., 0, 0].numel() // len(values))[:, None]
 
 
 def _rows(*entries: Tensor | float) -> Tensor:
@@ -37,27 +75,32 @@ def _rows(*entries: Tensor | float) -> Tensor:
     return torch.stack(full, 1).view(-1, 2, 3)
 
 
-def shear_x(x: Tensor, factor: Tensor, fill: float = 0.0) -> Tensor:
-    return affine(x, _rows(1.0, factor, 0.0, 0.0, 1.0, 0.0), fill)
+def shear_x(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
+    return affine(x, _rows(1.0, factor, 0.0, 0.0, 1.0, 0.0), fill, interpolation)
 
 
-def shear_y(x: Tensor, factor: Tensor, fill: float = 0.0) -> Tensor:
-    return affine(x, _rows(1.0, 0.0, 0.0, factor, 1.0, 0.0), fill)
+def shear_x_centre(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
+    """The middle row stays where it is, as torchvision shears; Pillow's AFFINE leaves the first row."""
+    return affine(x, _rows(1.0, factor, factor * (-x.shape[-2] / 2), 0.0, 1.0, 0.0), fill, interpolation)
 
 
-def translate_x(x: Tensor, pixels: Tensor, fill: float = 0.0) -> Tensor:
-    return affine(x, _rows(1.0, 0.0, pixels, 0.0, 1.0, 0.0), fill)
+def shear_y(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
+    return affine(x, _rows(1.0, 0.0, 0.0, factor, 1.0, 0.0), fill, interpolation)
 
 
-def translate_y(x: Tensor, pixels: Tensor, fill: float = 0.0) -> Tensor:
-    return affine(x, _rows(1.0, 0.0, 0.0, 0.0, 1.0, pixels), fill)
+def translate_x(x: Tensor, pixels: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
+    return affine(x, _rows(1.0, 0.0, pixels, 0.0, 1.0, 0.0), fill, interpolation)
 
 
-def rotate(x: Tensor, degrees: Tensor, fill: float = 0.0) -> Tensor:
+def translate_y(x: Tensor, pixels: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
+    return affine(x, _rows(1.0, 0.0, 0.0, 0.0, 1.0, pixels), fill, interpolation)
+
+
+def rotate(x: Tensor, degrees: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
     """Counter-clockwise about the centre."""
     angle = -degrees.double() * (math.pi / 180)
     cos, sin = angle.cos(), angle.sin()
     middle_x, middle_y = x.shape[-1] / 2, x.shape[-2] / 2
     shift_x = middle_x - cos * middle_x - sin * middle_y
     shift_y = middle_y + sin * middle_x - cos * middle_y
-    return affine(x, _rows(cos, sin, shift_x, -sin, cos, shift_y), fill)
+    return affine(x, _rows(cos, sin, shift_x, -sin, cos, shift_y), fill, interpolation)

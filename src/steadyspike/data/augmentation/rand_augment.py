@@ -1,13 +1,14 @@
 """RandAugment (Cubuk et al., 2019) by the text that timm uses: ``rand-m9-n1-mstd0.4-inc1``.
 
 Every sample gets ``n`` operations, each drawn from all and left out with probability 1/2, with a strength of
-``m`` + mstd * N(0, 1) in 0..10. ``inc1``: a larger strength always changes more.
+``m`` + mstd * N(0, 1) in 0..10. ``inc1``: a larger strength always changes more. Operations that move the image leave
+``fill`` behind, which timm sets to the data set's mean, and interpolate as the data set's images are resized.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,61 +18,101 @@ from steadyspike.data.augmentation import affine_maps, colour
 from steadyspike.data.errors import DataError
 
 LEVELS = 10.0
-FILL = 128.0
-Operation = Callable[[Tensor, Tensor, Tensor], Tensor]  # images, strength 0..1 [B], sign +-1 [B]
+GREY = 128.0
 
 
-def _factor(share: Tensor, sign: Tensor) -> Tensor:
-    return (1 + 0.9 * share * sign).clamp_min(0.1)
+@dataclass(frozen=True)
+class Draw:
+    """What an operation takes beside the images: strengths 0..1 and signs +-1, each [B], and how to move an image."""
+
+    share: Tensor
+    sign: Tensor
+    fill: affine_maps.Fill = GREY
+    interpolation: str = "bilinear"
+
+    @property
+    def signed(self) -> Tensor:
+        return self.share * self.sign
+
+    @property
+    def factor(self) -> Tensor:
+        """Of an enhancement; 1 changes nothing."""
+        return (1 + 0.9 * self.signed).clamp_min(0.1)
+
+
+Operation = Callable[[Tensor, Draw], Tensor]
 
 
 def _whole(values: Tensor) -> Tensor:
     return values.floor().long()
 
 
+def _moving(move: Callable[[Tensor, Tensor, affine_maps.Fill, str], Tensor], most: float, axis: int = 0) -> Operation:
+    """most: the largest value; of an image's side, if ``axis`` names one."""
+
+    def operation(x: Tensor, d: Draw) -> Tensor:
+        return move(x, most * d.signed * (x.shape[axis] if axis else 1), d.fill, d.interpolation)
+
+    return operation
+
+
 # The fifteen operations of the increasing kind, with timm's ranges.
 OPERATIONS: dict[str, Operation] = {
-    "auto_contrast": lambda x, share, sign: colour.auto_contrast(x),
-    "equalize": lambda x, share, sign: colour.equalize(x),
-    "invert": lambda x, share, sign: colour.invert(x),
-    "rotate": lambda x, share, sign: affine_maps.rotate(x, 30 * share * sign, FILL),
-    "posterize": lambda x, share, sign: colour.posterize(x, 4 - _whole(4 * share)),
-    "solarize": lambda x, share, sign: colour.solarize(x, 256 - _whole(256 * share)),
-    "solarize_add": lambda x, share, sign: colour.solarize_add(x, _whole(110 * share).clamp_max(128)),
-    "colour": lambda x, share, sign: colour.colour(x, _factor(share, sign)),
-    "contrast": lambda x, share, sign: colour.contrast(x, _factor(share, sign)),
-    "brightness": lambda x, share, sign: colour.brightness(x, _factor(share, sign)),
-    "sharpness": lambda x, share, sign: colour.sharpness(x, _factor(share, sign)),
-    "shear_x": lambda x, share, sign: affine_maps.shear_x(x, 0.3 * share * sign, FILL),
-    "shear_y": lambda x, share, sign: affine_maps.shear_y(x, 0.3 * share * sign, FILL),
-    "translate_x": lambda x, share, sign: affine_maps.translate_x(x, 0.45 * share * sign * x.shape[-1], FILL),
-    "translate_y": lambda x, share, sign: affine_maps.translate_y(x, 0.45 * share * sign * x.shape[-2], FILL),
+    "auto_contrast": lambda x, d: colour.auto_contrast(x),
+    "equalize": lambda x, d: colour.equalize(x),
+    "invert": lambda x, d: colour.invert(x),
+    "rotate": _moving(affine_maps.rotate, 30.0),
+    "posterize": lambda x, d: colour.posterize(x, 4 - _whole(4 * d.share)),
+    "solarize": lambda x, d: colour.solarize(x, 256 - _whole(256 * d.share)),
+    "solarize_add": lambda x, d: colour.solarize_add(x, _whole(110 * d.share).clamp_max(128)),
+    "colour": lambda x, d: colour.colour(x, d.factor),
+    "contrast": lambda x, d: colour.contrast(x, d.factor),
+    "brightness": lambda x, d: colour.brightness(x, d.factor),
+    "sharpness": lambda x, d: colour.sharpness(x, d.factor),
+    "shear_x": _moving(affine_maps.shear_x, 0.3),
+    "shear_y": _moving(affine_maps.shear_y, 0.3),
+    "translate_x": _moving(affine_maps.translate_x, 0.45, -1),
+    "translate_y": _moving(affine_maps.translate_y, 0.45, -2),
 }
 
 
 @dataclass(frozen=True)
 class RandAugment:
-    """magnitude: m, 0 to 10. count: n. spread: mstd."""
+    """magnitude: m, 0 to 10. count: n. spread: mstd. operations: those that are drawn from; empty: all fifteen.
+
+    interpolation: "nearest", "bilinear" or "bicubic", of operations that move the image.
+    """
 
     magnitude: float = 9.0
     count: int = 2
     spread: float = 0.0
     probability: float = 0.5
+    operations: tuple[str, ...] = ()
+    interpolation: str = "bilinear"
+
+    def __post_init__(self) -> None:
+        for name in self.operations:
+            if name not in OPERATIONS:
+                raise DataError(f"RandAugment has no operation {name!r}; it has {', '.join(OPERATIONS)}.")
+        if self.interpolation not in affine_maps.INTERPOLATIONS:
+            known = ", ".join(affine_maps.INTERPOLATIONS)
+            raise DataError(f"interpolation of RandAugment must be {known}, not {self.interpolation!r}.")
 
     @classmethod
-    def parse(cls, text: str) -> RandAugment:
+    def parse(cls, text: str, operations: Sequence[str] = (), interpolation: str = "bilinear") -> RandAugment:
         """``rand-mM[-nN][-mstdS]-inc1``; n is 2 unless given, as in timm."""
         found = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
         parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", found[1])) if found else {}
         if "m" not in parts or "inc" not in parts or not 0 <= float(parts["m"]) <= LEVELS:
             raise DataError(f"'{text}' is no RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1).")
-        return cls(float(parts["m"]), int(parts.get("n", 2)), float(parts.get("mstd", 0.0)))
+        numbers = float(parts["m"]), int(parts.get("n", 2)), float(parts.get("mstd", 0.0))
+        return cls(*numbers, operations=tuple(operations), interpolation=interpolation)
 
-    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+    def __call__(self, x: Tensor, generator: torch.Generator, fill: affine_maps.Fill = GREY) -> Tensor:
         """uint8 [B, C, H, W] -> the same; all numbers are drawn on the CPU, whatever is chosen."""
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise DataError(f"RandAugment takes uint8 images [B, C, H, W], got {x.dtype} {list(x.shape)}.")
-        batch, names = len(x), list(OPERATIONS)
+        batch, names = len(x), self.operations or tuple(OPERATIONS)
         for _ in range(self.count):
             chosen = torch.randint(0, len(names), (batch,), generator=generator)
             used = torch.rand(batch, generator=generator) < self.probability
@@ -83,5 +124,6 @@ class RandAugment:
                 mine = torch.nonzero(used & (chosen == number)).flatten()
                 if len(mine):
                     to = mine.to(x.device)
-                    x[to] = OPERATIONS[name](x[to], share[mine].to(x.device), sign[mine].to(x.device))
+                    draw = Draw(share[mine].to(x.device), sign[mine].to(x.device), fill, self.interpolation)
+                    x[to] = OPERATIONS[name](x[to], draw)
         return x

@@ -69,7 +69,7 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
     files = [file for path, _ in recordings for file in (path, labels_file(path))]
     settings = {"reader": "aedat31-1", "files": stamp(files), "frames": frames.as_dict()}
     cache = place.within("clips")
-    shape = (frames.timesteps, 2, *(frames.size or aedat31.SIZE))
+    shape = (frames.timesteps, frames.channels, *(frames.size or aedat31.SIZE))
     clips = cached_clips(
         cache.cache_dir, "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames), cache.ready, shape
     )
@@ -78,7 +78,7 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
         source=ArraySource(clips),
         population=Population(ids, labels, official),
         classes=CLASSES,
-        channels=2,
+        channels=frames.channels,
         size=frames.size or aedat31.SIZE,
         timesteps=frames.timesteps,
         augment=Augment(padding=4, flip=False),  # mirroring turns a left-hand gesture into a right-hand one

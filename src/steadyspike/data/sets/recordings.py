@@ -84,7 +84,7 @@ def event_dataset(
         len(recordings.files),
         lambda: clips_of(recordings, frames),
         cache.ready,
-        (frames.timesteps, 2, *(frames.size or recordings.sensor)),
+        (frames.timesteps, frames.channels, *(frames.size or recordings.sensor)),
     )
     more.setdefault("augment", Augment())
     more["settings"] = {"frames": frames.as_dict(), **more.get("settings", {})}
@@ -92,7 +92,7 @@ def event_dataset(
         name=recordings.name,
         source=ArraySource(clips),
         population=population,
-        channels=2,
+        channels=frames.channels,
         size=frames.size or recordings.sensor,
         timesteps=frames.timesteps,
         **more,

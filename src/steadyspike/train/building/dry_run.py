@@ -48,7 +48,9 @@ def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int,
     canvas = table.options.get("canvas")
     if canvas is not None and canvas < 1:
         raise RecipeError(f"data.options.canvas = {canvas} is not valid; it must be a whole number above 0")
-    classes, channels, size = expected_shape(table.name, table.size, canvas)
+    classes, channels, size = expected_shape(
+        table.name, table.size, canvas, total=bool(table.options.get("total", False))
+    )
     return classes, channels, size, entry(table.name)[1].frames is None
 
 
