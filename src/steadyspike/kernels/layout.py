@@ -42,6 +42,16 @@ def _has_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     return _fills_a_block(shape[1:], strides[1:])
 
 
+@lru_cache(maxsize=4096)
+def _fills_one_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    return _has_dense_steps(shape, strides) and strides[0] == shape[1:].numel()
+
+
+def fills_one_block(x: Tensor) -> bool:
+    """True if x [T, ...] has dense steps one after the other; outside of compilers."""
+    return _fills_one_block(x.shape, x.stride())
+
+
 def has_dense_steps(x: Tensor) -> bool:
     """`is_dense` of x[0]. Looked up, for calls outside of compilers: a layer's shapes are few and come again."""
     return _has_dense_steps(x.shape, x.stride())

@@ -51,7 +51,7 @@ class Neuron(Constants):
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
-    _own_constants: ClassVar[bool] = True  # V and 1/tau are those of `Constants`, not a subclass's own properties
+    has_own_constants: ClassVar[bool] = True  # V and 1/tau are those of `Constants`, not a subclass's own properties
     _runs_as_one: ClassVar[bool] = True  # and `run` is that of this class
     # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
@@ -79,10 +79,10 @@ class Neuron(Constants):
         super().__init_subclass__(**options)
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
-        cls._own_constants = (
+        cls.has_own_constants = (
             cls.threshold is Neuron.threshold and cls.leak is Neuron.leak and cls.constant is Constants.constant
         )
-        cls._runs_as_one = cls._own_constants and cls.run is Neuron.run
+        cls._runs_as_one = cls.has_own_constants and cls.run is Neuron.run
 
     def why_no_kernel(self) -> str | None:
         """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
@@ -126,7 +126,7 @@ class Neuron(Constants):
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         """Runs the dynamics from U[0] = u0; neurons with other dynamics override this."""
-        if self._own_constants and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
+        if self.has_own_constants and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
             result = layer_scan(self, x, u0, membrane)
             if result is not None:
                 return result

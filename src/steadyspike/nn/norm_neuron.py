@@ -15,13 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, per_channel
-from steadyspike.core.torch_private import forward_hooks, has_other_hooks
+from steadyspike.core.torch_private import apply_directly, forward_hooks, has_other_hooks, unwrapped
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import runs_directly
-from steadyspike.kernels.layout import is_dense, laid_out_like, like_step, same_strides
+from steadyspike.kernels.layout import fills_one_block, laid_out_like, like_step, same_strides
 from steadyspike.kernels.once import once
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.scan.choose import choose_backend, get_backend
+from steadyspike.kernels.scan.choose import choose_directly, get_backend
 from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
@@ -36,6 +36,7 @@ from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.statistics import per_step_channel
 from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.parametrization import Link
 
 NOT_TWICE = (
     "norm and scan as one operator cannot be differentiated twice; for gradients of gradients use neurons with "
@@ -46,38 +47,58 @@ _REPLACED = {"forward", "run"}  # methods that an instance may have of its own, 
 
 
 class _Settings(NamedTuple):
-    """Everything that is no tensor; ``plain`` computes the output from the tensors by ordinary layers."""
+    """Everything that is no tensor; ``plain`` computes the output from the tensors by ordinary layers.
+
+    links: of V and of 1/tau, from the parameters k and w; None where k or w is the constant itself.
+    """
 
     neuron: Neuron
     eps: float
+    links: tuple[Link | None, Link | None]
     trained: bool  # gradients are enabled
-    spikes: PackedSpikes | None  # what extra is, if that is known
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
-        y, weight, bias, extra, u0, v, a = tensors
-        assert y is not None and u0 is not None and v is not None and a is not None
+        y, weight, bias, extra, u0, k, w = tensors
+        assert y is not None and u0 is not None and k is not None and w is not None
+        v, a = (raw if link is None else link.value(raw) for raw, link in zip((k, w), self.links))
         folded = torch.nn.functional.batch_norm(y.flatten(0, 1), None, None, weight, bias, True, 0.0, self.eps)
         x = folded.unflatten(0, y.shape[:2])
         return lif_scan(x if extra is None else x + extra, u0, v, a, self.neuron.spec).out
 
 
 class _NormScan(torch.autograd.Function):
-    """(output, U[T], MP-Init's statistics) of y, the norm's parameters and statistics, extra, u0, v, a."""
+    """(output, U[T], MP-Init's statistics) of y, the norm's parameters and statistics, extra, u0, and V and a or the
+    parameters that they are computed from.
+
+    spikes: what extra is, if that is known.
+    """
 
     @staticmethod
-    def forward(ctx: Any, settings: _Settings, mean: Tensor, invstd: Tensor, *tensors: Tensor | None) -> Any:
-        y, weight, bias, extra, u0, v, a = tensors
-        assert y is not None and weight is not None and bias is not None
-        assert u0 is not None and v is not None and a is not None
-        spikes = settings.spikes
+    def forward(
+        ctx: Any,
+        settings: _Settings,
+        spikes: PackedSpikes | None,
+        mean: Tensor,
+        invstd: Tensor,
+        y: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        extra: Tensor | None,
+        u0: Tensor,
+        k: Tensor,
+        w: Tensor,
+    ) -> Any:
+        to_v, to_a = settings.links
+        v, a = k if to_v is None else to_v.limited_now(k), w if to_a is None else to_a.limited_now(w)
         added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
         scale, shift = _affine(mean, invstd, weight, bias)
         scan = _scan(settings.neuron, y, u0, v, a, added.to(scale, shift))
         trained = settings.trained and any(ctx.needs_input_grad)
         results = forward_with_notes(scan, wanted_words(scan, trained), ctx, potential=bool(settings.neuron.taps))
-        ctx.settings = settings._replace(spikes=None)  # its bits are saved as tensors, which hooks see
-        ctx.like = None if spikes is None else (spikes.shape, spikes.stride)
-        ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, v, a)
+        ctx.settings = settings
+        ctx.like = None if spikes is None else (spikes.shape, spikes.stride)  # its bits are saved: hooks see them
+        ctx.computed = (None if to_v is None else v, None if to_a is None else a)
+        ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, k, w)
         ctx.set_materialize_grads(False)
         out, u, _, active = results
         ctx.mark_non_differentiable(active if u is None else u, active)
@@ -86,20 +107,35 @@ class _NormScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
         if g is None:
-            return (None,) * 10
+            return (None,) * 11
         saved = ctx.saved_tensors  # read once: hooks may give them out once
-        mean, invstd, scale, shift, extra, level, bits, *tensors = saved
+        extra, level, bits, *tensors = saved[4:]
         if not runs_directly(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
             dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
-            return None, None, None, *_plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:]], g)
-        y, _, _, u0, v, a = (t.detach() for t in tensors)
-        y = y if is_dense(y[0]) and y.stride(0) == y[0].numel() else y.contiguous()
-        extra = None if extra is None else laid_out_like(extra.detach(), y, y.dtype)
+            return None, None, None, None, *_plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:]], g)
+        if not torch.is_grad_enabled():
+            return None, None, None, None, *_NormScan.gradients(ctx, g, saved)
+        with torch.no_grad():
+            grads = _NormScan.gradients(ctx, g, saved)
+        return None, None, None, None, *once(grads, NOT_TWICE, g, extra, *tensors)
+
+    @staticmethod
+    def gradients(ctx: Any, g: Tensor, saved: tuple[Tensor, ...]) -> list[Tensor | None]:
+        """Those of y, weight, bias, extra, u0, k and w."""
+        mean, invstd, scale, shift, extra, level, bits, y, _, _, u0, k, w = saved
+        (to_v, to_a), (v, a) = ctx.settings.links, ctx.computed
+        v, a = k if v is None else v, w if a is None else a
+        y = y if fills_one_block(y) else y.contiguous()
+        extra = None if extra is None else laid_out_like(extra, y, y.dtype)
         u0 = like_step(u0, y) if u0.numel() > 1 and u0.shape == y.shape[1:] else u0
         sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
-        affine = _Added(extra, level, bits).to(scale.detach(), shift.detach())
-        scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), affine)
-        current, du0, dv, da = _backend().backward(scan, OutputGradients(laid_out_like(g, y, y.dtype)), sums)
+        scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), _Added(extra, level, bits).to(scale, shift))
+        gradients, wanted = OutputGradients(laid_out_like(g, y, y.dtype)), ctx.needs_input_grad[8:]
+        current, du0, dv, da = _backend().backward(scan, gradients, sums, wanted=wanted)
+        if to_v is not None and dv is not None:
+            dv = to_v.pulled_back_now(dv, k, v)
+        if to_a is not None and da is not None:
+            da = to_a.pulled_back_now(da, w, a)
         count = y.numel() // len(mean)
         by_bias, by_weight = sums.sums[0], sums.sums[1] * invstd
         # dy = scale (dI - mean(dI) - xhat mean(dI xhat)), with xhat = (y - mean) invstd
@@ -107,9 +143,10 @@ class _NormScan(torch.autograd.Function):
         constant = -scale * (by_bias / count) - mean * by_y
         shared = extra is not None or bits is not None
         dy = norm_input_gradient(current, y, scale, by_y, constant, reuse=not shared)
-        grads = [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else dy, du0, dv, da]
-        d_y, d_weight, d_bias, d_extra, *others = once(grads, NOT_TWICE, g, extra, *tensors)
-        return None, None, None, d_y, d_weight, d_bias, d_extra if shared else None, *others
+        return [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else None, du0, dv, da]
+
+
+_norm_and_scan = apply_directly(_NormScan)
 
 
 class _Added(NamedTuple):
@@ -234,11 +271,15 @@ def _fits_memory(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
         return False
     if y.shape[2] != norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
         return False
-    if y.device.type != "cpu" or not runs_directly(y, *(() if extra is None else (extra,))):
+    if not y.is_cpu or not (runs_directly(y) if extra is None else runs_directly(y, extra)):
         return False
-    if not is_dense(y[0]) or y.stride(0) != y[0].numel() or choose_backend(neuron.backend, y, neuron.spec) != "cpu":
+    if not fills_one_block(y) or choose_directly(neuron.backend, y.dtype, neuron.spec) != "cpu":
         return False
-    return extra is None or (extra.shape == y.shape and extra.dtype == y.dtype and same_strides(extra[0], y[0]))
+    if extra is None:
+        return True
+    if extra.shape != y.shape or extra.dtype != y.dtype:
+        return False
+    return extra.stride() == y.stride() or same_strides(extra[0], y[0])
 
 
 def looked_at(module: nn.Module) -> bool:
@@ -278,10 +319,14 @@ def _current(norm: TimeNorm, y: Tensor) -> Tensor:
 def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
     neuron.check_input(y)
     mean, invstd, weight = _statistics(norm, y)
-    constants = _constants(neuron, y)
-    settings = _Settings(neuron, norm.eps, torch.is_grad_enabled(), _known(extra, y))
-    out, u, active = _NormScan.apply(settings, mean, invstd, y, weight, norm.bias, extra, *constants)
-    return _finished(neuron, y, constants[0], out, u, active)
+    u0 = _start(neuron, y)
+    (k, to_v), (w, to_a) = _raw_constants(neuron, y)
+    settings = _Settings(neuron, norm.eps, (to_v, to_a), torch.is_grad_enabled())
+    y, extra = unwrapped(y), None if extra is None else unwrapped(extra)
+    out, u, active = _norm_and_scan(
+        settings, _known(extra, y), mean, invstd, y, weight, norm.bias, extra, unwrapped(u0), k, w
+    )
+    return _finished(neuron, y, u0, out, u, active)
 
 
 @torch.no_grad()
@@ -292,19 +337,32 @@ def _evaluated(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) 
     scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
     spikes = _known(extra, y)
     added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
-    constants = _constants(neuron, y)
-    scan = _scan(neuron, y, *constants, added.to(scale, shift))
+    u0 = _start(neuron, y)
+    v, a = (raw if link is None else link.limited_now(raw) for raw, link in _raw_constants(neuron, y))
+    scan = _scan(neuron, y, u0, v, a, added.to(scale, shift))
     out, u, _, active = forward_with_notes(scan, wanted_words(scan, False), None, potential=bool(neuron.taps))
-    return _finished(neuron, y, constants[0], out, u, active)
+    return _finished(neuron, y, u0, out, u, active)
 
 
-def _constants(neuron: Neuron, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(U[0], V, a) as the C++ scan takes them."""
+def _start(neuron: Neuron, y: Tensor) -> Tensor:
+    """U[0] as the C++ scan takes it."""
     u0 = neuron.init.potential(y).to(y.dtype)
+    return like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
+
+
+def _raw_constants(neuron: Neuron, y: Tensor) -> list[tuple[Tensor, Link | None]]:
+    """V and a as the C++ scan takes them, or the parameters from which a link computes them."""
     if neuron.training:
         neuron.limit_constants()
-    u0 = like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
-    return u0, neuron.threshold.to(y.dtype).contiguous(), neuron.leak.to(y.dtype).contiguous()
+    if not neuron.has_own_constants:
+        return [(c.to(y.dtype).contiguous(), None) for c in (neuron.threshold, neuron.leak)]
+    found = []
+    for name in ("threshold", "leak"):
+        raw, link = neuron.raw_constant(name)
+        if raw.dtype != y.dtype:
+            raw, link = neuron.constant(name).to(y.dtype), None
+        found.append((raw.contiguous(), link))
+    return found
 
 
 def _finished(neuron: Neuron, y: Tensor, u0: Tensor, out: Tensor, u: Tensor | None, active: Tensor) -> Tensor:

@@ -11,18 +11,21 @@ is NaN, which only the dense convolution gives in every place.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+import struct
+from functools import cache, lru_cache
 
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.conv.abi import ABI, BY_CHANNEL, BY_TAP, ConvStruct, WeightStruct
+from steadyspike.kernels.conv.abi import ABI, BY_CHANNEL, BY_TAP, ConvStruct
 from steadyspike.kernels.conv.geometry import ConvGeometry
-from steadyspike.kernels.layout import same_strides
 from steadyspike.kernels.library import instruction_sets, load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "abi")
+_FUNCTION = {name: f"steadyspike_conv_{name}" for name in _NAMES}
+_MEMORY = struct.Struct("P2q")  # bits, threads, isa: the end of `ConvStruct`
+_WEIGHT = struct.Struct("P4q")  # `WeightStruct`
 _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _NOT_FINITE = 3
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
@@ -31,7 +34,7 @@ _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 @cache
 def conv_library() -> ctypes.CDLL | str:
     """The library, or the reason why it cannot be used."""
-    library = load_library([f"steadyspike_conv_{name}" for name in _NAMES])
+    library = load_library(list(_FUNCTION.values()))
     if not isinstance(library, str) and library.steadyspike_conv_abi() != ABI:
         return "the C++ extension was built from another version of the sources; reinstall steadyspike"
     return library
@@ -62,15 +65,32 @@ def conv_struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> 
     )
 
 
+@lru_cache(maxsize=4096)
 def packed_size(g: ConvGeometry) -> int:
-    return _call("packed_size", conv_struct(g))
+    return _call("packed_size", g)
 
 
-def _call(name: str, struct: ConvStruct, *arguments: object) -> int:
+@lru_cache(maxsize=4096)
+def _sizes(g: ConvGeometry) -> bytes:
+    """The C struct up to its address."""
+    return bytes(conv_struct(g))[: ConvStruct.bits.offset]
+
+
+def _struct(g: ConvGeometry, words: Tensor | None, isa: int) -> bytes:
+    """`conv_struct` as bytes, packed in a fraction of the time."""
+    if words is None:
+        return _sizes(g) + _MEMORY.pack(0, torch.get_num_threads(), isa)
+    step = -(-g.batch * g.in_channels * g.height * g.width // 64)
+    if words.dtype != torch.int64 or words.shape != (g.steps, step) or not words.is_contiguous():
+        raise ValueError(f"bits must be contiguous int64 [{g.steps}, {step}], got {words.dtype} {list(words.shape)}")
+    return _sizes(g) + _MEMORY.pack(words.data_ptr(), torch.get_num_threads(), isa)
+
+
+def _call(name: str, g: ConvGeometry, *arguments: object, words: Tensor | None = None, isa: int = -1) -> int:
     library = conv_library()
     if isinstance(library, str):
         raise RuntimeError(f"the spike convolution cannot run here: {library}")
-    return getattr(library, f"steadyspike_conv_{name}")(ctypes.byref(struct), *arguments)
+    return getattr(library, _FUNCTION[name])(_struct(g, words, isa), *arguments)
 
 
 def _finite(status: int) -> bool:
@@ -85,29 +105,24 @@ def _address(t: Tensor | None) -> ctypes.c_void_p:
     return _pointer(None if t is None else t.data_ptr())
 
 
-def _weight(g: ConvGeometry, weight: Tensor) -> ctypes._Pointer[WeightStruct]:
+def _weight(g: ConvGeometry, weight: Tensor) -> bytes:
     shape = (g.out_channels, g.in_channels, *g.kernel)
     if weight.shape != shape:
         raise ValueError(f"the weight must have shape {list(shape)}, got {list(weight.shape)}")
-    return ctypes.pointer(WeightStruct(_address(weight), (_int * 4)(*weight.stride())))
-
-
-def _expect(name: str, t: Tensor, like: Tensor) -> None:
-    if not same_strides(t, like):
-        raise ValueError(f"{name} must have shape {list(like.shape)} and strides {like.stride()}")
+    return _WEIGHT.pack(_address(weight).value or 0, *weight.stride())
 
 
 def pack_weight(
     geometry: ConvGeometry, weight: Tensor, level: Tensor | None = None, order: int = BY_TAP, isa: int = -1
 ) -> Tensor | None:
     """``weight`` [O, C, kh, kw] in the order in which a kernel reads it, times ``level`` [C] if given."""
-    struct = conv_struct(geometry, isa=isa)
     packed = torch.empty(packed_size(geometry), device="cpu")
     if level is not None and (level.shape != (geometry.in_channels,) or not level.is_contiguous()):
         raise ValueError(f"level must be [{geometry.in_channels}], one per input channel, got {list(level.shape)}")
     if has_no_values(packed):
         return packed
-    status = _call("pack", struct, _weight(geometry, weight), _address(level), _int(order), _address(packed))
+    arguments = (_weight(geometry, weight), _address(level), _int(order), _address(packed))
+    status = _call("pack", geometry, *arguments, isa=isa)
     return packed if _finite(status) else None
 
 
@@ -125,8 +140,8 @@ def conv_forward(
     out = geometry.empty_output()
     if has_no_values(out):
         return out
-    struct = conv_struct(geometry, words, isa)
-    _finite(_call("forward", struct, _address(packed), ctypes.c_float(scale), _address(bias), _address(out)))
+    arguments = (_address(packed), ctypes.c_float(scale), _address(bias), _address(out))
+    _finite(_call("forward", geometry, *arguments, words=words, isa=isa))
     return out
 
 
@@ -134,14 +149,14 @@ def conv_weight_gradient(
     geometry: ConvGeometry, words: Tensor, g: Tensor, level: Tensor, like: Tensor, isa: int = -1
 ) -> Tensor | None:
     """The gradient of the weight, laid out as ``like``, for spikes of ``level`` ([1] or [C])."""
-    _expect("the gradient", g, geometry.empty_output())
+    geometry.check_output(g)
     if level.numel() not in (1, geometry.in_channels) or not level.is_contiguous():
         raise ValueError(f"level must be [1] or [{geometry.in_channels}], got {list(level.shape)}")
     gradient = torch.empty_like(like)
     if has_no_values(gradient):
         return gradient
-    struct, n = conv_struct(geometry, words, isa), _int(level.numel())
-    status = _call("weight_gradient", struct, _address(g), _address(level), n, _weight(geometry, gradient))
+    arguments = (_address(g), _address(level), _int(level.numel()), _weight(geometry, gradient))
+    status = _call("weight_gradient", geometry, *arguments, words=words, isa=isa)
     return gradient if _finite(status) else None
 
 
@@ -149,12 +164,13 @@ def conv_input_gradient(
     geometry: ConvGeometry, places: Tensor, g: Tensor, weight: Tensor, isa: int = -1
 ) -> Tensor | None:
     """The gradient of the input at the ``places`` whose bits are set, 0 elsewhere: [images, C, H, W]."""
-    _expect("the gradient", g, geometry.empty_output())
+    geometry.check_output(g)
     packed = pack_weight(geometry, weight, order=BY_CHANNEL, isa=isa)
     if packed is None:
         return None
     dx = geometry.empty_input()
     if has_no_values(dx):
         return dx
-    status = _call("input_gradient", conv_struct(geometry, places, isa), _address(packed), _address(g), _address(dx))
+    arguments = (_address(packed), _address(g), _address(dx))
+    status = _call("input_gradient", geometry, *arguments, words=places, isa=isa)
     return dx if _finite(status) else None

@@ -47,7 +47,10 @@ def steps_aside(*tensors: Tensor | None) -> bool:
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return True
     there = [t for t in tensors if t is not None]
-    return any(t.dtype != torch.float32 or t.device.type != "cpu" for t in there) or not runs_directly(*there)
+    for t in there:
+        if t.dtype != torch.float32 or not t.is_cpu:
+            return True
+    return not runs_directly(*there)
 
 
 class _Plan(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property, lru_cache
 
 import torch
 from torch import Tensor
@@ -29,6 +30,13 @@ class ConvGeometry:
     dilation: Pair = (1, 1)
     channels_last: bool = True
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(astuple(self))
+
     @property
     def images(self) -> int:
         return self.steps * self.batch
@@ -42,19 +50,19 @@ class ConvGeometry:
         """True if the dense convolution is a product of matrices, a pixel's channels being a row."""
         return self.channels_last and self.taps == 1 and self.stride == (1, 1) and self.padding == (0, 0)
 
-    @property
+    @cached_property
     def out_size(self) -> Pair:
         """Height and width of the output."""
         sizes = zip((self.height, self.width), self.padding, self.dilation, self.kernel, self.stride)
         rows, columns = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, p, d, k, s in sizes)
         return rows, columns
 
-    @property
+    @cached_property
     def inputs(self) -> int:
         """Elements of the input."""
         return self.images * self.in_channels * self.height * self.width
 
-    @property
+    @cached_property
     def work(self) -> int:
         """Multiplications of the dense convolution."""
         rows, columns = self.out_size
@@ -70,6 +78,20 @@ class ConvGeometry:
 
     def empty_output(self) -> Tensor:
         return self.empty(self.out_channels, self.out_size)
+
+    @cached_property
+    def out_strides(self) -> tuple[int, ...]:
+        """Those of `empty_output`."""
+        (rows, columns), channels = self.out_size, self.out_channels
+        if self.channels_last:
+            return rows * columns * channels, 1, columns * channels, channels
+        return channels * rows * columns, rows * columns, columns, 1
+
+    def check_output(self, g: Tensor) -> None:
+        """Raises an error for a gradient that is not laid out as the output."""
+        shape = (self.images, self.out_channels, *self.out_size)
+        if g.shape != shape or any(s != r and n != 1 for s, r, n in zip(g.stride(), self.out_strides, shape)):
+            raise ValueError(f"the gradient must have shape {list(shape)} and strides {self.out_strides}")
 
     def laid_out(self, g: Tensor) -> Tensor:
         """``g`` [images, channels, ...] in this memory order."""
@@ -87,10 +109,18 @@ def conv_geometry(
         return None
     if planes and last:  # one channel or one pixel: the output is laid out as torch would
         last = weight.is_contiguous(memory_format=torch.channels_last)
-    kernel = (weight.shape[2], weight.shape[3])
-    images, channels, height, width = x.shape
+    return _conv_geometry(steps, x.shape, weight.shape, tuple(stride), tuple(padding), tuple(dilation), last)
+
+
+@lru_cache(maxsize=4096)
+def _conv_geometry(
+    steps: int, x: torch.Size, weight: torch.Size, stride: Pair, padding: Pair, dilation: Pair, last: bool
+) -> ConvGeometry | None:
+    """The same object for the same numbers: what it works out of them is worked out once."""
+    images, channels, height, width = x
+    kernel = (weight[2], weight[3])
     geometry = ConvGeometry(
-        steps, images // steps, channels, height, width, weight.shape[0], kernel, stride, padding, dilation, last
+        steps, images // steps, channels, height, width, weight[0], kernel, stride, padding, dilation, last
     )
     return geometry if min(geometry.out_size) > 0 else None
 
@@ -99,4 +129,9 @@ def linear_geometry(x: Tensor, weight: Tensor) -> ConvGeometry | None:
     """That of ``linear(x, weight)`` for contiguous x [..., features]: every row is a pixel of one image."""
     if x.ndim < 2 or x.numel() == 0 or weight.numel() == 0 or not x.is_contiguous() or x.shape[-1] != weight.shape[1]:
         return None
-    return ConvGeometry(1, 1, weight.shape[1], 1, x.numel() // weight.shape[1], weight.shape[0])
+    return _linear_geometry(x.numel() // weight.shape[1], weight.shape[1], weight.shape[0])
+
+
+@lru_cache(maxsize=4096)
+def _linear_geometry(rows: int, features: int, outputs: int) -> ConvGeometry:
+    return ConvGeometry(1, 1, features, 1, rows, outputs)

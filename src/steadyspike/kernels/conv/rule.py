@@ -8,7 +8,10 @@ not, and counts once for every thread (`for_threads`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
 
 from steadyspike.kernels.conv.geometry import ConvGeometry
 
@@ -38,6 +41,7 @@ class Costs:
     weight: float
     call: float
 
+    @lru_cache(maxsize=64)  # noqa: B019 - of constants
     def for_threads(self, threads: int) -> Costs:
         return replace(self, call=self.call * threads)
 
@@ -60,42 +64,47 @@ def _padded(channels: int) -> int:
 
 def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
     """``spikes``: how many of the input's elements."""
-    outputs = g.work / (g.taps * g.in_channels)
-    met = spikes * g.work / (g.inputs * g.out_channels)  # pairs of a spike and an output pixel
-    events = (
-        met * _padded(g.out_channels) * costs.add
-        + spikes * costs.listed
-        + outputs / g.out_channels * g.taps * -(-g.out_channels // 64) * costs.visit
-        + g.inputs * costs.element
-        + outputs * costs.output
-        + g.taps * g.in_channels * g.out_channels * costs.weight
-        + costs.call
-    )
-    return events < MARGIN * (g.work * costs.dense)
+    return spikes < _limits(g, costs).forward
 
 
 def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
-    outputs = g.work / (g.taps * g.in_channels)
-    met = spikes * g.work / (g.inputs * g.out_channels)
-    padded = _padded(g.out_channels)
-    chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
-    events = (
-        met * padded * costs.add_weight
-        + spikes * costs.listed * -(-g.out_channels // 64)
-        + outputs * costs.output * chunks
-        + g.taps * g.in_channels * g.out_channels * costs.weight
-        + costs.call
-    )
-    return events < MARGIN * (g.work * (costs.dense if g.is_matrix else costs.dense_weight))
+    return spikes < _limits(g, costs).weight_gradient
 
 
 def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool:
     """``places``: how many elements of the input's gradient are asked for."""
-    met = places * g.work / (g.inputs * g.out_channels)
-    events = (
-        met * _padded(g.out_channels) * costs.product
-        + places * costs.listed
-        + g.taps * g.in_channels * g.out_channels * costs.weight
-        + costs.call
+    return places < _limits(g, costs).input_gradient
+
+
+class _Limits(NamedTuple):
+    """The number of spikes, or places, from which on the dense function is chosen."""
+
+    forward: float
+    weight_gradient: float
+    input_gradient: float
+
+
+@lru_cache(maxsize=4096)
+def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
+    outputs, weights = g.work / (g.taps * g.in_channels), g.taps * g.in_channels * g.out_channels
+    met = g.work / (g.inputs * g.out_channels)  # output pixels that meet an input element
+    sums, blocks = met * _padded(g.out_channels), -(-g.out_channels // 64)
+    chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
+    always = weights * costs.weight + costs.call
+    visits = outputs / g.out_channels * g.taps * blocks * costs.visit
+    forward = visits + g.inputs * costs.element + outputs * costs.output + always
+    return _Limits(
+        _limit(g.work * costs.dense, forward, sums * costs.add + costs.listed),
+        _limit(
+            g.work * costs.dense_weight,
+            outputs * costs.output * chunks + always,
+            sums * costs.add_weight + costs.listed * blocks,
+        ),
+        _limit(g.work * costs.dense_input, always, sums * costs.product + costs.listed),
     )
-    return events < MARGIN * (g.work * (costs.dense if g.is_matrix else costs.dense_input))
+
+
+def _limit(dense: float, fixed: float, each: float) -> float:
+    """The n from which on fixed + each * n is no longer below `MARGIN` times the dense time."""
+    left = MARGIN * dense - fixed
+    return left / each if each > 0 else math.copysign(math.inf, left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,8 +26,10 @@ _BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrog
 def _writes_bits(scan: Scan) -> bool:
     """True where the C++ scan writes bits at no cost worth mentioning: its fast path, in whole words."""
     x, (_, _, reset, detach, _, decay_input) = scan.x, scan.call.codes
+    if x.numel() < SMALLEST or x.numel() // x.shape[0] % 64 or x.dtype == torch.float64:
+        return False
     common = reset == RESETS["soft"] and detach == DETACHES["none"] and decay_input and not scan.call.membrane
-    return bool(common) and x.dtype != torch.float64 and x.numel() >= SMALLEST and x[0].numel() % 64 == 0
+    return bool(common)
 
 
 def wanted_words(scan: Scan, trained: bool) -> SpikeWords | None:
@@ -39,10 +42,16 @@ def wanted_words(scan: Scan, trained: bool) -> SpikeWords | None:
 def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
     """Notes ``words``, which the forward has written: spikes on its output, needed places on its autograd node."""
     level = _level(scan)
-    if level is not None and (has_no_values(out) or not words.has_nan):
+    if level is not None:
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
         spikes.__dict__["counts"] = words.counts[:-1]
-        note_spikes(out, spikes)
+        if has_no_values(out):
+            note_spikes(out, spikes)
+        else:
+            *counts, has_nan = words.counts.tolist()
+            spikes.__dict__["total"] = sum(counts)
+            if not has_nan:
+                note_spikes(out, spikes)
     if words.needed is not None:
         NeededPlaces(words.needed).put_on(node)
 
@@ -64,8 +73,8 @@ def _level(scan: Scan) -> Tensor | None:
     """What a spike's output is, [1] or [C]; None if that is no finite number above 0."""
     if scan.call.codes[0] != FAMILIES["trsg"]:
         return scan.x.new_ones(1)
-    level = scan.v.detach().to(scan.x.dtype, copy=True)
+    level = (scan.v.detach() if scan.v.requires_grad else scan.v).to(scan.x.dtype, copy=True)
     if has_no_values(level):
         return level
-    ordinary = 0 < float(level) < float("inf") if level.numel() == 1 else bool(((level > 0) & level.isfinite()).all())
+    ordinary = 0 < level.item() < math.inf if level.numel() == 1 else bool(((level > 0) & level.isfinite()).all())
     return level if ordinary else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from steadyspike.core.torch_private import version
-from steadyspike.kernels.layout import is_dense
+from steadyspike.kernels.layout import has_dense_steps
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.packed import PackedSpikes, elements_per_channel, pack_spikes
 from steadyspike.kernels.spikes.words import can_pack, may_be
@@ -60,8 +60,8 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     noted: _Noted | None = getattr(x.untyped_storage(), _NOTE, None)
     if noted is None or noted.version != _version(x) or noted.address != _address(x):
         return None
-    spikes, size = noted.spikes, x[0].numel()
-    if spikes.shape.numel() != x.numel() or size % 64 or not is_dense(x[0]):
+    spikes, size = noted.spikes, x.numel() // x.shape[0]
+    if spikes.shape.numel() != x.numel() or size % 64 or not has_dense_steps(x):
         return None
     if x.shape[0] > 1 and x.stride(0) != size:
         return None
@@ -74,7 +74,9 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
         return None
     if not has_no_values(x) and not may_be(x, spikes.words, spikes.level, inner):
         return None
-    return PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
+    found = PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
+    found.__dict__["total"] = spikes.total
+    return found
 
 
 def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:

@@ -46,7 +46,7 @@ class PackedSpikes:
         table = _bytes_to_bits(self.words.device).sum(1)
         return table[self.words.view(torch.uint8).int()].sum(1)
 
-    @property
+    @cached_property
     def total(self) -> int:
         """All spikes, or how many a memory estimate assumes."""
         assumed = sizes_only(self.words)

@@ -14,17 +14,38 @@ from steadyspike.kernels.sizes_only import has_no_values
 _FUNCTIONS = tuple(f"steadyspike_bits_{name}" for name in ("pack", "unpack", "first", "count", "differ"))
 SAMPLES = 32  # words that are compared with their elements, 64 each
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
+_VALUES = (
+    _pointer,
+    _int,
+    _int,
+    _pointer,
+    _int,
+    _int,
+    _pointer,
+    _int,
+)  # x, n, size, level, levels, inner, words, number
+_ARGUMENTS = {
+    "pack": _VALUES,
+    "unpack": _VALUES,
+    "differ": _VALUES,
+    "first": (_pointer, _int, _int),
+    "count": (_pointer, _int, _int, _pointer),
+}
 
 
 @cache
 def _library() -> ctypes.CDLL | None:
     library = load_library(_FUNCTIONS)
-    return None if isinstance(library, str) else library
+    if isinstance(library, str):
+        return None
+    for name, types in _ARGUMENTS.items():
+        getattr(library, f"steadyspike_bits_{name}").argtypes = types
+    return library
 
 
 def can_pack(x: Tensor) -> bool:
     """True if `pack_words` can take ``x``."""
-    return x.device.type == "cpu" and x.element_size() in (2, 4, 8) and _library() is not None
+    return x.is_cpu and x.element_size() in (2, 4, 8) and _library() is not None
 
 
 def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
@@ -59,15 +80,8 @@ def may_be(x: Tensor, words: Tensor, level: Tensor, inner: int) -> bool:
     assert library is not None and level.is_contiguous() and level.dtype == x.dtype and words.is_contiguous()
     if 64 * words.numel() != x.numel():
         return False
-    sizes = (x.numel(), x.element_size()), (level.numel(), inner)
-    return not library.steadyspike_bits_differ(
-        _pointer(x.data_ptr()),
-        *(_int(size) for size in sizes[0]),
-        _pointer(level.data_ptr()),
-        *(_int(size) for size in sizes[1]),
-        _pointer(words.data_ptr()),
-        _int(SAMPLES),
-    )
+    memory = (x.data_ptr(), x.numel(), x.element_size(), level.data_ptr(), level.numel(), inner, words.data_ptr())
+    return not library.steadyspike_bits_differ(*memory, SAMPLES)
 
 
 def first_level(x: Tensor) -> Tensor:
@@ -75,7 +89,7 @@ def first_level(x: Tensor) -> Tensor:
     library = _library()
     assert library is not None
     for row in x:
-        at = library.steadyspike_bits_first(_pointer(row.data_ptr()), _int(row.numel()), _int(row.element_size()))
+        at = library.steadyspike_bits_first(row.data_ptr(), row.numel(), row.element_size())
         if at < row.numel():
             return row[at : at + 1].clone()
     return x.new_ones(1)
@@ -86,23 +100,15 @@ def count_words(words: Tensor) -> Tensor:
     library = _library()
     assert library is not None and words.is_contiguous()
     counts = torch.empty(words.shape[0], dtype=torch.int64, device="cpu")
-    library.steadyspike_bits_count(
-        _pointer(words.data_ptr()), *(_int(size) for size in words.shape), _pointer(counts.data_ptr())
-    )
+    library.steadyspike_bits_count(words.data_ptr(), *words.shape, counts.data_ptr())
     return counts
 
 
 def _call(name: str, source: int, x: Tensor, level: Tensor, inner: int, target: int) -> int:
     library = _library()
     assert library is not None and level.is_contiguous() and level.dtype == x.dtype
-    status = getattr(library, name)(
-        _pointer(source),
-        *(_int(size) for size in (x.numel(), x.element_size())),
-        _pointer(level.data_ptr()),
-        *(_int(size) for size in (level.numel(), inner)),
-        _pointer(target),
-        _int(torch.get_num_threads()),
-    )
+    memory = (source, x.numel(), x.element_size(), level.data_ptr(), level.numel(), inner, target)
+    status = getattr(library, name)(*memory, torch.get_num_threads())
     if status < 0:
         raise RuntimeError(f"the C++ function {name} got an argument that is out of range")
     return status

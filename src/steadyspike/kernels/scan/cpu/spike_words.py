@@ -26,11 +26,10 @@ class SpikeWords:
     @classmethod
     def like(cls, x: Tensor, needed: bool = False) -> SpikeWords:
         """For the forward of ``x``; the forward fills it. Without elements there is nothing to fill."""
-        steps, words = x.shape[0], -(-x[0].numel() // 64)
-        bits = torch.empty(steps, words, dtype=torch.int64, device="cpu")
-        return cls(
-            bits, torch.empty_like(bits) if needed else None, torch.zeros(steps + 1, dtype=torch.int64, device="cpu")
-        )
+        steps, words = x.shape[0], -(-x.shape[1:].numel() // 64)
+        bits = torch.empty((steps, words), dtype=torch.int64, device="cpu")
+        counts = (torch.empty if words else torch.zeros)(steps + 1, dtype=torch.int64, device="cpu")
+        return cls(bits, torch.empty_like(bits) if needed else None, counts)
 
     @property
     def has_nan(self) -> bool:
