@@ -11,9 +11,11 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import register_parametrization
 
 import steadyspike as ss
 from steadyspike.nn.factory import Site
+from steadyspike.nn.groups import no_decay_names
 from steadyspike.nn.neurons import neuron_factory
 from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, leak_from_w, threshold_from_k
 
@@ -230,3 +232,40 @@ def test_a_name_gives_a_layer_in_one_call() -> None:
         with pytest.raises(TypeError, match=f"give {option}"):
             ss.neuron(name)
     assert neuron_factory("plif").at(Site(3)).learned == ("tau",)
+
+
+class AtMost(nn.Module):
+    """A parametrization with an inverse."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.clamp(max=0.3)
+
+    def right_inverse(self, x: Tensor) -> Tensor:
+        return x
+
+
+@pytest.mark.parametrize("channels", [None, 3])
+@pytest.mark.parametrize("raw", ["k", "w"])
+def test_a_constant_may_be_parametrized(channels: int | None, raw: str) -> None:
+    layer, plain = ss.LIF(2.0, 1.2, channels=channels), ss.LIF(2.0, 1.2, channels=channels)
+    register_parametrization(layer, raw, AtMost())
+    with torch.no_grad():
+        getattr(plain, raw).clamp_(max=0.3)
+    x = torch.randn(4, 2, 3, 5, generator=torch.Generator().manual_seed(0)).mul_(3)
+    other = {"k": "w", "w": "k"}[raw]
+    for _ in range(2):
+        outs = [one(x) for one in (layer, plain)]
+        assert torch.equal(*outs) and outs[0].any()
+        for out in outs:
+            out.sum().backward()
+    assert torch.equal(getattr(layer, other).grad, getattr(plain, other).grad)
+    original = layer.parametrizations[raw].original
+    assert original.grad is not None and not original.grad.any()  # the clamp's gradient
+    assert set(no_decay_names(layer)) == {other, f"parametrizations.{raw}.original"} and len(layer.learned) == 2
+    copy.deepcopy(layer)(x)
+    layer.load_state_dict(layer.state_dict())
+    name, value = {"k": ("threshold", 0.5), "w": ("leak", 0.4)}[raw]
+    layer.set_constant(name, [value])
+    torch.testing.assert_close(layer.constant(name), torch.full((channels or 1,), value))
+    with pytest.raises(ValueError, match="remove_parametrizations"):
+        layer.set_learned(name, False)

@@ -7,6 +7,7 @@ Both are part of ``state_dict``.
 - Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` gives it all digits asked for.
 - Loading: a state dict with a learned constant loads into a layer where this constant is fixed, and the other way
   round; the value is rounded to the nearest number that the layer can hold.
+- Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w from another parameter.
 - Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
   makes a fixed constant learned, before an optimizer is built, or a learned one fixed.
 """
@@ -59,10 +60,13 @@ class Constants(nn.Module):
         if raw is not None:
             self.register_parameter(raw, nn.Parameter(link.nearest(values)) if learned else None)
 
-    def constant_parameter(self, name: str) -> nn.Parameter | None:
-        """The parameter of a learned constant; None if the constant is fixed."""
+    def constant_parameter(self, name: str) -> Tensor | None:
+        """The parameter of a learned constant, or what `torch.nn.utils.parametrize` computes in its place; None if the
+        constant is fixed."""
         raw = self._constants[name].raw
-        return None if raw is None else self._parameters[raw]
+        if raw is None:
+            return None
+        return self._parameters[raw] if raw in self._parameters else getattr(self, raw)
 
     def constant(self, name: str) -> Tensor:
         """The value of a constant, [1] or [C], in float32 or better."""
@@ -94,7 +98,10 @@ class Constants(nn.Module):
         raw, link, _ = self._constants[name]
         numbers = values.detach().double().tolist() if isinstance(values, Tensor) else list(values)
         parameter, fixed = self.constant_parameter(name), self._buffers[f"fixed_{name}"]
-        if parameter is not None:
+        if parameter is not None and raw not in self._parameters:
+            start = link.nearest(numbers, parameter.dtype).expand_as(parameter).clone()
+            setattr(self, str(raw), start)  # by the parametrization's right_inverse
+        elif parameter is not None:
             parameter.copy_(link.nearest(numbers, parameter.dtype))
         elif fixed is not None:
             self._constants[name] = Constant(raw, link, tuple(numbers) * (fixed.numel() // len(numbers)))
@@ -106,6 +113,11 @@ class Constants(nn.Module):
         raw, link, _ = self._constants[name]
         if raw is None:
             raise ValueError(f"{type(self).__name__} cannot learn its {name}")
+        if raw not in self._parameters:
+            raise ValueError(
+                f"{raw} is computed by torch.nn.utils.parametrize; call remove_parametrizations(layer, {raw!r}) before "
+                "set_learned"
+            )
         parameter = self._parameters[raw]
         if parameter is not None and learned:
             parameter.requires_grad_(True)
@@ -123,7 +135,7 @@ class Constants(nn.Module):
             return
         ordinary = is_ordinary()
         for raw, link, _ in self._constants.values():
-            parameter = None if raw is None else self._parameters[raw]
+            parameter = self._parameters.get(raw) if raw is not None else None  # not what is computed in its place
             if parameter is None or not parameter.requires_grad:
                 continue
             # Looking at one number takes a tenth of the time of an operator on it.

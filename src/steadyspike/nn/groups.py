@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from steadyspike.nn.neuron import neurons
 
@@ -15,8 +16,12 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
     For a neuron these are the layer's own parameters, such as k and w. Parameters of layers inside it (a norm, a
     convolution) do not belong to this set.
     """
-    listed = ((module, name) for module in model.modules() for name in getattr(module, "no_decay", ()))
-    found = [getattr(module, name, None) for module, name in listed]
+    found: list[object] = []
+    for module in model.modules():
+        for name in getattr(module, "no_decay", ()):
+            if is_parametrized(module, name):
+                found += module.get_submodule(f"parametrizations.{name}").parameters()
+            found.append(getattr(module, name, None))
     for layer in neurons(model).values():
         found += layer.parameters(recurse=False)
     return {p for p in found if isinstance(p, nn.Parameter)}
