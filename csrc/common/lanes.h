@@ -167,6 +167,15 @@ inline uint32_t lane_bits(Words mask) {
 
 // A register of double from as many elements of either type.
 inline Doubles load_doubles(const double* from) { return take<true, Doubles>(from, 0); }
-inline Doubles load_doubles(const float* from) { return __builtin_convertvector((take<true, HalfFloats>(from, 0)), Doubles); }
+inline Doubles load_doubles(const float* from) {
+    const HalfFloats half = take<true, HalfFloats>(from, 0);
+#if defined(__AVX512F__)
+    return Doubles(_mm512_cvtps_pd(__m256(half)));
+#elif defined(__AVX__)
+    return Doubles(_mm256_cvtps_pd(__m128(half)));  // GCC would do it in two halves
+#else
+    return __builtin_convertvector(half, Doubles);
+#endif
+}
 
 }  // namespace

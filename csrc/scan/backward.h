@@ -84,7 +84,7 @@ struct BackwardBlock {
     void find_starts() const {
         for (int64_t tile = 0; tile + 1 < task.plan.tiles; ++tile)
             general_forward<R>({task.scan, constants, steps_of(tile), input.tile(tile * TILE, steps_of(tile)), {}, {},
-                                start(tile), starts + (tile + 1) * BLOCK, da, true, false}, padded(input.n));
+                                start(tile), starts + (tile + 1) * BLOCK, da, true, false, false}, padded(input.n));
     }
 
     // dL/dU after the last step.
@@ -105,9 +105,10 @@ struct BackwardBlock {
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
         const bool one = fast && constants.one, sum_du = one && scan.u0_kind != ELEMENT;
         const R* du_after = last_gradient();
-        if (one) clear(lanes, 3 * LANES);
+        if (one) clear<3 * LANES>(lanes);
         for (int64_t tile = task.plan.tiles - 1; tile >= 0; --tile) {
             const int64_t first = tile * TILE, steps = steps_of(tile);
+            const bool last = tile == task.plan.tiles - 1;
             const Steps<const R> g = halves ? Steps<const R>{} : read_steps<R>(io.g_out, scan.dtype, io.g_out_stride, first, steps, i0, n, g_rows);
             const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const bool past = halves ? task.plan.stream && streams_halves(io.dx, scan.n) : output.streams();
@@ -115,7 +116,8 @@ struct BackwardBlock {
                 read_steps<R>(io.g_m, sizeof(R) == 8 ? F64 : F32, io.g_m_stride, first, steps, i0, n, g_m_rows);
             const BackwardTile<R> work{task, constants, steps, in, g, g_m, output.tile(first), past, start(tile), du_after,
                                        sum_du && tile == 0 ? nullptr : du, one ? lanes : dv, one ? lanes + LANES : da,
-                                       lanes + 2 * LANES, group};
+                                       lanes + 2 * LANES, tile == 0 && scan.u0_kind != ELEMENT && constants.one,
+                                       last && !io.g_u, group};
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
                     const bool done = fast_backward_for<Bf16, false>(scan, constants.one)(

@@ -14,24 +14,27 @@ struct NormSumRows {
 template <bool ONE, bool READY, class IO, bool MAPPED>
 inline __attribute__((always_inline)) Words recompute(const ConstantRows<float>& c, Current<MAPPED, IO> input,
                                                       const BitMasks& bit_masks, const float* start, int64_t i, int64_t steps,
-                                                      bool stream, float height, GroupStep<float>* to) {
+                                                      bool same_start, bool stream, float height, GroupStep<float>* to) {
     constexpr int64_t W = WIDTH<float>;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
     const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high);
     const Floats inside = all<float>(height);
     Floats u[TOGETHER];
-    EACH_PAIR(k) load_pair<SPLIT>(start + i + k * W, u + k);
+    EACH_PAIR(k) {
+        const Pair before = load_pair<SPLIT>(start + i + k * W, same_start);
+        u[k] = before.first, u[k + 1] = before.second;
+    }
     for (int64_t t = 0; t < steps; ++t, ++to, input.next()) {
         if (stream) input.early();
         EACH_PAIR(k) {
-            Floats x[2];
-            if constexpr (HALVES) load_pair<SPLIT>(input.x + k * W, x);
+            Pair x;
+            if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
             BOTH(j) {
                 const int64_t at = i + (k + j) * W;
-                if constexpr (!HALVES) x[j] = input.at(bit_masks, k + j);
-                const Floats m = charge<float>(u[k + j], x[j], keep.at(at), gain.at(at));
+                const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
+                const Floats m = charge<float>(u[k + j], current, keep.at(at), gain.at(at));
                 const Floats spike = masked(Words(m >= fire.at(at)), v.at(at));
-                to->by_a[k + j] = x[j] - u[k + j];
+                to->by_a[k + j] = current - u[k + j];
                 u[k + j] = m - spike;
                 if constexpr (READY) {
                     const Floats f = masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), inside);
@@ -87,18 +90,19 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const float* const du_after = tile.du_after;
     float *const du_row = tile.du, *const dv_row = tile.dv, *const da_row = tile.da, *const du_lanes = tile.du_lanes;
     GroupStep<float>* const group = tile.group;
-    const bool stream = tile.stream, sums = MAPPED && norm.center;
+    const bool stream = tile.stream, sums = MAPPED && norm.center, same_u = tile.same_u, same_du = tile.same_du;
     const Steps<const IO> x_rows = in;
     const MapRows<float> map_rows = map;
     const BitMasks bit_masks;
     Words bad{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        bad |= recompute<ONE, READY, IO, MAPPED>(c, {x_rows, map_rows, i}, bit_masks, start, i, steps, stream, height[0],
-                                                 group);
+        bad |= recompute<ONE, READY, IO, MAPPED>(c, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream,
+                                                 height[0], group);
         if constexpr (!RECTANGLE) slopes<float>(group, steps, tile.task, c, i);
         Floats gu[TOGETHER], dv[TOGETHER], da[TOGETHER], weighted[TOGETHER];
         EACH_PAIR(k) {
-            load_pair<SPLIT>(du_after + i + k * W, gu + k);
+            const Pair after = load_pair<SPLIT>(du_after + i + k * W, same_du);
+            gu[k] = after.first, gu[k + 1] = after.second;
             BOTH(j) dv[k + j] = da[k + j] = weighted[k + j] = Floats{};
         }
         const IO* g_at = g_last + i;
@@ -106,19 +110,21 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
         for (GroupStep<float>* step = group + steps - 1; step >= group; --step, g_at -= g_stride, to -= dx_stride) {
             if (stream) load_early(g_at);
             EACH_PAIR(k) {
-                Floats g[2], dx[2];
-                if constexpr (HALVES) load_pair<SPLIT>(g_at + k * W, g);
+                Pair g_pair;
+                Floats dx[2];
+                if constexpr (HALVES) g_pair = load_pair<SPLIT>(g_at + k * W);
                 BOTH(j) {
                     const int64_t at = i + (k + j) * W;
-                    if constexpr (!HALVES) g[j] = load<true>(g_at + (k + j) * W, 0);
+                    Floats g = j ? g_pair.second : g_pair.first;
+                    if constexpr (!HALVES) g = load<true>(g_at + (k + j) * W, 0);
                     const Floats m = step->m[k + j], before = gu[k + j];
                     const Floats f = RECTANGLE && !READY ? masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), height)
                                                          : step->f[k + j];
                     Floats d;
                     if constexpr (IS_TRSG)
-                        d = g[j] - before;
+                        d = g - before;
                     else
-                        d = absolute ? g[j] - before * v.at(at) : g[j] * inverse.at(at) - before;
+                        d = absolute ? g - before * v.at(at) : g * inverse.at(at) - before;
                     const Floats from_spike = d * f, gm = from_spike + before;
                     if constexpr (READY) {
                         dv[k + j] += d * m;
@@ -136,7 +142,7 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
                     read_again();
                 }
                 if constexpr (SPLIT)
-                    write_register(narrow_split(dx), to + k * W, stream);
+                    write_register(narrow_split({dx[0], dx[1]}), to + k * W, stream);
                 else if constexpr (HALVES)
                     write_register(narrow_two(dx[0], dx[1], IO{}), to + k * W, stream);
             }
@@ -153,15 +159,17 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
                 else
                     dv[k + j] -= absolute ? weighted[k + j] : weighted[k + j] * scale;
             }
-            if (SPLIT) join(gu + k), join(dv + k), join(da + k);
+            Pair us{gu[k], gu[k + 1]}, vs{dv[k], dv[k + 1]}, as{da[k], da[k + 1]};
+            if (SPLIT) us = join(us), vs = join(vs), as = join(as);
             BOTH(j) {
+                const Floats by_u = j ? us.second : us.first, by_v = j ? vs.second : vs.first, by_a = j ? as.second : as.first;
                 const int64_t at = i + (k + j) * W, lane = at % LANES;
-                if (du_row) store<true>(gu[k + j], du_row + at, 0);
+                if (du_row) store<true>(by_u, du_row + at, 0);
                 if (ONE) {
-                    add_to_row(dv[k + j], dv_row + lane), add_to_row(da[k + j], da_row + lane);
-                    if (!du_row) add_to_row(gu[k + j], du_lanes + lane);
+                    add_to_row(by_v, dv_row + lane), add_to_row(by_a, da_row + lane);
+                    if (!du_row) add_to_row(by_u, du_lanes + lane);
                 } else {
-                    store<true>(dv[k + j], dv_row + at, 0), store<true>(da[k + j], da_row + at, 0);
+                    store<true>(by_v, dv_row + at, 0), store<true>(by_a, da_row + at, 0);
                 }
             }
         }

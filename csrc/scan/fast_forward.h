@@ -26,7 +26,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
     IO* const out_first = out.first;
     const float* const start = tile.start;
     float *const u_row = tile.u, *const fired_row = tile.fired;
-    const bool first = tile.first, sums = ONE && tile.last;
+    const bool first = tile.first, sums = ONE && tile.last, same_start = tile.same_start;
     Words nan{}, active{};
     for (int64_t i = 0; i < n; i += GROUP<float>) {
         Current<MAPPED, IO> input(x_rows, map_rows, i);
@@ -35,25 +35,25 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
         Floats u[TOGETHER];
         Words any[TOGETHER];
         EACH_PAIR(k) {
-            load_pair<SPLIT>(start + i + k * W, u + k);
+            const Pair before = load_pair<SPLIT>(start + i + k * W, same_start);
+            u[k] = before.first, u[k + 1] = before.second;
             any[k] = any[k + 1] = Words{};
             if (!first) {
-                Floats before[2];
-                load_pair<SPLIT>(fired_row + i + k * W, before);
-                any[k] = Words(before[0] > 0), any[k + 1] = Words(before[1] > 0);
+                const Pair fired = load_pair<SPLIT>(fired_row + i + k * W, false);
+                any[k] = Words(fired.first > 0), any[k + 1] = Words(fired.second > 0);
             }
         }
         for (int64_t t = 0; t < steps; ++t, input.next(), to += out_stride) {
             uint64_t spike_bits = 0, inside_bits = 0;
             if (stream) input.early();
             EACH_PAIR(k) {
-                Floats x[2];
+                Pair x;
                 Words s[2], inside[2];
-                if constexpr (HALVES) load_pair<SPLIT>(input.x + k * W, x);
+                if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
                 BOTH(j) {
                     const int64_t at = i + (k + j) * W;
-                    if constexpr (!HALVES) x[j] = input.at(bit_masks, k + j);
-                    const Floats m = charge<float>(u[k + j], x[j], keep.at(at), gain.at(at));
+                    const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
+                    const Floats m = charge<float>(u[k + j], current, keep.at(at), gain.at(at));
                     s[j] = Words(m >= fire.at(at));
                     u[k + j] = m - masked(s[j], v.at(at));
                     any[k + j] |= s[j];
@@ -82,8 +82,8 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
                 active -= any[k + j];
                 fired[j] = masked(any[k + j], sums ? u[k + j] : one);
             }
-            store_pair<SPLIT>(u + k, u_row + i + k * W);
-            store_pair<SPLIT>(fired, (sums ? kept : fired_row) + i + k * W);
+            if (u_row) store_pair<SPLIT>({u[k], u[k + 1]}, u_row + i + k * W);
+            store_pair<SPLIT>({fired[0], fired[1]}, (sums ? kept : fired_row) + i + k * W);
         }
     }
     if (sums)

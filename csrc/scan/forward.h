@@ -60,6 +60,7 @@ struct ForwardBlock {
         const bool halves = fast && task.scan.dtype == BF16 && !task.scan.affine && n % PAD == 0;
         const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
+        const bool keep_u = io.u || !lanes;  // else nobody looks at U after the last step
         bool nan = false;
         int64_t count = 0;
         const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);
@@ -69,13 +70,14 @@ struct ForwardBlock {
             const Steps<R> out = output.tile(first), m = potentials.tile(first);
             const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const ForwardTile<R> tile{task.scan, constants, steps,       in, out,         m,
-                                      first ? u : start, u,  fired, first == 0, left <= TILE};
+                                      first ? u : start, keep_u || left > TILE ? u : nullptr, fired, first == 0, left <= TILE,
+                                      first == 0 && constants.one && task.scan.u0_kind != ELEMENT};
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
-                    const bool stream = task.plan.stream && streams_halves(io.out, task.scan.n);
+                    // Not past the cache: with half the bytes for the same arithmetic, memory is not what it waits for.
                     if (!fast_forward_for<Bf16, false>(io, lanes)(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
-                                                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, stream,
+                                                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, false,
                                                                   bits, needed, kept, count))
                         return false;
                     continue;

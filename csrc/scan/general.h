@@ -14,7 +14,8 @@ struct ForwardTile {
     Steps<R> out, m;      // without a first row: not wanted
     const R* start;       // U before
     R *u, *fired;         // U after; 1 for neurons that have fired, in and out
-    bool first, last;     // the first tile: nothing has fired yet; the last one: see Totals
+    bool first, last;     // the first tile: nothing has fired yet; the last one
+    bool same_start;      // U before is the same for all
 };
 
 template <class R>
@@ -61,6 +62,7 @@ struct BackwardTile {
     const R *u, *du_after;   // U before the tile, dL/dU after it
     R *du, *dv, *da;         // dL/dU before the tile, and sums over its steps
     R* du_lanes;             // only for fast_backward.h
+    bool same_u, same_du;    // U before the tile, dL/dU after it are the same for all
     GroupStep<R>* group;     // scratch, [TILE]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
 };
 

@@ -8,9 +8,11 @@ namespace {
 constexpr int64_t LANES = 32;
 static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
-template <class R>
-inline void clear(R* row, int64_t n) {
-    for (int64_t i = 0; i < n; i += WIDTH<R>) store<true>(Vec<R>{}, row + i, 0);
+// Unrolled: the compiler would make one slow instruction of a loop.
+template <int64_t N, class R>
+inline void clear(R* row) {
+#pragma GCC unroll 64
+    for (int64_t i = 0; i < N; i += WIDTH<R>) store<true>(Vec<R>{}, row + i, 0);
 }
 
 // What a block leaves, place by place, is added up in double; the places themselves only when the channel changes or the
@@ -30,16 +32,18 @@ struct LaneSums {
         if (c != channel) {
             finish();
             channel = c;
-            clear(places, kinds * LANES);
+            for (int64_t kind = 0; kind < kinds; ++kind) clear<LANES>(places + kind * LANES);
         }
         constexpr int64_t REGISTERS = LANES / WIDTH<double>;
         for (int64_t kind = 0; kind < kinds; ++kind) {
             Doubles sum[REGISTERS];
-            __builtin_memcpy(sum, places + kind * LANES, sizeof(sum));
+#pragma GCC unroll 16
+            for (int64_t j = 0; j < REGISTERS; ++j) sum[j] = load<true>(places + kind * LANES + j * WIDTH<double>, 0);
             for (int64_t i = 0; i < n; i += LANES)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
                 for (int64_t j = 0; j < REGISTERS; ++j) sum[j] += load_doubles(rows + kind * n + i + j * WIDTH<double>);
-            __builtin_memcpy(places + kind * LANES, sum, sizeof(sum));
+#pragma GCC unroll 16
+            for (int64_t j = 0; j < REGISTERS; ++j) store<true>(sum[j], places + kind * LANES + j * WIDTH<double>, 0);
         }
     }
 

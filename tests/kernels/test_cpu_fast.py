@@ -86,18 +86,37 @@ def test_thresholds_that_are_no_thresholds_take_the_general_path() -> None:
         assert torch.equal(*(r.nan_to_num(-7) for r in results))
 
 
+def test_a_bfloat16_gradient_that_is_not_finite_is_not_lost() -> None:
+    """It is written without a look for NaN where all neurons share V: the block is then computed again."""
+    one, half, start = torch.ones(1), torch.full((1,), 0.5), torch.full((1,), 0.3)
+    for steps, at, value in ((3, 1, "nan"), (20, 3, "nan"), (20, 18, "inf"), (3, 0, "-inf")):
+        x = torch.randn(steps, 2, 512, generator=torch.Generator().manual_seed(steps)).bfloat16()
+        scan = Scan(x, start, one, half, Call.of(ScanSpec()))
+        g = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).bfloat16()
+        g[at, 1, 77] = float(value)
+        got = CpuBackend().backward(scan, OutputGradients(g))
+        want = CpuBackend().backward(scan, OutputGradients(g, m=torch.zeros(x.shape)))
+        assert not want[0].isfinite().all()
+        torch.testing.assert_close(got[0], want[0], rtol=0, atol=0, equal_nan=True)
+        for mine, other in zip(got[1:], want[1:], strict=True):
+            assert not mine.isfinite().any() and not other.isfinite().any()
+
+
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
-def test_same_bits_on_every_instruction_set(dtype: torch.dtype) -> None:
-    case = Case(shape=(6, 3, 10, 9, 9), dtype=dtype, v="channel", a="channel", membrane=False)
-    for surrogate in SURROGATES:
-        spec = ScanSpec("trsg", TUNED[surrogate])
+@pytest.mark.parametrize(
+    ("shape", "v", "u0"),
+    [((6, 3, 10, 9, 9), "channel", "scalar"), ((5, 2, 8, 16, 16), "scalar", "scalar"), ((18, 1, 4, 24, 24), "scalar", "element")],
+)
+def test_same_bits_on_every_instruction_set(dtype: torch.dtype, shape: tuple[int, ...], v: str, u0: str) -> None:
+    case = Case(shape=shape, dtype=dtype, v=v, a=v, u0=u0, membrane=False)
+    for spec in (*(ScanSpec("trsg", TUNED[name]) for name in SURROGATES), *(ScanSpec(family) for family in FAMILIES)):
         inputs = draw_inputs(case)
-        x, u0, v, a = inputs.x, inputs.u0, inputs.v, inputs.a
+        x = inputs.x
         g = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
         results = []
         for isa in range(len(CpuBackend().instruction_sets)):
             backend = CpuBackend(isa=isa)
-            scan = Scan(x, u0, v, a, Call.of(spec, channelwise=True))
+            scan = Scan(x, inputs.u0, inputs.v, inputs.a, Call.of(spec, channelwise=case.v == "channel"))
             found = (*backend.forward(scan), *backend.backward(scan, OutputGradients(g)))
             results.append([t for t in found if t is not None])  # no M
         for other in results[1:]:

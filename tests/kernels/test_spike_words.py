@@ -8,6 +8,7 @@ from torch import Tensor
 
 from steadyspike.core.spec import FAMILIES, Reset, ScanSpec
 from steadyspike.core.surrogate import SURROGATES
+from steadyspike.kernels.layout import compute_dtype
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
@@ -64,11 +65,12 @@ def test_bits_follow_the_memory_of_channels_last() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("surrogate", SURROGATES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_a_gradient_at_other_places_changes_nothing(family: str, surrogate: str, dtype: torch.dtype) -> None:
     """Where nothing is needed, any gradient gives the results that 0 gives, bit for bit."""
     x = torch.randn(6, 2, 5, 9, 9, dtype=dtype).mul_(3)
-    spec, one, half = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=dtype), torch.full((1,), 0.5, dtype=dtype)
+    inside = compute_dtype(x)
+    spec, one, half = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=inside), torch.full((1,), 0.5, dtype=inside)
     words = SpikeWords.like(x, True)
     scan = Scan(x, one * 0.2, one, half, Call.of(spec))
     CpuBackend().forward(scan, words)
