@@ -105,7 +105,11 @@ def test_a_bfloat16_gradient_that_is_not_finite_is_not_lost() -> None:
 @pytest.mark.parametrize("dtype", NARROW, ids=str)
 @pytest.mark.parametrize(
     ("shape", "v", "u0"),
-    [((6, 3, 10, 9, 9), "channel", "scalar"), ((5, 2, 8, 16, 16), "scalar", "scalar"), ((18, 1, 4, 24, 24), "scalar", "element")],
+    [
+        ((6, 3, 10, 9, 9), "channel", "scalar"),
+        ((5, 2, 8, 16, 16), "scalar", "scalar"),
+        ((18, 1, 4, 24, 24), "scalar", "element"),
+    ],
 )
 def test_same_bits_on_every_instruction_set(dtype: torch.dtype, shape: tuple[int, ...], v: str, u0: str) -> None:
     case = Case(shape=shape, dtype=dtype, v=v, a=v, u0=u0, membrane=False)
