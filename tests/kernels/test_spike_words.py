@@ -70,11 +70,7 @@ def test_a_gradient_at_other_places_changes_nothing(family: str, surrogate: str,
     """Where nothing is needed, any gradient gives the results that 0 gives, bit for bit."""
     x = torch.randn(6, 2, 5, 9, 9, dtype=dtype).mul_(3)
     inside = compute_dtype(x)
-    spec, one, half = (
-        ScanSpec(family, TUNED[surrogate]),
-        torch.ones(1, dtype=inside),
-        torch.full((1,), 0.5, dtype=inside),
-    )
+    spec, one = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=inside)
     words = SpikeWords.like(x, True)
     scan = Scan(x, one * 0.2, one, one * 0.5, Call.of(spec))
     CpuBackend().forward(scan, words)
