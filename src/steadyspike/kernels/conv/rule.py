@@ -1,7 +1,7 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
-The constants are nanoseconds of one thread, fitted by hand to early measurements of the kernels on an AMD EPYC with
-AVX2; ``benchmarks/spike_conv.py`` shows where a call would have been faster the other way.
+The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py --rates 5 10 20 30`` on an AMD
+EPYC with AVX2 and nothing else to do; the benchmark shows where a call would have been faster the other way.
 Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
 not, and counts once for every thread (`for_threads`).
 """
@@ -23,9 +23,12 @@ class Costs:
     dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; as a
         product of matrices (`ConvGeometry.is_matrix`) all three take the time of the first.
     add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
-    listed: to find a spike and put it on a list. visit: to look up a list, per output pixel and tap. element: to look
-        at an input element. output: to write an output element. weight: to bring a weight into order.
+    listed: to find a spike and put it on a list. visit: to look up a list, per output pixel and tap, or kernel row
+        where a row's lists are one. element: to look at an input element. output: to write an output element. weight:
+        to bring a weight into order.
     call: what a call takes in any case, in one thread.
+    add_far: ``add`` where the weights of a block of output channels do not stay in the second cache.
+    weight_gradient: to write a weight's gradient.
     """
 
     dense: float
@@ -40,26 +43,59 @@ class Costs:
     output: float
     weight: float
     call: float
+    add_far: float = 0.0
+    weight_gradient: float = 0.0
 
     @lru_cache(maxsize=64)  # noqa: B019 - of constants
     def for_threads(self, threads: int) -> Costs:
         return replace(self, call=self.call * threads)
 
 
-AVX2 = Costs(0.022, 0.035, 0.022, 0.052, 0.085, 0.07, 2.0, 3.0, 0.26, 0.5, 1.0, 150_000.0)
+AVX2 = Costs(
+    dense=0.022,
+    dense_weight=0.031,
+    dense_input=0.022,
+    add=0.038,
+    add_weight=0.065,
+    product=0.058,
+    listed=2.0,
+    visit=8.0,
+    element=0.26,
+    output=0.5,
+    weight=5.0,
+    call=150_000.0,
+    add_far=0.052,
+    weight_gradient=6.0,
+)
 COSTS = {
     "base": AVX2,  # both sides take about twice the time
     "avx2": AVX2,
     # Not measured: the dense side is taken to be twice as fast, and additions, which wait for loads, by half.
-    "avx512": Costs(0.011, 0.018, 0.011, 0.035, 0.057, 0.047, 2.0, 3.0, 0.26, 0.5, 1.0, 150_000.0),
+    "avx512": replace(
+        AVX2,
+        dense=0.011,
+        dense_weight=0.016,
+        dense_input=0.011,
+        add=0.025,
+        add_weight=0.043,
+        product=0.039,
+        add_far=0.035,
+    ),
 }
+FAR = 1 << 20  # bytes of a block's weights
+ROW_BYTES = 48 << 10  # of a kernel row's weights, up to which csrc/conv/conv_forward.h goes through the row as one
 MARGIN = 0.9  # events must promise this share of the dense time, or less
 
 
-def _padded(channels: int) -> int:
-    """Output channels that are summed, the unused ones of the last block included."""
-    block = 64 if channels > 32 else 32 if channels > 16 else 16
-    return -(-channels // block) * block
+def _block(channels: int) -> int:
+    """Output channels that are summed together."""
+    return 64 if channels > 32 else 32 if channels > 16 else 16
+
+
+def _visits(g: ConvGeometry) -> int:
+    """Lists that are looked up per output pixel and block of output channels."""
+    row = g.kernel[1] * g.in_channels * _block(g.out_channels) * 4
+    return g.kernel[0] if g.dilation[1] == 1 and row <= ROW_BYTES else g.taps
 
 
 def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
@@ -88,19 +124,29 @@ class _Limits(NamedTuple):
 def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     outputs, weights = g.work / (g.taps * g.in_channels), g.taps * g.in_channels * g.out_channels
     met = g.work / (g.inputs * g.out_channels)  # output pixels that meet an input element
-    sums, blocks = met * _padded(g.out_channels), -(-g.out_channels // 64)
+    block = _block(g.out_channels)
+    blocks = -(-g.out_channels // block)
+    sums = met * blocks * block  # additions per input element, those of the last block's unused channels included
+    add = costs.add_far if g.taps * g.in_channels * block * 4 > FAR else costs.add
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
-    always = weights * costs.weight + costs.call
-    visits = outputs / g.out_channels * g.taps * blocks * costs.visit
-    forward = visits + g.inputs * costs.element + outputs * costs.output + always
+    packing = weights * costs.weight + costs.call
+    visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     return _Limits(
-        _limit(g.work * costs.dense, forward, sums * costs.add + costs.listed),
+        _limit(
+            g.work * costs.dense,
+            visits + g.inputs * costs.element + outputs * costs.output + packing,
+            sums * add + costs.listed,
+        ),
         _limit(
             g.work * costs.dense_weight,
-            outputs * costs.output * chunks + always,
+            outputs * costs.output * chunks + weights * costs.weight_gradient + costs.call,
             sums * costs.add_weight + costs.listed * blocks,
         ),
-        _limit(g.work * costs.dense_input, always, sums * costs.product + costs.listed),
+        _limit(
+            g.work * costs.dense_input,
+            g.inputs * costs.output + packing,
+            sums * costs.product + costs.listed,
+        ),
     )
 
 
