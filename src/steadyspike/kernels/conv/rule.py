@@ -82,7 +82,7 @@ COSTS = {
         add_far=0.035,
     ),
 }
-FAR = 1 << 20  # bytes of a block's weights
+FAR = 512 << 10  # bytes of a block's weights: the second cache of that machine
 ROW_BYTES = 48 << 10  # of a kernel row's weights, up to which csrc/conv/conv_forward.h goes through the row as one
 MARGIN = 0.9  # events must promise this share of the dense time, or less
 
