@@ -6,8 +6,10 @@ dense layer is faster, they run torch's own layer.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -43,6 +45,18 @@ class EventConv2d(nn.Conv2d):
             return 0, 0
         total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
         return None if any(t % 2 for t in total) else (total[0] // 2, total[1] // 2)
+
+
+def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
+    """1x1 convolutions of one image as one, their outputs side by side; None if it is not for the kernels here.
+
+    All have a stride of 1 and no padding; all or none have a bias.
+    """
+    weights, biases = ([getattr(layer, name) for layer in layers] for name in ("weight", "bias"))
+    weight = torch.cat(weights)
+    bias = None if biases[0] is None else torch.cat(biases)
+    out = spike_conv2d(x, weight, bias)
+    return pointwise_conv2d(x, weight, bias, (1, 1), (0, 0)) if out is None else out
 
 
 class EventLinear(nn.Linear):

@@ -46,7 +46,7 @@ NOT_TWICE = (
 _REPLACED = {"forward", "run"}  # methods that an instance may have of its own, as in a stream
 
 
-class _Settings(NamedTuple):
+class Settings(NamedTuple):
     """Everything that is no tensor; ``plain`` computes the output from the tensors by ordinary layers.
 
     links: of V and of 1/tau, from the parameters k and w; None where k or w is the constant itself.
@@ -56,6 +56,8 @@ class _Settings(NamedTuple):
     eps: float
     links: tuple[Link | None, Link | None]
     trained: bool  # gradients are enabled
+    channelwise: bool  # MP-Init's statistics per channel
+    notes: bool = True  # for the layers that read the output: its spikes as bits, where its gradient is needed
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
         y, weight, bias, extra, u0, k, w = tensors
@@ -76,7 +78,7 @@ class _NormScan(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        settings: _Settings,
+        settings: Settings,
         spikes: PackedSpikes | None,
         mean: Tensor,
         invstd: Tensor,
@@ -92,9 +94,10 @@ class _NormScan(torch.autograd.Function):
         v, a = k if to_v is None else to_v.limited_now(k), w if to_a is None else to_a.limited_now(w)
         added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
         scale, shift = _affine(mean, invstd, weight, bias)
-        scan = _scan(settings.neuron, y, u0, v, a, added.to(scale, shift))
+        scan = _scan(settings, y, u0, v, a, added.to(scale, shift))
         trained = settings.trained and any(ctx.needs_input_grad)
-        results = forward_with_notes(scan, wanted_words(scan, trained), ctx, potential=bool(settings.neuron.taps))
+        words = wanted_words(scan, trained) if settings.notes else None
+        results = forward_with_notes(scan, words, ctx, potential=bool(settings.neuron.taps))
         ctx.settings = settings
         ctx.like = None if spikes is None else (spikes.shape, spikes.stride)  # its bits are saved: hooks see them
         ctx.computed = (None if to_v is None else v, None if to_a is None else a)
@@ -146,7 +149,7 @@ class _NormScan(torch.autograd.Function):
         return [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else None, du0, dv, da]
 
 
-_norm_and_scan = apply_directly(_NormScan)
+norm_and_scan = apply_directly(_NormScan)
 
 
 class _Added(NamedTuple):
@@ -164,8 +167,8 @@ class _Added(NamedTuple):
         return Affine(scale, shift, self.extra, self.level, self.bits)
 
 
-def _scan(neuron: Neuron, y: Tensor, u0: Tensor, v: Tensor, a: Tensor, affine: Affine) -> Scan:
-    return Scan(y, u0, v, a, Call.of(neuron.spec, channelwise=neuron.channels is not None), affine)
+def _scan(settings: Settings, y: Tensor, u0: Tensor, v: Tensor, a: Tensor, affine: Affine) -> Scan:
+    return Scan(y, u0, v, a, Call.of(settings.neuron.spec, channelwise=settings.channelwise), affine)
 
 
 def _known(extra: Tensor | None, y: Tensor) -> PackedSpikes | None:
@@ -254,6 +257,11 @@ def _known_norm(norm: TimeNorm) -> bool:
 
 def _fits(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
     """True if norm and scan could be one, whoever looks at the neuron."""
+    return fits_layers(norm, neuron) and _fits_memory(norm, neuron, y, extra)
+
+
+def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
+    """The part of it that does not depend on the input."""
     return (
         _known_norm(norm)
         and not _REPLACED & (norm.__dict__.keys() | neuron.__dict__.keys())
@@ -261,7 +269,6 @@ def _fits(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bo
         and type(neuron).run is Neuron.run
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing() or is_transformed())
         and not looked_at(norm)
-        and _fits_memory(norm, neuron, y, extra)
     )
 
 
@@ -320,10 +327,10 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tenso
     neuron.check_input(y)
     mean, invstd, weight = _statistics(norm, y)
     u0 = _start(neuron, y)
-    (k, to_v), (w, to_a) = _raw_constants(neuron, y)
-    settings = _Settings(neuron, norm.eps, (to_v, to_a), torch.is_grad_enabled())
+    (k, to_v), (w, to_a) = raw_constants(neuron, y)
+    settings = Settings(neuron, norm.eps, (to_v, to_a), torch.is_grad_enabled(), neuron.channels is not None)
     y, extra = unwrapped(y), None if extra is None else unwrapped(extra)
-    out, u, active = _norm_and_scan(
+    out, u, active = norm_and_scan(
         settings, _known(extra, y), mean, invstd, y, weight, norm.bias, extra, unwrapped(u0), k, w
     )
     return _finished(neuron, y, u0, out, u, active)
@@ -338,8 +345,9 @@ def _evaluated(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) 
     spikes = _known(extra, y)
     added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
     u0 = _start(neuron, y)
-    v, a = (raw if link is None else link.limited_now(raw) for raw, link in _raw_constants(neuron, y))
-    scan = _scan(neuron, y, u0, v, a, added.to(scale, shift))
+    v, a = (raw if link is None else link.limited_now(raw) for raw, link in raw_constants(neuron, y))
+    call = Call.of(neuron.spec, channelwise=neuron.channels is not None)
+    scan = Scan(y, u0, v, a, call, added.to(scale, shift))
     out, u, _, active = forward_with_notes(scan, wanted_words(scan, False), None, potential=bool(neuron.taps))
     return _finished(neuron, y, u0, out, u, active)
 
@@ -350,7 +358,7 @@ def _start(neuron: Neuron, y: Tensor) -> Tensor:
     return like_step(u0, y) if u0.ndim > 1 or u0.shape == y.shape[1:] else u0.contiguous()
 
 
-def _raw_constants(neuron: Neuron, y: Tensor) -> list[tuple[Tensor, Link | None]]:
+def raw_constants(neuron: Neuron, y: Tensor) -> list[tuple[Tensor, Link | None]]:
     """V and a as the C++ scan takes them, or the parameters from which a link computes them."""
     if neuron.training:
         neuron.limit_constants()

@@ -1,0 +1,90 @@
+"""Spiking self-attention of channels_last q, k, v side by side, without a copy of any of them.
+
+In this format q, k and v of all tokens are the rows of one matrix, [B, N, 3 C]. ``scale * q (k^T v)`` of each head is
+computed from slices of it, several narrow heads in one product whose blocks beside the diagonal are set to 0.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WIDEST = 48  # columns of one product: wider ones take longer than the calls they save
+
+
+def heads_per_slice(heads: int, channels: int) -> int:
+    """How many heads share a product: as many as fit into `WIDEST` columns and divide the heads equally."""
+    return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * channels <= WIDEST))
+
+
+@lru_cache(maxsize=64)
+def _blocks(heads: int, channels: int, scale: float, dtype: torch.dtype) -> Tensor | None:
+    """What a product k^T v of some heads is multiplied by; None for 1."""
+    if heads == 1:
+        return None if scale == 1 else torch.full((1, 1), scale, dtype=dtype)
+    with torch.inference_mode(False):
+        return torch.block_diag(*[torch.full((channels, channels), scale, dtype=dtype)] * heads)
+
+
+class _Rows(torch.autograd.Function):
+    """[B, N, C] of qkv [B, N, 3 C]; can be differentiated as often as one likes."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, inner: float) -> Tensor:
+        ctx.heads, ctx.inner = heads, inner
+        products = _products(qkv, heads, inner)
+        ctx.save_for_backward(qkv, *products)
+        parts = [torch.bmm(q, m) for (q, _, _), m in zip(_slices(qkv, heads), products)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
+        qkv, *products = ctx.saved_tensors
+        if torch.is_grad_enabled():  # gradients of gradients: the saved products know nothing of qkv
+            products = _products(qkv, ctx.heads, ctx.inner)
+        blocks = _blocks_of(qkv, ctx.heads, ctx.inner)
+        dq, dk, dv = [], [], []
+        width = products[0].shape[-1]
+        for (q, k, v), m, part in zip(_slices(qkv, ctx.heads), products, g.split(width, 2)):
+            dq.append(torch.bmm(part, m.mT))
+            dm = torch.bmm(q.mT, part)
+            dm = dm if blocks is None else dm * blocks
+            dk.append(torch.bmm(v, dm.mT))
+            dv.append(torch.bmm(k, dm))
+        return torch.cat([*dq, *dk, *dv], 2), None, None
+
+
+def _blocks_of(qkv: Tensor, heads: int, inner: float) -> Tensor | None:
+    channels = qkv.shape[2] // 3 // heads
+    return _blocks(heads_per_slice(heads, channels), channels, inner, qkv.dtype)
+
+
+def _slices(qkv: Tensor, heads: int) -> list[tuple[Tensor, ...]]:
+    """(q, k, v) [B, N, columns] of each slice."""
+    channels = qkv.shape[2] // 3
+    width = heads_per_slice(heads, channels // heads) * (channels // heads)
+    return list(zip(*(part.split(width, 2) for part in qkv.split(channels, 2))))
+
+
+def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
+    """k^T v of each slice, [B, columns, columns], without what mixes heads."""
+    blocks, found = _blocks_of(qkv, heads, inner), []
+    for _, k, v in _slices(qkv, heads):
+        m = torch.bmm(k.mT, v)
+        found.append(m if blocks is None else m * blocks)
+    return found
+
+
+def rows_attention(qkv: Tensor, heads: int, scale: float) -> Tensor:
+    """``scale * q (k^T v)`` per head, [B, N, C], for q, k and v side by side in the rows of qkv [B, N, 3 C].
+
+    A scale that is a power of 2 is put into k^T v, which changes no digit; another one comes last, so that products of
+    binary spikes stay whole numbers until then.
+    """
+    exact = scale > 0 and math.frexp(scale)[0] == 0.5
+    out: Tensor = _Rows.apply(qkv, heads, scale if exact else 1.0)
+    return out if exact else out * scale
