@@ -20,6 +20,7 @@ import ctypes
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -74,14 +75,45 @@ def reference_time(x: Tensor, spec: ScanSpec, seconds: float) -> float:
     return best(lambda: torch.autograd.grad(reference_scan(*leaves, spec).out, leaves, g), seconds, least=2)
 
 
-def fixed_cost(seconds: float) -> tuple[float, float]:
-    """Seconds of `LIF` on next to nothing: evaluation, and a training forward with its backward."""
-    layer, x = LIF(), torch.randn(4, 1, 16, requires_grad=True)
-    g = torch.ones_like(x)
-    train = best(lambda: layer(x).backward(g), seconds)
-    layer.eval()
-    with torch.no_grad():
-        return best(lambda: layer(x), seconds), train
+class Nothing(torch.autograd.Function):
+    """What torch alone takes for a layer like LIF: a node in Python with two parameters and new memory for results."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, k: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, k, w)
+        return torch.empty_like(x)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.zeros_like(t) for t in ctx.saved_tensors)
+
+
+def fixed_costs(seconds: float) -> dict[str, tuple[float, float]]:
+    """Seconds of layers on next to nothing: an evaluation, and a training forward with its backward.
+
+    "with bits": 4096 elements, from which on the scan writes its spikes as bits too.
+    """
+    k, w = (torch.zeros(1, requires_grad=True) for _ in range(2))
+    small, bits = (4, 1, 16), (4, 1, 64, 16)
+    layers: list[tuple[str, Callable[[Tensor], Tensor], tuple[int, ...]]] = [
+        ("LIF", LIF(), small),
+        ("LIF, U[0], V and tau fixed", LIF(init="zero", learn=()), small),
+        ("LIF, with bits", LIF(), bits),
+        ("LIF, one V, tau and mean per channel, with bits", LIF(channels=64), bits),
+        ("torch: ReLU", torch.nn.ReLU(), small),
+        ("torch: BatchNorm2d", torch.nn.BatchNorm2d(1), (4, 1, 1, 16)),
+        ("torch: a function in Python that computes nothing", lambda x: Nothing.apply(x, k, w), small),
+    ]
+    times = {}
+    for name, layer, shape in layers:
+        x = torch.randn(shape, requires_grad=True)
+        g = torch.ones_like(x)
+        train = best(lambda layer=layer, x=x, g=g: layer(x).backward(g), seconds)  # type: ignore[misc]
+        if isinstance(layer, torch.nn.Module):
+            layer.eval()
+        with torch.no_grad():
+            times[name] = best(lambda layer=layer, x=x: layer(x), seconds), train  # type: ignore[misc]
+    return times
 
 
 def main() -> None:
@@ -106,8 +138,9 @@ def main() -> None:
     if not args.fresh:
         keep_freed_memory()
     if args.fixed:
-        evaluate, train = fixed_cost(args.seconds)
-        print(f"a layer's fixed cost: evaluation {evaluate * 1e6:.0f} us, forward and backward {train * 1e6:.0f} us")
+        print("us                                                  evaluation  forward and backward")
+        for name, (evaluate, train) in fixed_costs(args.seconds).items():
+            print(f"{name:52} {evaluate * 1e6:9.0f} {train * 1e6:21.0f}")
         return
     backend = CpuBackend(args.library, args.isa)
     spec = ScanSpec(args.family, resolve_surrogate(args.surrogate))

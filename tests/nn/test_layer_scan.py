@@ -135,3 +135,17 @@ def test_what_is_worked_out_once_follows_the_layer() -> None:
     for one in (layer, reference):
         one.double()
     check(x.double())
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_saved_tensors_may_come_back_in_another_way(learn: bool) -> None:
+    x = torch.randn(4, 2, 3, 8, generator=torch.Generator().manual_seed(0)).mul_(2)
+    grads = []
+    for change in (lambda t: t, lambda t: t.transpose(0, -1).contiguous().transpose(0, -1)):
+        layer, leaf = ss.LIF(learn=learn, channels=3), x.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, change):
+            layer(leaf).square().sum().backward()
+        grads.append([leaf.grad, *(p.grad for p in layer.parameters())])
+    for got, want in zip(*grads, strict=True):
+        assert want is not None and torch.allclose(got, want, atol=1e-6)
+    assert grads[0][0].any()

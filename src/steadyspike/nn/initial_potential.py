@@ -83,9 +83,9 @@ class MPInit(InitialPotential):
     @torch.no_grad()
     def _move_all(self, total: Tensor, count: Tensor) -> None:
         old = self.running_mean.double()
-        mean = total / count.clamp_min(1)
-        moved = old + self.momentum * (mean - old)
-        self.running_mean.copy_(torch.where((count > 0) & mean.isfinite(), moved, old))
+        # 0 / 0 where nobody fired: the step is not finite there, and is left out.
+        step = ((total / count - old) * self.momentum).nan_to_num_(0.0, 0.0, 0.0)
+        self.running_mean.copy_(old + step)
 
     def _move(self, total: float, count: float) -> None:
         mean = total / max(count, 1.0)

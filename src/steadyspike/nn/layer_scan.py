@@ -35,16 +35,17 @@ _NOT_WANTED = torch.empty(0)
 class _Run:
     """One run of a layer. links: of V and of 1/tau, None for a constant that is fixed. trained: gradients are enabled.
 
-    potential: U[T] is wanted. active: MP-Init's statistics, once they are known. shape, strides: of x.
+    potential: U[T] is wanted. active, memory: once they are known, MP-Init's statistics and how the saved tensors lie
+    in memory.
     """
 
-    __slots__ = ("active", "call", "links", "potential", "shape", "strides", "trained")
+    __slots__ = ("active", "call", "links", "memory", "potential", "trained")
 
-    def __init__(self, links: tuple[Link | None, Link | None], call: Call, potential: bool, x: Tensor) -> None:
+    def __init__(self, links: tuple[Link | None, Link | None], call: Call, potential: bool) -> None:
         self.links, self.call, self.potential = links, call, potential
         self.trained = torch.is_grad_enabled()
-        self.shape, self.strides = x.shape, x.stride()
         self.active: Tensor | None = None
+        self.memory: list[object] = []
 
 
 class _LayerScan(torch.autograd.Function):
@@ -61,6 +62,7 @@ class _LayerScan(torch.autograd.Function):
         else:
             out, u, m, run.active = forward_with_notes(scan, words, ctx, potential=run.potential)
         # V and a that were computed here are nobody else's. Fixed ones are k and w: saved, torch notices their changes.
+        run.memory = _memory(_kept(run, x, u0, v, a))
         ctx.run, ctx.computed = run, (None if to_v is None else v, None if to_a is None else a)
         ctx.save_for_backward(x, u0, k, w)
         ctx.set_materialize_grads(False)
@@ -83,32 +85,35 @@ class _LayerScan(torch.autograd.Function):
 _scan_as_one = apply_directly(_LayerScan)
 
 
+def _memory(tensors: list[Tensor]) -> list[object]:
+    """How they lie in memory: a saved-tensor hook may return a tensor in another way than it was."""
+    return [(t.shape, t.stride(), t.dtype) for t in tensors]
+
+
+def _kept(run: _Run, x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> list[Tensor]:
+    """What the backward gets from saved-tensor hooks: V and a only where they are not computed from k and w."""
+    return [x, u0] + [c for c, link in zip((v, a), run.links) if link is None]
+
+
 def _gradients(
-    ctx: Any, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, Tensor, Tensor, Tensor], k: Tensor, w: Tensor
+    ctx: Any, grads: tuple[Any, ...], saved: tuple[Tensor, Tensor, Tensor, Tensor], k: Tensor, w: Tensor
 ) -> Gradients:
-    """Those of x, u0, k and w."""
-    _, *wanted, _ = ctx.needs_input_grad
-    dx, du0, dv, da = _scan_gradients(ctx.run, grads, saved, tuple(wanted))
-    to_v, to_a = ctx.run.links
+    """Those of x, u0, k and w; saved: x, u0, V and a."""
+    run, (_, *wanted, _) = ctx.run, ctx.needs_input_grad
+    (g_out, g_u, g_m), (x, u0, v, a), (to_v, to_a) = grads, saved, run.links
+    kept = _kept(run, *saved)
+    only_out = g_out is not None and g_u is None and g_m is None
+    if only_out and _memory(kept) == run.memory and runs_directly(g_out, *kept):
+        scan = Scan(dense_steps(x), u0, v, a, run.call)
+        gradients = OutputGradients(laid_out_like(g_out, scan.x, x.dtype))
+        dx, du0, dv, da = _backend().backward(scan, gradients, wanted=wanted)
+    else:
+        dx, du0, dv, da = direct_gradients(run.call, grads, saved)
     if dv is not None and to_v is not None and wanted[1]:
-        dv = to_v.pulled_back_now(dv, k, saved[2])
+        dv = to_v.pulled_back_now(dv, k, v)
     if da is not None and to_a is not None and wanted[2]:
-        da = to_a.pulled_back_now(da, w, saved[3])
+        da = to_a.pulled_back_now(da, w, a)
     return dx, du0, dv, da
-
-
-def _scan_gradients(
-    run: _Run, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, Tensor, Tensor, Tensor], wanted: Any
-) -> Gradients:
-    """Those of x, u0, V and a, which are ``saved``."""
-    g_out, g_u, g_m = grads
-    x = saved[0]
-    as_it_was = x.shape == run.shape and x.stride() == run.strides  # a saved-tensor hook may return it in another way
-    if g_out is None or g_u is not None or g_m is not None or not as_it_was or not runs_directly(g_out, *saved):
-        return direct_gradients(run.call, grads, saved)
-    scan = Scan(dense_steps(x), *saved[1:], run.call)
-    gradients = OutputGradients(laid_out_like(g_out, scan.x, x.dtype))
-    return _backend().backward(scan, gradients, wanted=wanted)
 
 
 def _backend() -> CpuBackend:
@@ -142,7 +147,7 @@ def layer_scan(
         u0 = like_step(u0.to(dtype), x)
     elif u0.dtype != dtype or not u0.is_contiguous():
         u0 = u0.to(dtype).contiguous()
-    run = _Run((to_v, to_a), Call.of(layer.spec, membrane, layer.channels is not None), potential, x)
+    run = _Run((to_v, to_a), Call.of(layer.spec, membrane, layer.channels is not None), potential)
     arguments = unwrapped(x), unwrapped(u0), unwrapped(k).contiguous(), unwrapped(w).contiguous()
     out, u, m = _scan_as_one(*arguments, run)
     assert run.active is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from steadyspike.kernels.sizes_only import has_no_values
 
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 _FUNCTION = {"forward": FUNCTIONS[0], "backward": FUNCTIONS[1]}
-Wanted = tuple[bool, bool, bool]
+Wanted = Sequence[bool]
 ALL: Wanted = (True, True, True)
 _CPU = torch.device("cpu")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
