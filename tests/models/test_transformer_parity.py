@@ -115,7 +115,8 @@ def clip(side: int) -> Tensor:
     return torch.randn(3, 2, 3, side, side, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
 
-def test_spikformer(sj) -> None:
+@pytest.mark.parametrize("form", ["contiguous_format", "channels_last"])  # q, k, v as three layers, and as one
+def test_spikformer(sj, form: str) -> None:
     ours = models.create(
         "spikformer_cifar", image_size=16, timesteps=3, neuron=NEURON, dim=32, depth=2, heads=2, pool_first=True,
         qkv_bias=False, bias=False, attn_scale=SCALE, attn_v_init=ATTENTION_V,
@@ -136,7 +137,7 @@ def test_spikformer(sj) -> None:
         (ours.head.fc.weight, theirs.head.weight, slice(None)),
         (ours.head.fc.bias, theirs.head.bias, slice(None)),
     ]
-    compare(sj, ours, theirs, pairs, clip(16))
+    compare(sj, ours.to(memory_format=getattr(torch, form)), theirs, pairs, clip(16))
 
 
 def test_qkformer(sj) -> None:

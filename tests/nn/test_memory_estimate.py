@@ -92,7 +92,7 @@ def tracked_peak(model, x):
 
 @pytest.mark.parametrize("lean", [False, True])
 @pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize("name", ["cnn7_tiny", "resnet19_tiny", "sew_resnet34_tiny"])
+@pytest.mark.parametrize("name", ["cnn7_tiny", "resnet19_tiny", "sew_resnet34_tiny", "spikformer_tiny"])
 def test_the_fake_step_counts_what_the_real_one_does(name, channels_last, lean):
     model, x = member(name), images(name, 32)
     if channels_last:

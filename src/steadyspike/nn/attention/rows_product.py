@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadyspike.kernels.sizes_only import has_no_values
+
 WIDEST = 48  # columns of one product: wider ones take longer than the calls they save
 
 
@@ -21,13 +23,14 @@ def heads_per_slice(heads: int, channels: int) -> int:
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * channels <= WIDEST))
 
 
-@lru_cache(maxsize=64)
-def _blocks(heads: int, channels: int, scale: float, dtype: torch.dtype) -> Tensor | None:
-    """What a product k^T v of some heads is multiplied by; None for 1."""
-    if heads == 1:
-        return None if scale == 1 else torch.full((1, 1), scale, dtype=dtype)
+def _new_blocks(heads: int, channels: int, scale: float, dtype: torch.dtype) -> Tensor:
+    """What a product k^T v of some heads is multiplied by."""
     with torch.inference_mode(False):
-        return torch.block_diag(*[torch.full((channels, channels), scale, dtype=dtype)] * heads)
+        block = torch.full((channels, channels) if heads > 1 else (1, 1), scale, dtype=dtype, device="cpu")
+        return torch.block_diag(*[block] * heads)
+
+
+_kept_blocks = lru_cache(maxsize=64)(_new_blocks)
 
 
 class _Rows(torch.autograd.Function):
@@ -59,8 +62,14 @@ class _Rows(torch.autograd.Function):
 
 
 def _blocks_of(qkv: Tensor, heads: int, inner: float) -> Tensor | None:
+    """`_new_blocks` for one slice; None for 1."""
     channels = qkv.shape[2] // 3 // heads
-    return _blocks(heads_per_slice(heads, channels), channels, inner, qkv.dtype)
+    together = heads_per_slice(heads, channels)
+    if together == 1 and inner == 1:
+        return None
+    # A memory estimate makes tensors without values, which must not be kept for others.
+    make = _new_blocks if has_no_values(qkv) else _kept_blocks
+    return make(together, channels, inner, qkv.dtype)
 
 
 def _slices(qkv: Tensor, heads: int) -> list[tuple[Tensor, ...]]:
