@@ -51,6 +51,7 @@ PUBLISHED = {
     "imagenet-spikingresformer-l-t4": "adamw 5e-4 0.01 128 320 3 1e-5 1e-5 0.2 1.0 0.0 1",
     "dvs-cifar10-spikingresformer-t16": "adamw 5e-4 0.05 8 300 3 1e-5 1e-5 0 0 0 1",
     "dvs-gesture-spikingresformer-t16": "adamw 1e-4 0.05 8 300 3 1e-5 1e-5 0 0 0 1",
+    "dvs-gesture-qkformer-t16": "adamw 1e-3 0.06 16 202 10 1e-5 2e-5 0.5 0 0 1",
     "dvs-cifar10-spikformer-t10": "adamw 1e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
     "dvs-cifar10-spikingformer-t10": "adamw 1e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
     "dvs-cifar10-qkformer-t10": "adamw 5e-3 0.06 16 106 10 1e-5 1e-5 0.5 0 0 1",
