@@ -131,9 +131,9 @@ class Constants(nn.Module):
 
     def limit_constants(self) -> None:
         """Sets learned parameters that have left their range back to the end of the range (`Link.limit`)."""
-        if not torch.is_grad_enabled() or is_transformed():
-            return
         ordinary = is_ordinary()
+        if not torch.is_grad_enabled() or (not ordinary and is_transformed()):
+            return
         for raw, link, _ in self._constants.values():
             parameter = self._parameters.get(raw) if raw is not None else None  # not what is computed in its place
             if parameter is None or not parameter.requires_grad:

@@ -76,5 +76,7 @@ def _level(scan: Scan) -> Tensor | None:
     level = (scan.v.detach() if scan.v.requires_grad else scan.v).to(scan.x.dtype, copy=True)
     if has_no_values(level):
         return level
-    ordinary = 0 < level.item() < math.inf if level.numel() == 1 else bool(((level > 0) & level.isfinite()).all())
-    return level if ordinary else None
+    if level.numel() == 1:
+        return level if 0 < level.item() < math.inf else None
+    low, high = level.aminmax()  # NaN if there is one
+    return level if low.item() > 0 and high.item() < math.inf else None
