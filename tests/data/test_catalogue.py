@@ -25,7 +25,7 @@ from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
 from steadyspike.data.place import Place
 from steadyspike.data.sets import mnist
-from steadyspike.data.show import contact_sheet, drawable, event_pixels, image_pixels
+from steadyspike.data.show import contact_sheet, drawable, event_pixels, frame_pixels, image_pixels
 
 
 def test_unknown_names_and_options_list_the_valid_ones(tmp_path: Path) -> None:
@@ -209,6 +209,9 @@ def test_event_colours() -> None:
     frame = np.zeros((2, 1, 4))
     frame[1, 0, 1], frame[0, 0, 2], frame[:, 0, 3] = 4, 4, 4
     silent, on, off, both = event_pixels(frame, 4.0)[0].astype(int)
+    three = np.concatenate([frame, frame.sum(0, keepdims=True)])  # data.options.total
+    assert np.array_equal(frame_pixels(three, 4.0), event_pixels(frame, 4.0))
+    assert np.array_equal(frame_pixels(three[::-1], 4.0), image_pixels(three[::-1]))
     assert silent.tolist() == [255, 255, 255]
     assert on[0] > on[2] + 100 and off[2] > off[0] + 100
     assert abs(both[0] - (on[0] + off[0]) / 2) <= 1

@@ -14,7 +14,7 @@ NMNIST = (34, 34)  # the sensor of the one format whose files do not name theirs
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
-    """[1, C, H, W] of an image, or [T, 1, 2, H, W] of a recording, as ``facts`` (see `input_facts`) says."""
+    """[1, C, H, W] of an image, or [T, 1, C, H, W] of a recording, as ``facts`` (see `input_facts`) says."""
     if not path.is_file():
         raise DataError("is not a file.", path)
     return _events(path, facts) if facts["timesteps"] is not None else _image(path, facts, resize)

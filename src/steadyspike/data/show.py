@@ -59,6 +59,13 @@ def event_pixels(frame: NDArray[Any], full: float) -> Pixels:
     return (255 * (1 - cover) + colour * cover).round().astype(np.uint8)
 
 
+def frame_pixels(frame: NDArray[Any], full: float) -> Pixels:
+    """A frame of a clip: events, also with their sum as a third channel, or an image [C, H, W]."""
+    if len(frame) == 2 or (len(frame) == 3 and np.allclose(frame[0] + frame[1], frame[2])):
+        return event_pixels(frame[:2], full)
+    return image_pixels(frame)
+
+
 def contact_sheet(bundle: DataBundle, part: str = "train", per_class: int = 8) -> Image:
     """Still images: a row per class with `per_class` samples. Clips: a row per class with the T frames of one."""
     clips = bundle.timesteps is not None
@@ -69,7 +76,7 @@ def contact_sheet(bundle: DataBundle, part: str = "train", per_class: int = 8) -
     for name, sample in zip(names, samples):
         if clips:
             full = float(np.quantile(sample[sample > 0], 0.95)) if (sample > 0).any() else 1.0
-            rows[name] = [event_pixels(frame, full) for frame in sample]
+            rows[name] = [frame_pixels(frame, full) for frame in sample]
         else:
             rows.setdefault(name, []).append(image_pixels(sample))
     columns = [f"t={t + 1}" for t in range(bundle.timesteps)] if bundle.timesteps is not None else []

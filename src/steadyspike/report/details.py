@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from steadyspike.data import DataBundle
-from steadyspike.data.show import event_pixels, image_pixels, raw_samples
+from steadyspike.data.show import frame_pixels, image_pixels, raw_samples
 from steadyspike.disk.checksum import file_sha256
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.probe import probe
@@ -128,7 +128,7 @@ def _images(sample: NDArray[Any], clip: bool) -> list[str]:
     if not clip:
         return [data_url(image_pixels(sample))]
     full = float(np.quantile(sample[sample > 0], 0.95)) if (sample > 0).any() else 1.0
-    return [data_url(event_pixels(f, full) if len(f) == 2 else image_pixels(f)) for f in sample]
+    return [data_url(frame_pixels(f, full)) for f in sample]
 
 
 def _membranes(task: SpikingTask, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
