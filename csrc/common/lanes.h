@@ -170,7 +170,7 @@ inline Doubles load_doubles(const double* from) { return take<true, Doubles>(fro
 inline Doubles load_doubles(const float* from) {
     const HalfFloats half = take<true, HalfFloats>(from, 0);
 #if defined(__AVX512F__)
-    return Doubles(_mm512_cvtps_pd(__m256(half)));
+    return Doubles(_mm512_maskz_cvtps_pd(0xff, __m256(half)));  // all lanes; GCC 12 warns of the plain one
 #elif defined(__AVX__)
     return Doubles(_mm256_cvtps_pd(__m128(half)));  // GCC would do it in two halves
 #else
