@@ -249,5 +249,7 @@ def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
 def test_what_cannot_be_analysed_is_one_line(batch, text):
     with pytest.raises((TypeError, ValueError), match=text):
         ss.analyse(Small(), batch)
+    with pytest.raises(ValueError, match="no spiking neuron layer that ran"):
+        ss.analyse(nn.Flatten(), torch.zeros(4, 2, 10))
     with pytest.raises(ValueError, match="takes the input only"):
         ss.analyse(Small(), torch.zeros(4, 2, 10), timesteps=6)

@@ -52,6 +52,24 @@ def test_mini_runs_of_every_network_can_be_built():
     assert ("resnet19", "cifar100") in seen
 
 
+def test_mini_takes_another_data_set_for_the_cases_of_its_kind():
+    for given, still, events in (("", "digits", "digits-events"), ("cifar10", "cifar10", "digits-events"),
+                                 ("nmnist", "digits", "nmnist")):  # fmt: skip
+        cases = EXPERIMENTS["ablation"].cases("mini")
+        found = [load_recipe(*scales.Scale("mini", given).recipe(case.paper, "")) for case in cases]
+        for recipe in found:
+            check_recipe(recipe)
+        assert [recipe.data.name for recipe in found] == [still] * 4 + [events] * 4
+
+
+@pytest.mark.parametrize("name", ["transformers", "qkformer-gradients"])
+def test_mini_transformers_can_be_built(name):
+    for case in EXPERIMENTS[name].cases("mini"):
+        recipe = load_recipe(*scales.Scale("mini").recipe(case.paper, ""))
+        check_recipe(recipe)
+        assert recipe.model.name.endswith("_tiny") and recipe.neuron == load_recipe(case.paper).neuron
+
+
 def test_runs_go_seed_by_seed():
     experiment = EXPERIMENTS["two-steps"]
     work = Work(scales.Scale("mini"), 2, Store(None))

@@ -60,7 +60,7 @@ def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, mon
 
     monkeypatch.setattr(progress.Watch, "on_train_batch_end", count)
     second = call(*mine, "--out", tmp_path)
-    assert second.exit_code == 0 and "1 runs to train, 1 are kept from before" in second.output, second.output
+    assert second.exit_code == 0 and "1 run to train, 1 kept from before" in second.output, second.output
     assert "(2 seeds)" in second.output
     assert {seed for seed, _ in steps} == {1} and min(step for _, step in steps) in (3, 4)
 

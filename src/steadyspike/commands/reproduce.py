@@ -20,7 +20,7 @@ def show_list() -> int:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("name", "in the paper", "shows", "runs", "scales"):
-        table.add_column(column, no_wrap=column != "shows")
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
     for experiment in EXPERIMENTS.values():
         count = len(experiment.cases(experiment.scales[0]))
         runs, scales = f"{count} x seeds" if count else "none", ", ".join(experiment.scales)
@@ -59,7 +59,7 @@ def run(
 
     experiment = find(name)
     if scale not in experiment.scales:
-        raise _wrong(f"{experiment.name} has no scale {scale!r}; it has {', '.join(experiment.scales)}")
+        raise _wrong(f"{experiment.name} has no scale {scale!r}: give --scale {' or '.join(experiment.scales)}")
     if data and scale != "mini":
         raise _wrong("--data belongs to --scale mini: the other scales name their data in their recipes")
     seeds = seeds or (min(experiment.seeds, _MINI_SEEDS) if scale == "mini" else experiment.seeds)
@@ -101,6 +101,8 @@ def _show(experiment: Any, work: Any) -> None:
 
     with console.status("reading the results") as status:
         page = experiment.page(replace(work, announce=status.update))
+    if work.scale.note and experiment.cases(work.scale.name):
+        page.notes.append(work.scale.note)
     console.print(page.text(), markup=False, soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.name}"
     path = work.store.write_text(f"{folder}/page.md", page.markdown())

@@ -98,6 +98,7 @@ class Observation:
     logits: Tensor | None = None
     targets: Tensor | None = None
     samples: int = 0
+    batches: int = 0
 
 
 @contextmanager
@@ -143,6 +144,7 @@ def observe(
             if not isinstance(x, Tensor):
                 raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {type(x).__name__}")
             sizes.clear()
+            found.batches += 1
             out = _run(model, x, timesteps)
             if sizes:
                 found.samples += sizes[0][1]

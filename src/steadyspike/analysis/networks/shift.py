@@ -21,6 +21,10 @@ from steadyspike.nn.neuron import neurons
 
 # Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
 STEADY, STRONG = 0.1, 0.3
+UNTRAINED = (
+    "Analyse a trained network (before training, the norms lack the statistics that evaluation uses), and see "
+    "ss.check_model(model, x)."
+)
 
 
 class LayerShift(NamedTuple):
@@ -129,7 +133,8 @@ def starts_at_mean(model: nn.Module) -> bool:
 def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
     """The report of an observation; ``mp_init``: what the layers start from, for the advice."""
     if not seen.layers:
-        raise ValueError("no batch was given, or the model has no spiking neuron layer that ran: nothing to analyse")
+        none = "the model has no spiking neuron layer that ran" if seen.batches else "no batch was given"
+        raise ValueError(f"{none}: nothing to analyse")
     if any(layer.steps < 2 for layer in seen.layers.values()):
         raise ValueError(
             "a drift over time needs at least 2 time steps, and a layer ran 1: give the layers a whole sequence at once"
@@ -141,7 +146,7 @@ def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
     verdict, advice = _verdict(shift, floor, mp_init, len(counted))
     silent = len(rows) - len(counted)
     if counted and silent > len(counted):
-        verdict, advice = "unclear", f"In {silent} of {len(rows)} layers no neuron fired: see ss.check_model(model, x)."
+        verdict, advice = "unclear", f"In {silent} of {len(rows)} layers no neuron fired. {UNTRAINED}"
     elif counted and silent:
         advice += f" Not counted: {silent} layers in which no neuron fired."
     broken = next((row.name for row in rows if not row.finite), None)
@@ -166,7 +171,7 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
 
 def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[str, str]:
     if layers == 0:
-        return "unclear", "No layer fired: look at ss.check_model(model, x) first."
+        return "unclear", f"No layer fired. {UNTRAINED}"
     if floor > STEADY:
         return "unclear", f"The noise floor is {floor:.2f}: analyse more samples."
     if shift < STEADY:

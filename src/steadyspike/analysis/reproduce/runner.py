@@ -38,8 +38,12 @@ def train_missing(
     if not todo:
         return []
     known = len({run.key() for run in runs}) - len(todo)
-    kept = f", {known} are kept from before" if known else ""
-    console.print(f"{len(todo)} runs to train{kept}; results are in {store.root}", markup=False, soft_wrap=True)
+    kept = f", {known} kept from before" if known else ""
+    console.print(
+        f"{len(todo)} {'run' if len(todo) == 1 else 'runs'} to train{kept}; results are in {store.root}",
+        markup=False,
+        soft_wrap=True,
+    )
     screen = Screen(console, todo, known)
     try:
         for run in todo:

@@ -205,10 +205,9 @@ def parameter_overhead(work: Work) -> Page:
 
 EXPERIMENTS = (
     Experiment("comparison", "table 3", "the methods that the paper compares with", comparison, comparison_cases),
-    Experiment("transformers", "table 4", "spiking transformers", transformers, transformer_cases, ("paper",)),
+    Experiment("transformers", "table 4", "spiking transformers", transformers, transformer_cases),
     Experiment("detection", "table 5", "EMS-ResNet10 on COCO", detection, detection_cases, ("paper",)),
-    Experiment("qkformer-gradients", "table 11", "surrogate gradients of QKFormer", qkformer, qkformer_cases,
-               ("paper",)),
+    Experiment("qkformer-gradients", "table 11", "surrogate gradients of QKFormer", qkformer, qkformer_cases),
     Experiment("energy", "table 13", "operations and energy of the ablation", energy, energy_cases,
                ("mini", "deep", "paper"), 1),
     Experiment("overhead", "supplement, text", "what each method stores", parameter_overhead, scales=("mini", "paper")),
