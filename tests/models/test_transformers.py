@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike import models
+from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.transformer import BatchAsTime, SpikeSumBlock
 from steadyspike.models.model_registry import entry
@@ -108,6 +109,10 @@ def test_depth_heads_and_ratio_are_options(name: str) -> None:
     if name != "spikingresformer_tiny":
         with pytest.raises(ValueError, match="heads=5 cannot divide"):
             models.create(name, heads=5, width=1.0)
+        with pytest.raises(ValueError, match="heads must be a whole number above 0, got 0"):
+            models.create(name, heads=0)
+        with pytest.raises(ValueError, match="attn_scale=nan is not a finite number"):
+            AttentionPlan(scale=float("nan"))
 
 
 def test_wrong_options_say_what_is_known() -> None:

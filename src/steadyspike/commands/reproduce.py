@@ -20,7 +20,7 @@ def show_list() -> int:
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("name", "in the paper", "shows", "runs", "scales"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "in the paper"))
     for experiment in EXPERIMENTS.values():
         count = len(experiment.cases(experiment.scales[0]))
         runs, scales = f"{count} x seeds" if count else "none", ", ".join(experiment.scales)

@@ -14,9 +14,9 @@ Block = Callable[[Parts, Shape, int, int], nn.Module]
 
 
 def block_counts(counts: Sequence[int], stages: int, option: str = "layers") -> list[int]:
-    """Checks and returns the number of blocks of every stage; ``option`` is the option's name for messages."""
+    """Checks and returns one whole number per stage, such as its blocks; ``option``: its name, for messages."""
     if not isinstance(counts, (tuple, list)) or len(counts) != stages:
-        raise ValueError(f"{option} must be {stages} numbers, the blocks of each stage, got {counts!r}")
+        raise ValueError(f"{option} must be {stages} numbers, one for each stage, got {counts!r}")
     return [whole_number(count, f"every number in {option}") for count in counts]
 
 

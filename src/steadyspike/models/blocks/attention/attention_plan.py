@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from steadyspike.nn.whole import whole_number
@@ -24,9 +25,14 @@ class AttentionPlan:
     qkv_bias: bool = False
     bias: bool = True
 
+    def __post_init__(self) -> None:
+        whole_number(self.heads, "heads")
+        if not math.isfinite(self.scale):
+            raise ValueError(f"attn_scale={self.scale} is not a finite number")
+
     def head_width(self, channels: int) -> int:
         """The number of channels of one head."""
-        heads = whole_number(self.heads, "heads")
+        heads = self.heads
         if channels % heads:
             fits = ", ".join(str(n) for n in range(1, channels + 1) if channels % n == 0)
             raise ValueError(f"heads={heads} cannot divide {channels} channels equally; heads may be {fits}")
