@@ -15,7 +15,7 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.proof_claims import ROOT, SEEDS, ended, stamp, train, write_between
+from benchmarks.proof_claims import ROOT, SEEDS, ended, record_all, stamp, train, write_between
 
 MARKS = ("<!-- detection table begins -->", "<!-- detection table ends -->")
 VARIANTS = {"proof-bccd-baseline": "neither", "proof-bccd": "MP-Init + TrSG"}
@@ -72,10 +72,11 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     runs = [] if args.table else [(recipe, seed) for seed in args.seeds for recipe in reversed(VARIANTS)]
     with ThreadPoolExecutor(args.jobs) as pool:
-        list(pool.map(lambda run: train(*run, args.out, args.data_dir), runs))
+        folders = list(pool.map(lambda run: train(*run, args.out, args.data_dir), runs))
     copy_picture(args.out, args.seeds)
     where = stamp(args.out).replace("seeds 0, 1, 2 (", "seeds from 0 on (")
     write_between(MARKS, f"{table(args.out, args.seeds)}\n\n{where}")
+    record_all(runs, folders)
 
 
 if __name__ == "__main__":
