@@ -48,7 +48,7 @@ def test_mini_runs_of_every_network_can_be_built():
         recipe = load_recipe(name)
         if (recipe.model.name, recipe.data.name) not in seen:
             seen.add((recipe.model.name, recipe.data.name))
-            check_recipe(load_recipe(name, scales.mini(recipe)))
+            check_recipe(load_recipe(*scales.Scale("mini").recipe(name, "")))
     assert ("resnet19", "cifar100") in seen
 
 
@@ -68,6 +68,15 @@ def test_mini_transformers_can_be_built(name):
         recipe = load_recipe(*scales.Scale("mini").recipe(case.paper, ""))
         check_recipe(recipe)
         assert recipe.model.name.endswith("_tiny") and recipe.neuron == load_recipe(case.paper).neuron
+
+
+def test_mini_detectors_differ_in_the_neuron_only():
+    plain, ours = (
+        load_recipe(*scales.Scale("mini").recipe(case.paper, "")) for case in EXPERIMENTS["detection"].cases("mini")
+    )
+    check_recipe(plain)
+    assert (plain.neuron.name, plain.neuron.strict) == ("lif-ms", True)
+    assert ours == load_recipe("detect-demo") and plain.data == ours.data and plain.data.name == "shapes"
 
 
 def test_runs_go_seed_by_seed():

@@ -7,7 +7,11 @@ mini    the same configuration of neuron, norm and loss in a small network on th
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
 
 from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 
@@ -18,6 +22,7 @@ SMALL = {
 }  # fmt: skip
 FAMILIES = ("spikformer_v2", "spikformer", "spikingformer", "sdt", "qkformer", "spikingresformer")
 UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they come without an official split
+DETECTOR = "detect-demo"  # a small detector on shapes that the library draws
 MINI_EPOCHS = 10
 MINI_STEPS = 6  # at most
 
@@ -41,8 +46,8 @@ class Scale:
             return (
                 "measured on CIFAR-10 at 16 x 16 (--scale deep); the paper's values are of the data sets in its tables"
             )
-        data = f"{self.data} and the embedded digits" if self.data else "the embedded digits"
-        return f"measured on {data} in small networks (--scale mini); headings name the paper's data sets"
+        data = f"{self.data} and data" if self.data else "data"
+        return f"measured on {data} of this library in small networks (--scale mini); headings are the paper's"
 
     def recipe(self, paper: str, deep: str) -> tuple[str, tuple[str, ...]]:
         """(recipe, changes) of a case at this scale."""
@@ -52,7 +57,15 @@ class Scale:
             return deep, ()
         if self.name == "paper":
             return paper, ()
-        return paper, mini(load_recipe(paper), self.data)
+        recipe = load_recipe(paper)
+        if recipe.detection is not None:
+            return DETECTOR, tuple(f"neuron.{key}={json.dumps(value)}" for key, value in changed(recipe.neuron).items())
+        return paper, mini(recipe, self.data)
+
+
+def changed(table: BaseModel) -> dict[str, Any]:
+    """The keys of a recipe's table that are not at their defaults."""
+    return table.model_dump(exclude_defaults=True)
 
 
 def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
