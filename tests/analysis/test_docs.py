@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from steadyspike.cli import app
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -12,7 +15,10 @@ def code(page):
     return "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL))
 
 
-def test_code_of_the_page_on_commands_runs(capsys):
+def test_code_of_the_page_on_commands_runs(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = ["--set", "schedule.epochs=1", "--set", "data.train_samples=64", "--out", "runs/demo/001"]
+    assert CliRunner().invoke(app, ["train", "demo", *short]).exit_code == 0
     exec(compile(code("reproduce.md"), "reproduce.md", "exec"), {})
     assert "mean shift" in capsys.readouterr().out
 
