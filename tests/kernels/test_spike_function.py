@@ -9,8 +9,9 @@ from torch import nn
 
 from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.conv.pointwise import pointwise_conv2d
-from steadyspike.kernels.conv.rule import Costs
+from steadyspike.kernels.conv.rule import AVX2, Costs, input_gradient_by_places, weight_gradient_by_events
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
 ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
@@ -202,3 +203,14 @@ def test_only_bits_are_kept():
     assert sum(t.numel() * t.element_size() for t in kept if t is not weight and t.data_ptr() != weight.data_ptr()) <= (
         x.numel() // 8 + 64
     )
+
+
+def test_the_rule_knows_that_a_dense_1x1_convolution_is_a_product_of_matrices():
+    matrix = ConvGeometry(4, 8, 128, 16, 16, 128, channels_last=True)
+    planes = replace(matrix, channels_last=False)
+    assert matrix.is_matrix and not planes.is_matrix
+    between = [n for n in range(0, matrix.inputs, 256) if weight_gradient_by_events(planes, n, AVX2)]
+    assert between and not weight_gradient_by_events(matrix, between[-1], AVX2)
+    same = replace(AVX2, dense_weight=AVX2.dense, dense_input=AVX2.dense)
+    for decide in (weight_gradient_by_events, input_gradient_by_places):
+        assert [decide(matrix, n, AVX2) for n in between] == [decide(matrix, n, same) for n in between]

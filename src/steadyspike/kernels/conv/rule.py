@@ -130,6 +130,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     add = costs.add_far if g.taps * g.in_channels * block * 4 > FAR else costs.add
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
     packing = weights * costs.weight + costs.call
+    by_weight, by_input = (costs.dense,) * 2 if g.is_matrix else (costs.dense_weight, costs.dense_input)
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     return _Limits(
         _limit(
@@ -138,12 +139,12 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * add + costs.listed,
         ),
         _limit(
-            g.work * costs.dense_weight,
+            g.work * by_weight,
             outputs * costs.output * chunks + weights * costs.weight_gradient + costs.call,
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
-            g.work * costs.dense_input,
+            g.work * by_input,
             g.inputs * costs.output + packing,
             sums * costs.product + costs.listed,
         ),

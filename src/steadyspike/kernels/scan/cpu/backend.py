@@ -14,7 +14,7 @@ from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, emp
 from steadyspike.kernels.library import LIBRARY, instruction_sets, load_library
 from steadyspike.kernels.scan.contract import Affine, Forwarded, Gradients, NormSums, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.abi import ABI, AffineStruct, pack_backward, pack_forward, pack_memory
-from steadyspike.kernels.scan.cpu.plan import ScanPlan, plan_of
+from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_of
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
