@@ -65,8 +65,8 @@ PARTS = {
     },
     "train": {
         "Recipe", "RecipeError", "RunError", "RunFolder", "SpikingData", "SpikingTask", "build_model",
-        "build_optimizer", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder", "recipe_names",
-        "save_weights", "train",
+        "build_optimizer", "dry_run", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder",
+        "recipe_names", "save_weights", "train",
     },
 }  # fmt: skip
 

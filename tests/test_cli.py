@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import steadyspike
 from steadyspike.cli import app
 
 SHORT = ["--set", "schedule.epochs=1"]
@@ -347,6 +348,17 @@ def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
     with pytest.raises(RecipeError, match=r"train\.precision = 'bf16'.*AVX512_CORE_BF16"):
         accelerator_of(recipe)
     accelerator.bf16_problem.cache_clear()
+
+
+def test_an_interrupt_during_the_imports_is_quiet(tmp_path):
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    (tmp_path / "torch.py").write_text(slow)
+    sources = Path(steadyspike.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", "import steadyspike_command; steadyspike_command.main()", "recipes"],
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{sources}"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (128 + signal.SIGINT, "", "")
 
 
 def test_the_list_of_recipes_cuts_no_name_and_no_number():

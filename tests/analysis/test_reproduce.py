@@ -1,5 +1,6 @@
 """`steadyspike reproduce`: its runs, its store, its tables, and the command from training to page."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,14 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.analysis.reproduce import page, scales
+from steadyspike.analysis.reproduce.experiments import networks
 from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
 from steadyspike.analysis.reproduce.store import Result, Store, read_arrays, scores_of
 from steadyspike.analysis.reproduce.work import Work
 from steadyspike.cli import app
 from steadyspike.train.building.dry_run import check_recipe
+from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.recipe.recipe_catalogue import packaged
+from tests.report.made import rewritten
 
 
 def result(*accuracy, status="finished"):
@@ -188,6 +192,30 @@ def test_a_partial_table_shows_what_is_there(trained):
     assert "(1 seed)" in shown.output and "not run" in shown.output
     assert "MP-Init above neither: " in shown.output and "both above neither: not measured yet" in shown.output
     assert "not measured yet" in shown.output and "| both | 77.66" in (out / "ablation-mini" / "page.md").read_text()
+
+
+def test_the_report_of_a_run_that_diverged_says_so(trained, tmp_path):
+    out, _ = trained
+    run = RunFolder(shutil.copytree(next((out / "runs").iterdir()), tmp_path / "run"))
+    sound = CliRunner().invoke(app, ["analyse", str(run.root), "--samples", "16"])
+    rewritten(run, "result.json", status="diverged", message="the loss is nan")
+    broken = CliRunner().invoke(app, ["analyse", str(run.root), "--samples", "16"])
+    assert (sound.exit_code, broken.exit_code) == (0, 0), broken.output
+    assert "did not finish" not in sound.output
+    assert broken.output.startswith("this run did not finish its training (diverged): the loss is nan\n")
+
+
+def test_scores_that_are_nan_predict_no_class(trained, monkeypatch):
+    """They were counted as class 0."""
+    out, _ = trained
+    work = Work(scales.Scale("mini"), 1, Store(out))
+    found = networks.arrays_of(work, networks.pair("mini"), "steps-1", networks.steps_of)
+    found["with MP-Init"]["logits"][0] = np.nan
+    monkeypatch.setattr(networks, "arrays_of", lambda *_: found)
+    page = networks.predictions(work)
+    assert page.tables[0].rows[1][1].startswith("0.00 ") and not page.tables[0].rows[0][1].startswith("0.00 ")
+    (note,) = page.notes
+    assert note.startswith("with MP-Init: NaN") and "per step: 1.00 0.00" in note
 
 
 WITH_FIGURES = ("activation", "assumption", "convergence", "gradient-cosine", "membrane", "pca", "predictions")

@@ -5,7 +5,10 @@ import math
 import pytest
 import torch
 
+from steadyspike.core.decision import decided
+from steadyspike.deploy.early_exit import exit_curve
 from steadyspike.nn.model_check import firing_rates
+from steadyspike.report.details import _confusion
 from steadyspike.train.building.activation_checkpointing import recompute_blocks
 from steadyspike.train.building.build_network import build_model
 from steadyspike.train.building.dry_run import dry_run
@@ -32,6 +35,23 @@ def test_accuracy_after_each_number_of_steps():
     scores = sums.scores()
     assert scores.samples == 3 and scores.loss == pytest.approx(5 / 3)
     assert scores.accuracy == pytest.approx([200 / 3, 0, 200 / 3])
+
+
+def test_scores_that_are_nan_are_wrong():
+    """argmax alone takes them for class 0."""
+    logits = torch.tensor([[[math.nan, math.nan], [2.0, 1.0]], [[3.0, 1.0], [2.0, math.inf]]])  # [T=2, B=2, K=2]
+    sums = ScoreSums(2)
+    sums.add(torch.tensor(1.0), logits, torch.tensor([0, 0]), lambda y: y[-1])
+    assert sums.scores().accuracy == [50.0, 50.0]
+    found = _confusion(decided(logits[0]), torch.tensor([0, 0]), 2)
+    assert (found["accuracy"], found["recall"], found["confusion"]) == (50.0, [0.5, None], [[1, 0], [0, 0]])
+    assert [point.accuracy for point in exit_curve([(logits, torch.tensor([0, 0]))], [None])] == [0.0]
+
+
+def test_a_dry_run_takes_a_name():
+    assert dry_run("tiny") == dry_run(load_recipe("tiny"))
+    with pytest.raises(RecipeError, match="tinny"):
+        dry_run("tinny")
 
 
 def test_sums_made_in_inference_mode_can_be_used_outside():

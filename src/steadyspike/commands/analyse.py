@@ -25,6 +25,10 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     with console.status(f"running {samples} samples"):
         seen = observe(loaded.model, batches(loaded, part, samples), timesteps=timesteps)
     report = report_of(seen, starts_at_mean(loaded.model))
+    status = loaded.result["status"]
+    if status not in ("finished", "checkpoint"):
+        text = f"this run did not finish its training ({status}): {loaded.result['message']}\n"
+        console.print(text, style="bold red", markup=False, soft_wrap=True)
     console.print(str(report), markup=False, soft_wrap=True)
     if figure is not None:
         _draw(seen, figure)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.decision import decided
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.float64 import StaysDouble
 from steadyspike.deploy.rewrite import Mode
@@ -106,7 +107,7 @@ def decisions(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[
     chosen, labels = [], []
     for x, y in data:
         out = model(x)
-        chosen.append((out.mean(0) if out.ndim == 3 else out).argmax(-1))
+        chosen.append(decided(out.mean(0) if out.ndim == 3 else out))
         labels.append(y)
     return torch.cat(chosen), torch.cat(labels)
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from steadyspike.core.decision import decided
 from steadyspike.deploy.stream import Exit
 
 
@@ -20,15 +21,17 @@ class ExitPoint(NamedTuple):
 
 
 def first_decision(logits: Tensor, rule: Exit | None) -> tuple[Tensor, Tensor]:
-    """Class [B] and step [B], from 1, of the first decision on logits [T, B, classes]; no rule: the last step."""
+    """Class [B] and step [B], from 1, of the first decision on logits [T, B, classes]; no rule: the last step.
+
+    A class of -1: its scores are NaN or infinite."""
     steps = torch.arange(1, len(logits) + 1, dtype=logits.dtype, device=logits.device)
     mean = logits.cumsum(0) / steps.view(-1, 1, 1)
-    decided = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
+    ready = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
     if rule is not None:
-        decided = torch.stack([rule(m) for m in mean])
-    decided[-1] = True
-    step = decided.to(torch.uint8).argmax(0)
-    chosen = mean.argmax(-1).gather(0, step[None])[0]
+        ready = torch.stack([rule(m) for m in mean])
+    ready[-1] = True
+    step = ready.to(torch.uint8).argmax(0)
+    chosen = decided(mean).gather(0, step[None])[0]
     return chosen, step + 1
 
 

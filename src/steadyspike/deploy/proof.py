@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.decision import decided
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -85,17 +86,17 @@ def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
     seen, got = spikes_of_layers(network, x)
     expected = {name: s for name, s in expected.items() if name in seen}  # the output does not need the others
     differ = {name: float((seen[name] != s).double().mean()) for name, s in expected.items()}
-    decided = [_decision(y) for y in (wanted, got)]
+    chosen = [_decision(y) for y in (wanted, got)]
     return Proof(
         dtype=x.dtype,
         spikes=differ,
         rates={name: float(s.double().mean()) for name, s in expected.items()},
         output=float((wanted - got).abs().max()),
         largest=float(wanted.abs().max()),
-        decisions=float((decided[0] != decided[1]).double().mean()),
+        decisions=float((chosen[0] != chosen[1]).double().mean()),
     )
 
 
 def _decision(y: Tensor) -> Tensor:
     """The best class of [T, B, classes] (mean over time) or [B, classes]."""
-    return (y.mean(0) if y.ndim > 2 else y).argmax(-1)
+    return decided(y.mean(0) if y.ndim > 2 else y)

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from steadyspike.core.decision import NO_CLASS, decided
 from steadyspike.data import DataBundle
 from steadyspike.data.show import frame_pixels, image_pixels, raw_samples
 from steadyspike.disk.checksum import file_sha256
@@ -54,7 +55,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
             "part": "test",
             "samples": len(labels),
             "classes": list(bundle.classes),
-            **_confusion(outputs[-1].argmax(-1), labels, bundle.num_classes),
+            **_confusion(decided(outputs[-1]), labels, bundle.num_classes),
             "pictures": _pictures(bundle, outputs, labels),
             "membranes": _membranes(task, bundle, device),
         }
@@ -77,10 +78,14 @@ def _outputs(task: SpikingTask, bundle: DataBundle, device: torch.device) -> tup
 
 
 def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any]:
-    """The matrix [true][predicted] of counts where it is small, else the most frequent confusions; both with recall."""
-    counts = torch.zeros(classes * classes, dtype=torch.int64)
-    counts = counts.index_add(0, labels * classes + predicted, torch.ones_like(labels)).view(classes, classes)
-    right, all_of = counts.diagonal(), counts.sum(1)
+    """The matrix [true][predicted] of counts where it is small, else the most frequent confusions; both with recall.
+
+    A sample without a prediction, whose scores are NaN, is in no column and lowers accuracy and recall.
+    """
+    known = predicted != NO_CLASS
+    places = labels[known] * classes + predicted[known]
+    counts = torch.bincount(places, minlength=classes * classes).view(classes, classes)
+    right, all_of = counts.diagonal(), torch.bincount(labels, minlength=classes)
     wrong = counts - torch.diag(right)
     order = wrong.flatten().argsort(descending=True, stable=True)[:PAIRS].tolist()
     pairs = [[i // classes, i % classes, int(wrong.view(-1)[i])] for i in order if wrong.view(-1)[i] > 0]
@@ -94,7 +99,7 @@ def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any
 
 def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[str, Any]]:
     """Some samples with what the network says after each step: wrong ones, ones that took time, ones right at once."""
-    right = (outputs.argmax(-1) == labels) & outputs.isfinite().all(-1)  # [T, N]; NaN predicts nothing
+    right = decided(outputs) == labels  # [T, N]
     wrong, late = ~right[-1], right[-1] & ~right.all(0)
     most = SHOWN[bundle.timesteps is not None]
     chosen: list[int] = []

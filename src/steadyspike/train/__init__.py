@@ -12,6 +12,7 @@ _PLACES = {
     "SpikingTask": "building.lightning_task",
     "build_model": "building.build_network",
     "build_optimizer": "building.optimizer",
+    "dry_run": "building.dry_run",
     "evaluate_run": "run.evaluation",
     "find_recipe": "recipe",
     "load_recipe": "recipe",

@@ -17,7 +17,8 @@ function startNetwork() {
   function confusion() {
     const d = run().details, title = figure.querySelector("figcaption");
     if (d.confusion) {
-      title.textContent = `Confusion matrix of ${run().label}: ${d.samples} test samples`;
+      const none = d.samples - d.confusion.flat().reduce((sum, count) => sum + count, 0);
+      title.textContent = `Confusion matrix of ${run().label}: ${d.samples} test samples` + (none ? `, ${none} of them without a prediction (NaN)` : "");
       heatMap(figure, { rows: d.classes, columns: d.classes, values: d.confusion, x: "predicted", y: "true" });
       behind(() => dataTable("Rows: true class; columns: predicted", ["true class", ...d.classes, "recall"], d.confusion.map((row, i) => [d.classes[i], ...row, show(d.recall[i])])));
     } else {

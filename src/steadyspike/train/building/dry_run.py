@@ -24,7 +24,7 @@ from steadyspike.train.building.optimizer import build_optimizer
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.files.loggers import check_loggers
-from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 from steadyspike.train.recipe.constructor_options import below, check_name, naming
 
 _SMALLEST_IMAGE = 16
@@ -54,12 +54,14 @@ def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int,
     return classes, channels, size, entry(table.name)[1].frames is None
 
 
-def dry_run(recipe: Recipe, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
+def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
-    Raises RecipeError where the recipe cannot be built, and RuntimeError where the step gives a loss that is not
-    finite or leaves a trainable parameter without a gradient.
+    recipe: also a name or a .toml file, as `load_recipe` takes them. Raises RecipeError where the recipe cannot be
+    built, and RuntimeError where the step gives a loss that is not finite or leaves a trainable parameter without a
+    gradient.
     """
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     classes, channels, size, static = data_shape(recipe, data_dir)
     with _without_memory(recipe):
         full = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from steadyspike.core.decision import decided
 from steadyspike.nn.sync import summed
 
 Predict = Callable[[Tensor], Tensor]
@@ -78,14 +79,14 @@ class ScoreSums:
 
     @torch.no_grad()
     def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
-        """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time."""
+        """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time. NaN is wrong."""
         total, batch = logits.shape[0], len(target)
         target = target if target.ndim == 1 else target.argmax(-1)  # of a mixed batch: the larger share
         if batch != self._batch or self._count.device != logits.device:
             self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
             self.values = self.values.to(logits.device)
         prefixes = range(total - self.steps + 1, total + 1)
-        correct = [(predict(logits[:t]).argmax(-1) == target).sum(dtype=torch.float64) for t in prefixes]
+        correct = [(decided(predict(logits[:t])) == target).sum(dtype=torch.float64) for t in prefixes]
         self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
 
     def scores(self, everyone: bool = True) -> Scores:

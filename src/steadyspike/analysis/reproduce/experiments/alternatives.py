@@ -14,6 +14,7 @@ from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.page import Page, Table, spread
 from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
+from steadyspike.core.decision import decided
 
 if TYPE_CHECKING:
     from steadyspike.train.run.loading import LoadedRun
@@ -37,7 +38,7 @@ def _scores(run: LoadedRun) -> np.ndarray:
     seen = observe(run.model, islice(run.data.eval_loader("test", 64), 16))
     assert seen.logits is not None and seen.targets is not None
     sums = seen.logits.cumsum(0)
-    accuracy = [100 * float((step.argmax(-1) == seen.targets).double().mean()) for step in sums]
+    accuracy = [100 * float((decided(step) == seen.targets).double().mean()) for step in sums]
     shifts = [layer_shift(layer).shift for layer in seen.layers.values() if layer.active]
     return np.array([*accuracy, np.mean(shifts) if shifts else np.nan])
 

@@ -19,6 +19,7 @@ from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
 from steadyspike.analysis.statistics.distributions import against_last
 from steadyspike.analysis.statistics.projection import explained, principal_axes, project, separation
+from steadyspike.core.decision import NO_CLASS, decided
 
 if TYPE_CHECKING:
     from steadyspike.train.run.loading import LoadedRun
@@ -190,11 +191,15 @@ def predictions(work: Work) -> Page:
         shown = {}
         table = Table("Share of the most predicted class, per step alone", ["network", "per step"])
         for name, one in found.items():
-            guesses = one["logits"].argmax(-1)
+            guesses = decided(torch.from_numpy(one["logits"])).numpy()
             classes = len(one["classes"])
-            shares = np.stack([np.bincount(step, minlength=classes) / len(step) for step in guesses])
+            known = [step[step != NO_CLASS] for step in guesses]
+            shares = np.stack([np.bincount(step, minlength=classes) / guesses.shape[1] for step in known])
             shown[name] = shares
             table.rows.append([name, " ".join(f"{share:.2f}" for share in shares.max(1))])
+            if (guesses == NO_CLASS).any():
+                none = " ".join(f"{share:.2f}" for share in (guesses == NO_CLASS).mean(1))
+                page.notes.append(f"{name}: NaN or infinite scores predict no class; share of samples per step: {none}")
         names = [str(name) for name in next(iter(found.values()))["classes"]]
         page.figures["predictions"] = draw.predicted_classes(shown, names)
         page.tables.append(table)

@@ -1,0 +1,16 @@
+"""The class that scores decide for, also where a network has broken down and its scores are NaN."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+NO_CLASS = -1
+
+
+def decided(scores: Tensor) -> Tensor:
+    """The class of the largest score, over the last axis: [..., K] -> [...]; `NO_CLASS` where it is NaN or infinite.
+
+    ``argmax`` alone gives class 0 where all scores are NaN, which then counts as right for every sample of class 0.
+    """
+    best = scores.max(-1)
+    return best.indices.where(best.values.isfinite(), NO_CLASS)
