@@ -72,11 +72,12 @@ def order() -> list[Part]:
     rest = [
         Part("V frozen at 0.1", frozen_at(0.1)),
         Part("norms", ablation.norm_cases("deep")),
-        Part("depth, neither and both", both),
         Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0)),
+        Part("depth, neither and both", both),
+        Part("long training", frozen.length_cases("deep"), (0,)),
+        Part("depth, all", ablation.depth_cases("deep")),
         Part("Adam", ablation.optimizer_cases("deep")),
         Part("long training", frozen.length_cases("deep")),
-        Part("depth, all", ablation.depth_cases("deep")),
     ]
     return first + rest
 

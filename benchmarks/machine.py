@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.contenders import versions
 
+from steadyspike.kernels.library import CAPABILITY
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
 ROOT = Path(__file__).parent.parent
@@ -19,7 +20,7 @@ ROOT = Path(__file__).parent.parent
 def describe(threads: int) -> dict[str, Any]:
     return {
         "cpu": _cpu(),
-        "instruction_set": CpuBackend().instruction_sets[-1],
+        "instruction_set": CpuBackend().instruction_sets[-1] + (" by choice" if CAPABILITY in os.environ else ""),
         "cores": os.cpu_count(),
         "threads": threads,
         "load": round(os.getloadavg()[0], 2),

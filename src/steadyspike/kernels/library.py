@@ -7,16 +7,23 @@ version; it is called through ctypes with the addresses of tensors. Its OpenMP i
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("_native.so")
+# The best instruction set that may run, as torch's ATEN_CPU_CAPABILITY: to try here what another machine would run.
+CAPABILITY = "STEADYSPIKE_CPU_CAPABILITY"
+CAPABILITIES = ("base", "avx2", "avx512")
 
 
 def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL | str:
     """The library, its ``functions`` returning int64; or the reason, in one sentence, why it cannot be used."""
     if not path.exists():
         return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
+    wanted = os.environ.get(CAPABILITY)
+    if wanted is not None and wanted not in CAPABILITIES:
+        return f"{CAPABILITY} is {wanted!r}; known: {', '.join(CAPABILITIES)}"
     try:
         library = ctypes.CDLL(str(path))
         for name in functions:
