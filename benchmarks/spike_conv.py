@@ -1,8 +1,8 @@
 """One layer whose input is spikes, by events and by torch's dense convolution, in one run.
 
-    python benchmarks/spike_conv.py [--threads N] [--repeats N] [--rates 1 5 10 20 50] [--only 128]
+    python benchmarks/spike_conv.py [--threads N] [--repeats N] [--rates 1 5 10 20 50] [--only 128] [--places 30]
 
-Forward (with the look at the input), weight gradient, and input gradient at 30 % of the places; shortest of the
+Forward (with the look at the input), weight gradient, and input gradient at some of the places (30 %); shortest of the
 repeats, the two sides in turn. Every cell says what the rule of kernels/conv/rule.py chooses; a row where such a choice
 is more than 5 % slower than dense is marked.
 """
@@ -35,12 +35,15 @@ LAYERS = [
     (512, 512, 8, 3, 1, 32),
     (64, 64, 16, 3, 1, 64),
     (32, 32, 32, 3, 1, 32),
+    (64, 64, 4, 3, 1, 128),
+    (32, 32, 8, 3, 1, 128),
+    (16, 16, 16, 3, 1, 128),
+    (16, 32, 16, 3, 2, 128),
     (128, 256, 32, 3, 2, 16),
     (128, 256, 32, 1, 2, 16),
     (512, 10, 1, 1, 1, 256),
     (4096, 1024, 1, 1, 1, 64),
 ]
-PLACES = 0.3
 
 
 def shortest(repeats: int, *functions: Callable[[], object]) -> list[float]:
@@ -58,7 +61,10 @@ def spikes(shape: tuple[int, ...], rate: float, order: torch.memory_format) -> t
     return (torch.rand(shape) < rate).float().contiguous(memory_format=order)
 
 
-def measure(layer: tuple[int, ...], rate: float, order: torch.memory_format, repeats: int) -> tuple[list[str], bool]:
+def measure(
+    layer: tuple[int, ...], rate: float, asked: float, order: torch.memory_format, repeats: int
+) -> tuple[list[str], bool]:
+    """rate, asked: shares of the input that fire, and whose gradient is asked for."""
     channels, out, side, kernel, stride, images = layer
     pad, costs = kernel // 2, COSTS[instruction_set()]
     weight = torch.randn(out, channels, kernel, kernel).contiguous(memory_format=order)
@@ -67,7 +73,7 @@ def measure(layer: tuple[int, ...], rate: float, order: torch.memory_format, rep
     assert g is not None
     packed, one = pack_spikes(x.unsqueeze(0)), torch.ones(1)
     assert packed is not None
-    places = pack_spikes(spikes(tuple(x.shape), PLACES, order).unsqueeze(0))
+    places = pack_spikes(spikes(tuple(x.shape), asked, order).unsqueeze(0))
     assert places is not None
     gradient = torch.randn(images, out, *g.out_size).contiguous(memory_format=order)
 
@@ -113,6 +119,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rates", type=float, nargs="+", default=[1, 5, 10, 20, 30, 50], help="per cent")
+    parser.add_argument("--places", type=float, default=30, help="per cent of the input whose gradient is asked for")
     parser.add_argument("--only", type=int, help="layers with so many input channels")
     parser.add_argument("--planes", action="store_true", help="channels first in memory, not last")
     args = parser.parse_args()
@@ -121,11 +128,12 @@ def main() -> None:
     ss.keep_freed_memory()
     order = torch.contiguous_format if args.planes else torch.channels_last
     print(f"{instruction_set()}, {args.threads} threads, {'NCHW' if args.planes else 'NHWC'}; dense / events in ms\n")
-    print("| layer | rate | forward | weight gradient | input gradient at 30 % | |\n|---|---|---|---|---|---|")
+    print(f"| layer | rate | forward | weight gradient | input gradient at {args.places:g} % | |")
+    print("|---|---|---|---|---|---|")
     for layer in LAYERS:
         if args.only in (None, layer[0]):
             for rate in args.rates:
-                cells, slow = measure(layer, rate / 100, order, args.repeats)
+                cells, slow = measure(layer, rate / 100, args.places / 100, order, args.repeats)
                 channels, out, side, kernel, stride, images = layer
                 name = f"{channels} to {out}, {side}x{side}, {kernel}x{kernel}/{stride}, N {images}"
                 print(f"| {name} | {rate:g} % | {' | '.join(cells)} | {'slower' if slow else ''} |", flush=True)

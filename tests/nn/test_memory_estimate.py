@@ -14,6 +14,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
+from steadyspike.kernels.conv import function
+from steadyspike.kernels.conv.rule import AVX2
 from steadyspike.nn.memory.estimate import memory_estimate
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.memory.transform import save_memory
@@ -104,7 +106,9 @@ def test_the_fake_step_counts_what_the_real_one_does(name, channels_last, lean):
     assert estimate.peak - estimate.parameters - x.nbytes == pytest.approx(tracked_peak(model, x), rel=0.05)
 
 
-def test_the_firing_rate_decides_what_is_kept_as_bits():
+def test_the_firing_rate_decides_what_is_kept_as_bits(monkeypatch):
+    """By one rule on every machine: of others, so small a network may be dense at any rate."""
+    monkeypatch.setattr(function, "COSTS", dict.fromkeys(function.COSTS, AVX2))
     model, x = member("resnet19_tiny"), images("resnet19_tiny", 32)
     saved = [memory_estimate(model, x, firing_rate=rate).saved for rate in (RATE, 0.2, 1.0)]
     assert saved == sorted(saved) and saved[0] < 0.8 * saved[2]

@@ -1,7 +1,8 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
-The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py --rates 5 10 20 30`` on an AMD
-EPYC with AVX2 and nothing else to do; the benchmark shows where a call would have been faster the other way.
+The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
+two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512, with nothing else to do; the benchmark shows where a call would
+have been faster the other way.
 Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
 not, and counts once for every thread (`for_threads`).
 """
@@ -29,6 +30,9 @@ class Costs:
     call: what a call takes in any case, in one thread.
     add_far: ``add`` where the weights of a block of output channels do not stay in the second cache.
     weight_gradient: to write a weight's gradient.
+    place: to add up the products of a place of the input gradient, per block of output channels.
+    word: to look at 64 channels of a pixel for the lists of the weight gradient, per block of output channels.
+    near: bytes of a block's weights that stay in the second cache.
     """
 
     dense: float
@@ -45,6 +49,9 @@ class Costs:
     call: float
     add_far: float = 0.0
     weight_gradient: float = 0.0
+    place: float = 0.0
+    word: float = 0.0
+    near: int = 512 << 10
 
     @lru_cache(maxsize=64)  # noqa: B019 - of constants
     def for_threads(self, threads: int) -> Costs:
@@ -67,22 +74,26 @@ AVX2 = Costs(
     add_far=0.052,
     weight_gradient=6.0,
 )
-COSTS = {
-    "base": AVX2,  # both sides take about twice the time
-    "avx2": AVX2,
-    # Not measured: the dense side is taken to be twice as fast, and additions, which wait for loads, by half.
-    "avx512": replace(
-        AVX2,
-        dense=0.011,
-        dense_weight=0.016,
-        dense_input=0.011,
-        add=0.025,
-        add_weight=0.043,
-        product=0.039,
-        add_far=0.035,
-    ),
-}
-FAR = 512 << 10  # bytes of a block's weights: the second cache of that machine
+AVX512 = Costs(
+    dense=0.0165,
+    dense_weight=0.018,
+    dense_input=0.018,
+    add=0.024,
+    add_weight=0.05,
+    product=0.065,
+    listed=2.0,
+    visit=11.0,
+    element=0.26,
+    output=0.5,
+    weight=5.0,
+    call=100_000.0,
+    add_far=0.05,
+    weight_gradient=6.0,
+    place=5.0,
+    word=6.0,
+    near=1 << 20,
+)
+COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both sides take about twice the time
 ROW_BYTES = 48 << 10  # of a kernel row's weights, up to which csrc/conv/conv_forward.h goes through the row as one
 MARGIN = 0.9  # events must promise this share of the dense time, or less
 
@@ -127,11 +138,12 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     block = _block(g.out_channels)
     blocks = -(-g.out_channels // block)
     sums = met * blocks * block  # additions per input element, those of the last block's unused channels included
-    add = costs.add_far if g.taps * g.in_channels * block * 4 > FAR else costs.add
+    add = costs.add_far if g.taps * g.in_channels * block * 4 > costs.near else costs.add
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
     packing = weights * costs.weight + costs.call
     by_weight, by_input = (costs.dense,) * 2 if g.is_matrix else (costs.dense_weight, costs.dense_input)
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
+    words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of bits, of all pixels
     return _Limits(
         _limit(
             g.work * costs.dense,
@@ -140,13 +152,16 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
         ),
         _limit(
             g.work * by_weight,
-            outputs * costs.output * chunks + weights * costs.weight_gradient + costs.call,
+            words * blocks * costs.word
+            + outputs * costs.output * chunks
+            + weights * costs.weight_gradient
+            + costs.call,
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
             g.work * by_input,
             g.inputs * costs.output + packing,
-            sums * costs.product + costs.listed,
+            sums * costs.product + costs.place * blocks + costs.listed,
         ),
     )
 
