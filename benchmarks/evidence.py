@@ -54,11 +54,11 @@ def frozen_at(v: float) -> list[Case]:
 def order() -> list[Part]:
     """What is trained, in order; a run that came before is not trained again.
 
-    First the ablation with all its seeds, since all else is read against it; then one seed of everything, then all.
+    First the ablation with all its seeds, since all else is read against it; then one seed of what else is short, then
+    all of it; what takes longest, or repeats the ablation with another optimizer, comes last.
     V frozen at 1 with the plain norm has no part of its own: it is the ablation's "neither".
     """
     both = [case for case in ablation.depth_cases("deep") if case.label in ("neither", "both")]
-    long = [case for case in frozen.length_cases("deep") if "plain" in case.group]
     first = [
         Part("ablation", ablation.ablation_cases("deep"), (0,)),
         Part("V frozen at 0.1", frozen_at(0.1), (0,)),
@@ -66,18 +66,16 @@ def order() -> list[Part]:
         Part("norms", ablation.norm_cases("deep"), (0,)),
         Part("depth, neither and both", both, (0,)),
         Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0), (0,)),
-        Part("long training, plain norm", long, (0,)),
-        Part("Adam", ablation.optimizer_cases("deep"), (0,)),
     ]
     rest = [
         Part("V frozen at 0.1", frozen_at(0.1)),
         Part("norms", ablation.norm_cases("deep")),
         Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0)),
-        Part("depth, neither and both", both),
-        Part("long training", frozen.length_cases("deep"), (0,)),
         Part("depth, all", ablation.depth_cases("deep")),
-        Part("Adam", ablation.optimizer_cases("deep")),
+        Part("long training", frozen.length_cases("deep"), (0,)),
+        Part("Adam", ablation.optimizer_cases("deep"), (0,)),
         Part("long training", frozen.length_cases("deep")),
+        Part("Adam", ablation.optimizer_cases("deep")),
     ]
     return first + rest
 
