@@ -16,7 +16,7 @@ inline void load_early(const T* from) {
 
 inline Floats masked(Words mask, Floats value) { return Floats(mask & Words(value)); }
 
-// MAPPED: scale x + shift [+ extra], rounded as Input::map rounds it.
+// MAPPED: scale x + shift [+ extra or level extra], rounded as Input::map rounds it.
 template <bool MAPPED, class IO>
 struct Current {
     const IO* x;
@@ -28,10 +28,9 @@ struct Current {
         if constexpr (MAPPED) {
             scale = map.scale + i, shift = map.shift + i, map_stride = map.stride;
             if (map.extra.first) extra = map.extra.first + i, extra_stride = map.extra.stride;
-            if (map.spikes.first) {
+            if (map.spikes.first)
                 spikes = reinterpret_cast<const char*>(map.spikes.first) + i / 8, spike_stride = map.spikes.stride * 8;
-                level = map.level + i;
-            }
+            if (map.level) level = map.level + i;
         }
     }
 
@@ -43,6 +42,8 @@ struct Current {
             current = load<true>(scale + at, 0) * current + load<true>(shift + at, 0);
             if (spikes)
                 current = current + masked(bits.take(spikes, k), load<true>(level + at, 0));
+            else if (extra && level)
+                current = current + load<true>(level + at, 0) * load<true>(extra + at, 0);
             else if (extra)
                 current = current + load<true>(extra + at, 0);
         }

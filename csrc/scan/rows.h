@@ -159,8 +159,8 @@ inline bool streams_halves(const void* tensor, int64_t n) {
     return (reinterpret_cast<uintptr_t>(tensor) | uintptr_t(n) * 2) % STEADYSPIKE_REGISTER == 0;
 }
 
-// What makes the input current of a tile from x, row by row: scale x + shift, plus `extra` where it has rows, or plus
-// `level` where `spikes` has a bit.
+// What makes the input current of a tile from x, row by row: scale x + shift, plus `extra` where it has rows, times
+// `level` unless that is null, or plus `level` where `spikes` has a bit.
 template <class R>
 struct MapRows {
     const R *scale = nullptr, *shift = nullptr, *level = nullptr;
@@ -196,19 +196,17 @@ struct Input {
 
     // True if the map can be computed where x is read, in registers.
     bool maps_on_the_way() const {
-        const Affine* affine = scan.affine;
-        const bool simple = affine && (affine->extra_bits || !affine->extra_scale);
-        return simple && computed_in<R>(scan.dtype) && n % PAD == 0;
+        return scan.affine && computed_in<R>(scan.dtype) && n % PAD == 0;
     }
 
     MapRows<R> map_rows(int64_t first, int64_t steps) const {
         const Affine& affine = *scan.affine;
         if (affine.step_stride)
             for (int64_t t = 0; t < steps; ++t) expand(first + t, t);
-        MapRows<R> rows{scale, shift, extra_scale, affine.step_stride ? BLOCK : 0};
+        MapRows<R> rows{scale, shift, affine.extra_scale ? extra_scale : nullptr, affine.step_stride ? BLOCK : 0};
         if (affine.extra_bits)
             rows.spikes = {affine.extra_bits + first * affine.extra_stride + i0 / 64, affine.extra_stride};
-        else if (affine.extra && !affine.extra_scale)
+        else if (affine.extra)
             rows.extra = {static_cast<const R*>(affine.extra) + first * affine.extra_stride + i0, affine.extra_stride};
         return rows;
     }

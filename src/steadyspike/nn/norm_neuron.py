@@ -5,6 +5,9 @@ backward's scan adds up what the norm needs on its way, and one more pass gives 
 from the running statistics. An ``extra`` that is spikes is read, and kept for the backward, as bits. Beside the two
 layers one after the other, only rounding differs: running statistics are the same, bit for bit; currents differ in the
 last places, so that a potential within rounding of the threshold may fall on its other side.
+
+An ``extra`` that is the output of a second norm (`Normed`, a shortcut with a convolution) is not computed either: the
+scan reads that norm's input with its scale.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.reference_scan import ScanResult, per_channel
+from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import apply_directly, forward_hooks, has_other_hooks, unwrapped
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import runs_directly
@@ -26,22 +29,23 @@ from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGrad
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
-from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import known_spikes
 from steadyspike.kernels.spikes.packed import PackedSpikes
 from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
 from steadyspike.nn.memory.norm import NotedTDBN
-from steadyspike.nn.memory.notes import note_norm, plain_only
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
-from steadyspike.nn.norm.statistics import per_step_channel
 from steadyspike.nn.norm.tdbn import TDBN
-from steadyspike.nn.parametrization import Link
-
-NOT_TWICE = (
-    "norm and scan as one operator cannot be differentiated twice; for gradients of gradients use neurons with "
-    "backend='reference'"
+from steadyspike.nn.norm_current import (
+    NOT_TWICE,
+    Normed,
+    affine,
+    current,
+    current_of_two,
+    norm_gradients,
+    statistics,
 )
+from steadyspike.nn.parametrization import Link
 
 _REPLACED = {"forward", "run"}  # methods that an instance may have of its own, as in a stream
 
@@ -58,21 +62,28 @@ class Settings(NamedTuple):
     trained: bool  # gradients are enabled
     channelwise: bool  # MP-Init's statistics per channel
     notes: bool = True  # for the layers that read the output: its spikes as bits, where its gradient is needed
+    second_eps: float = 0.0  # of the norm of extra
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
-        y, weight, bias, extra, u0, k, w = tensors
+        y, weight, bias, extra, u0, k, w, *second = tensors
         assert y is not None and u0 is not None and k is not None and w is not None
         v, a = (raw if link is None else link.value(raw) for raw, link in zip((k, w), self.links))
-        folded = torch.nn.functional.batch_norm(y.flatten(0, 1), None, None, weight, bias, True, 0.0, self.eps)
-        x = folded.unflatten(0, y.shape[:2])
+        x = self._normed(y, weight, bias, self.eps)
+        if second and extra is not None:
+            extra = self._normed(extra, second[0], second[1], self.second_eps)
         return lif_scan(x if extra is None else x + extra, u0, v, a, self.neuron.spec).out
+
+    @staticmethod
+    def _normed(y: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
+        folded = torch.nn.functional.batch_norm(y.flatten(0, 1), None, None, weight, bias, True, 0.0, eps)
+        return folded.unflatten(0, y.shape[:2])
 
 
 class _NormScan(torch.autograd.Function):
     """(output, U[T], MP-Init's statistics) of y, the norm's parameters and statistics, extra, u0, and V and a or the
     parameters that they are computed from.
 
-    spikes: what extra is, if that is known.
+    spikes: what extra is, if that is known. second: mean, 1 / sd, weight and bias of a norm of extra.
     """
 
     @staticmethod
@@ -89,11 +100,15 @@ class _NormScan(torch.autograd.Function):
         u0: Tensor,
         k: Tensor,
         w: Tensor,
+        *second: Tensor,
     ) -> Any:
         to_v, to_a = settings.links
         v, a = k if to_v is None else to_v.limited_now(k), w if to_a is None else to_a.limited_now(w)
         added = _Added(extra, None, None) if spikes is None else _Added.of(spikes, y)
-        scale, shift = _affine(mean, invstd, weight, bias)
+        scale, shift = affine(mean, invstd, weight, bias)
+        if second:
+            second_scale, second_shift = affine(*second)
+            added, shift = _Added(extra, second_scale, None), shift + second_shift
         scan = _scan(settings, y, u0, v, a, added.to(scale, shift))
         trained = settings.trained and any(ctx.needs_input_grad)
         words = wanted_words(scan, trained) if settings.notes else None
@@ -101,7 +116,7 @@ class _NormScan(torch.autograd.Function):
         ctx.settings = settings
         ctx.like = None if spikes is None else (spikes.shape, spikes.stride)  # its bits are saved: hooks see them
         ctx.computed = (None if to_v is None else v, None if to_a is None else a)
-        ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, k, w)
+        ctx.save_for_backward(mean, invstd, scale, shift, *added, y, weight, bias, u0, k, w, *second)
         ctx.set_materialize_grads(False)
         out, u, _, active = results
         ctx.mark_non_differentiable(active if u is None else u, active)
@@ -110,22 +125,23 @@ class _NormScan(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor | None, *_: Any) -> tuple[Any, ...]:
         if g is None:
-            return (None,) * 11
+            return (None,) * len(ctx.needs_input_grad)
         saved = ctx.saved_tensors  # read once: hooks may give them out once
         extra, level, bits, *tensors = saved[4:]
         if not runs_directly(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
             dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
-            return None, None, None, None, *_plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:]], g)
+            found = _plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:6], *tensors[8:]], g)
+            return None, None, None, None, *_with_second(found)
         if not torch.is_grad_enabled():
-            return None, None, None, None, *_NormScan.gradients(ctx, g, saved)
+            return None, None, None, None, *_with_second(_NormScan.gradients(ctx, g, saved))
         with torch.no_grad():
             grads = _NormScan.gradients(ctx, g, saved)
-        return None, None, None, None, *once(grads, NOT_TWICE, g, extra, *tensors)
+        return None, None, None, None, *_with_second(list(once(grads, NOT_TWICE, g, extra, *tensors)))
 
     @staticmethod
     def gradients(ctx: Any, g: Tensor, saved: tuple[Tensor, ...]) -> list[Tensor | None]:
-        """Those of y, weight, bias, extra, u0, k and w."""
-        mean, invstd, scale, shift, extra, level, bits, y, _, _, u0, k, w = saved
+        """Those of y, weight, bias, extra, u0, k and w, and of weight and bias of a norm of extra."""
+        mean, invstd, scale, shift, extra, level, bits, y, _, _, u0, k, w, *second = saved
         (to_v, to_a), (v, a) = ctx.settings.links, ctx.computed
         v, a = k if v is None else v, w if a is None else a
         y = y if fills_one_block(y) else y.contiguous()
@@ -133,8 +149,8 @@ class _NormScan(torch.autograd.Function):
         u0 = like_step(u0, y) if u0.numel() > 1 and u0.shape == y.shape[1:] else u0
         sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
         scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), _Added(extra, level, bits).to(scale, shift))
-        gradients, wanted = OutputGradients(laid_out_like(g, y, y.dtype)), ctx.needs_input_grad[8:]
-        current, du0, dv, da = _backend().backward(scan, gradients, sums, wanted=wanted)
+        gradients, wanted = OutputGradients(laid_out_like(g, y, y.dtype)), ctx.needs_input_grad[8:11]
+        given, du0, dv, da = _backend().backward(scan, gradients, sums, wanted=wanted)
         if to_v is not None and dv is not None:
             dv = to_v.pulled_back_now(dv, k, v)
         if to_a is not None and da is not None:
@@ -144,9 +160,18 @@ class _NormScan(torch.autograd.Function):
         # dy = scale (dI - mean(dI) - xhat mean(dI xhat)), with xhat = (y - mean) invstd
         by_y = -(scale * invstd) * (by_weight / count)
         constant = -scale * (by_bias / count) - mean * by_y
-        shared = extra is not None or bits is not None
-        dy = norm_input_gradient(current, y, scale, by_y, constant, reuse=not shared)
-        return [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), current if shared else None, du0, dv, da]
+        by_extra: Tensor | None = given if extra is not None or bits is not None else None
+        by_second: list[Tensor | None] = []
+        if second:
+            assert extra is not None
+            by_extra, *by_second = norm_gradients(given, extra, *second[:3])
+        dy = norm_input_gradient(given, y, scale, by_y, constant, reuse=by_extra is not given)
+        return [dy, by_weight.to(y.dtype), by_bias.to(y.dtype), by_extra, du0, dv, da, *by_second]
+
+
+def _with_second(found: list[Tensor | None]) -> list[Tensor | None]:
+    """The gradients of all arguments from y on: the statistics of a second norm have none."""
+    return [*found[:7], None, None, *found[7:]] if len(found) > 7 else found
 
 
 norm_and_scan = apply_directly(_NormScan)
@@ -180,30 +205,6 @@ def _known(extra: Tensor | None, y: Tensor) -> PackedSpikes | None:
     return None if alone else known_spikes(extra)
 
 
-class _NormCurrent(torch.autograd.Function):
-    """The current scale y + shift itself, rounded as the scan rounds it: two operators, since one might use an FMA."""
-
-    @staticmethod
-    def forward(ctx: Any, eps: float, mean: Tensor, invstd: Tensor, y: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.eps = eps
-        ctx.save_for_backward(mean, invstd, y, weight, bias)
-        scale, shift = _affine(mean, invstd, weight, bias)
-        return (y * per_channel(scale, y.ndim - 1)).add_(per_channel(shift, y.ndim - 1))
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Any, ...]:
-        mean, invstd, y, weight, bias = ctx.saved_tensors
-        folded = (g.flatten(0, 1), y.flatten(0, 1), weight, None, None, mean, invstd)
-        dy, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, ctx.eps, [True] * 3)
-        return None, None, None, *once([dy.unflatten(0, y.shape[:2]), dweight, dbias], NOT_TWICE, g, y, weight, bias)
-
-
-def _affine(mean: Tensor, invstd: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, shift), each [C], of a norm with these statistics."""
-    scale = weight * invstd
-    return scale, bias - mean * scale
-
-
 def _plain_gradients(ctx: Any, tensors: list[Tensor | None], g: Tensor) -> list[Tensor | None]:
     """The gradients of the two layers one after the other."""
     with torch.enable_grad():
@@ -220,7 +221,7 @@ def _backend() -> CpuBackend:
     return backend
 
 
-def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | None = None) -> Tensor:
+def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | Normed | None = None) -> Tensor:
     """``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: one operator where nobody looks between, else as written.
 
     One operator: before a layer with the LIF scan of `Neuron`, on the CPU in float32 or float64. In training for `TDBN`
@@ -230,17 +231,34 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     roundings, so that outputs and statistics are the same bits as without them. Hooks on the norm, torch.compile,
     torch.func and autocast to half precision choose the two layers one after the other.
     """
+    if isinstance(extra, Normed):
+        if _fits_second(norm, neuron, y, extra):
+            return _with_a_second_norm(norm, neuron, y, extra)
+        extra = extra.value()
     if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron) and _fits(norm, neuron, y, extra)):
         x = norm(y)
         return neuron(x if extra is None else x + extra)
-    if not looked_at(neuron) and not any(tap.membrane or tap.current for tap in neuron.taps.values()):
+    if not _looks_inside(neuron):
         if norm.training:
             assert isinstance(norm, TDBN)
             return _fused(norm, neuron, y, extra)
         if not (torch.is_grad_enabled() and _has_gradients(norm, neuron, y, extra)):
             return _evaluated(norm, neuron, y, extra)
-    x = _current(norm, y)
+    x = current(norm, y)
     return neuron(x if extra is None else x + extra)
+
+
+def _with_a_second_norm(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Normed) -> Tensor:
+    """The same for an ``extra`` that is a norm's output, in training."""
+    assert isinstance(norm, TDBN) and isinstance(neuron, Neuron)
+    if _looks_inside(neuron):
+        return neuron(current_of_two(norm, y, extra))
+    return _fused(norm, neuron, y, extra)
+
+
+def _looks_inside(neuron: Neuron) -> bool:
+    """True if somebody wants to see the neuron's current."""
+    return looked_at(neuron) or any(tap.membrane or tap.current for tap in neuron.taps.values())
 
 
 def _has_gradients(norm: TimeNorm, neuron: Neuron, *inputs: Tensor | None) -> bool:
@@ -258,6 +276,17 @@ def _known_norm(norm: TimeNorm) -> bool:
 def _fits(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
     """True if norm and scan could be one, whoever looks at the neuron."""
     return fits_layers(norm, neuron) and _fits_memory(norm, neuron, y, extra)
+
+
+def _fits_second(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Normed) -> bool:
+    """True if the two norms and the scan could be one, in training, whoever looks at the neuron."""
+    if not (isinstance(norm, TDBN) and isinstance(extra.norm, TDBN) and isinstance(neuron, Neuron)):
+        return False
+    if not (norm.training and extra.norm.training and norm.channels == extra.norm.channels):
+        return False
+    if extra.norm.weight.dtype != y.dtype or extra.norm.running_mean.dtype != y.dtype:
+        return False
+    return fits_layers(extra.norm, neuron) and _fits(norm, neuron, y, extra.y)
 
 
 def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
@@ -295,43 +324,23 @@ def looked_at(module: nn.Module) -> bool:
     return seen or has_other_hooks(module)
 
 
-def _statistics(norm: TDBN, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(mean, 1 / sd, weight) of a training forward, which moves the running statistics."""
-    norm.count_batch()
-    with torch.no_grad():
-        if has_no_values(y):  # torch would run this operator on zeros of full size
-            mean, var = torch.empty_like(norm.running_mean), torch.empty_like(norm.running_mean)
-        else:
-            mean, var = torch.batch_norm_update_stats(y.flatten(0, 1), *norm.running(), norm.momentum)
-        invstd = torch.rsqrt(var + norm.eps)
-    return mean, invstd, norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
-
-
-def _current(norm: TimeNorm, y: Tensor) -> Tensor:
-    """norm(y), rounded as the scan rounds it."""
-    norm.check_input(y)
-    if not norm.training:
-        scale, shift = (per_step_channel(c, y.ndim) for c in evaluation_map(norm, y.shape[0]))
-        return y * scale + shift
-    assert isinstance(norm, TDBN)
-    mean, invstd, weight = _statistics(norm, y)
-    assert norm.bias is not None
-    x = _NormCurrent.apply(norm.eps, mean, invstd, y, weight, norm.bias)
-    if isinstance(norm, NotedTDBN) and not plain_only():
-        with torch.no_grad():
-            note_norm(x, y, *_affine(mean, invstd, weight, norm.bias))
-    return x
-
-
-def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | None) -> Tensor:
+def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
     neuron.check_input(y)
-    mean, invstd, weight = _statistics(norm, y)
+    mean, invstd, weight = statistics(norm, y)
+    second: tuple[Tensor | None, ...] = ()
+    second_eps = 0.0
+    if isinstance(extra, Normed):
+        assert isinstance(extra.norm, TDBN)
+        second, second_eps = (*statistics(extra.norm, extra.y), extra.norm.bias), extra.norm.eps
+        extra = extra.y
     u0 = _start(neuron, y)
     (k, to_v), (w, to_a) = raw_constants(neuron, y)
-    settings = Settings(neuron, norm.eps, (to_v, to_a), torch.is_grad_enabled(), neuron.channels is not None)
+    trained, channelwise = torch.is_grad_enabled(), neuron.channels is not None
+    settings = Settings(neuron, norm.eps, (to_v, to_a), trained, channelwise, second_eps=second_eps)
     y, extra = unwrapped(y), None if extra is None else unwrapped(extra)
+    known = None if second else _known(extra, y)
     out, u, active = norm_and_scan(
-        settings, _known(extra, y), mean, invstd, y, weight, norm.bias, extra, unwrapped(u0), k, w
+        settings, known, mean, invstd, y, weight, norm.bias, extra, unwrapped(u0), k, w, *second
     )
     return _finished(neuron, y, u0, out, u, active)
 

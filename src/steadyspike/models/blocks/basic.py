@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm
-from steadyspike.models.blocks.shortcut import shortcut
+from steadyspike.models.blocks.shortcut import added, shortcut
 from steadyspike.models.parts import Parts, Shape
 
 
@@ -32,7 +32,7 @@ class BasicBlock(nn.Module):
         self.lif2 = parts.make_neuron(out)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.conv2.spikes(self.conv1.spikes(x, self.lif1), self.lif2, self.shortcut(x))
+        return self.conv2.spikes(self.conv1.spikes(x, self.lif1), self.lif2, added(self.shortcut, x))
 
     def last_norm(self) -> nn.Module:
         """The norm whose zero scale makes the branch silent at the start."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.norm import TimeNorm
+from steadyspike.nn.norm_current import Normed
 from steadyspike.nn.norm_neuron import looked_at, norm_neuron
 from steadyspike.nn.time import Folded, fold_time
 
@@ -72,11 +73,13 @@ class ConvNorm(nn.Module):
         # A time stride of 0 cannot be folded into the batch. cat copies and, unlike repeat, keeps channels_last.
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
-    def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | None = None) -> Tensor:
+    def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | Normed | None = None) -> Tensor:
         """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
         if not is_repeated(x) and not looked_at(self):
             return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
         current = self(x)
+        if isinstance(extra, Normed):
+            extra = extra.value()
         return neuron(current if extra is None else current + extra)
 
 
