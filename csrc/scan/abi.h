@@ -54,6 +54,7 @@ struct Backward {
     const void *g_out, *g_u, *g_m;            // null: zero. g_out in dtype; g_u [n], g_m in the compute type
     int64_t g_out_stride, g_m_stride;         // from one time step to the next
     void *dx, *du0, *dv, *da;                 // dx in dtype, [steps, n], of the input; the others like u0, v, a or null
+    const void *v_slope, *a_slope;            // factors of dv and da, like them, or null: 1; dv and da themselves are allowed
     const void* center;                       // with affine: [affine.channels] in the compute type, or null
     double* norm_sums;                        // with center: [2, affine.channels], sums of dx and of dx (x - center)
 };

@@ -171,13 +171,15 @@ double total(const double* values, int64_t n) {
     return sum;
 }
 
+// Sums, rounded to R and then multiplied by their factors, as an operator on the stored sums would.
 template <class R>
-void store(const double* per_channel, int64_t channels, int64_t kind, void* to) {
+void store(const double* per_channel, int64_t channels, int64_t kind, void* to, const void* factors = nullptr) {
     R* out = static_cast<R*>(to);
+    const R* factor = static_cast<const R*>(factors);
     if (out == nullptr) return;
-    if (kind == SCALAR) out[0] = R(total(per_channel, channels));
+    if (kind == SCALAR) out[0] = R(total(per_channel, channels)) * (factor ? factor[0] : R(1));
     if (kind == CHANNEL)
-        for (int64_t c = 0; c < channels; ++c) out[c] = R(per_channel[c]);
+        for (int64_t c = 0; c < channels; ++c) out[c] = R(per_channel[c]) * (factor ? factor[c] : R(1));
 }
 
 template <class R>
@@ -209,8 +211,8 @@ int64_t backward(const Scan& scan, const Backward& io) {
     const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0;
     const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], 3 * scan.channels + norm_sums, sums);
     if (status != OK) return status;
-    store<R>(sums.data(), scan.channels, scan.v_kind, io.dv);
-    store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da);
+    store<R>(sums.data(), scan.channels, scan.v_kind, io.dv, io.v_slope);
+    store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da, io.a_slope);
     store<R>(sums.data() + 2 * scan.channels, scan.channels, scan.u0_kind, io.du0);
     for (int64_t i = 0; i < norm_sums; ++i) io.norm_sums[i] = sums[size_t(3 * scan.channels + i)];
     return OK;

@@ -22,7 +22,8 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """While active, freshly allocated tensors hold NaN: an element that a kernel forgets to write is found out."""
     for name in ("empty", "empty_like", "empty_strided"):
         monkeypatch.setattr(torch, name, _poisoned(getattr(torch, name)))
-    monkeypatch.setattr(Tensor, "new_empty", _poisoned(Tensor.new_empty))
+    for name in ("new_empty", "new_empty_strided"):
+        monkeypatch.setattr(Tensor, name, _poisoned(getattr(Tensor, name)))
     assert torch.empty(3).isnan().all()
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import steadyspike as ss
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.snapshot import snapshot
 
@@ -197,14 +198,15 @@ def test_a_snapshot_is_a_copy_without_a_graph() -> None:
 @needs_kernel
 def test_a_layer_is_six_frames_away_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted from `LIF.forward` to the backend that calls C, torch's own frames included."""
-    library, frames = CpuBackend()._library(), []
+    backend, frames = get_backend("cpu"), []
+    assert isinstance(backend, CpuBackend)
+    function = backend._functions["forward"]
 
-    class Watched:
-        def steadyspike_lif_forward(self, *args: object) -> int:
-            frames.extend(f.function for f in inspect.stack()[1:])
-            return library.steadyspike_lif_forward(*args)
+    def watched(scan: bytes, io: bytes) -> int:
+        frames.extend(f.function for f in inspect.stack()[1:])
+        return function(scan, io)
 
-    monkeypatch.setattr(CpuBackend, "_library", lambda self: Watched())
+    monkeypatch.setitem(backend._functions, "forward", watched)
     ss.LIF()(torch.randn(2, 3, 4))
     path = frames[: frames.index("_call_impl")]
     assert path[-1] == "forward" and len(path) <= 6, path

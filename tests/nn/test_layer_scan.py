@@ -71,6 +71,20 @@ def test_a_parameter_out_of_its_range_comes_back() -> None:
     assert layer.k.item() > -100 and layer.k.grad is not None and torch.isfinite(layer.k.grad).all()
 
 
+def test_saved_tensors_that_come_back_with_other_strides() -> None:
+    """The C++ scan multiplies by the slopes of V and a in their memory, which has to be that of a plain vector."""
+    found = []
+    for unpack in (lambda t: t, lambda t: t.repeat_interleave(2, -1)[..., ::2]):
+        torch.manual_seed(0)
+        layer, x = ss.LIF(channels=4), torch.randn(3, 2, 4, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+            out = layer(x)
+        out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
+        found.append([x.grad, layer.k.grad, layer.w.grad])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)
+
+
 def test_refuses_second_derivatives() -> None:
     layer, x = ss.LIF(), torch.randn(4, 2, 8, requires_grad=True)
     (dx,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from steadyspike.core.surrogate import Rect, Surrogate, kernel_code, resolve_surrogate
+from steadyspike.core.surrogate import Rect, Surrogate, kernel_code, resolve_surrogate, why_not_compiled
 
 Family = Literal["as", "rs", "trsg"]
 Detach = Literal["none", "spike", "product"]
@@ -56,6 +56,7 @@ class ScanSpec:
     strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default.
     decay_input: charge with a*I (paper eq. 1) or, if False, with I.
     codes: (family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate.
+    constants: (width, scale, temperature) of the surrogate for the kernels; 1 where they cannot compute it.
     """
 
     family: str = "trsg"
@@ -64,6 +65,7 @@ class ScanSpec:
     strict: bool = False
     decay_input: bool = True
     codes: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    constants: tuple[float, float, float] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         one_of(self.family, FAMILIES, "gradient family")
@@ -76,8 +78,5 @@ class ScanSpec:
         numbers = (FAMILIES[self.family], kernel_code(self.surrogate), RESETS[self.reset.kind])
         codes = (*numbers, DETACHES[str(self.reset.detach)], int(self.strict), int(self.decay_input))
         object.__setattr__(self, "codes", codes)
-
-    @property
-    def constants(self) -> tuple[float, float, float]:
-        """(width, scale, temperature) of the surrogate for the kernels."""
-        return self.surrogate.constants
+        compiled = why_not_compiled(self.surrogate) is None
+        object.__setattr__(self, "constants", self.surrogate.constants if compiled else (1.0, 1.0, 1.0))

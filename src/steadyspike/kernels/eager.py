@@ -23,13 +23,12 @@ from steadyspike.core.torch_private import (
 from steadyspike.kernels.sizes_only import sizes_only
 
 _PLAIN = (Tensor, nn.Parameter)
+_is_compiling = torch.compiler.is_compiling
 
 
 def is_ordinary(*tensors: Tensor) -> bool:
     """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
-    if torch.compiler.is_compiling() or is_tracing() or function_modes() or in_function_transform():
-        return False
-    if in_forward_mode():
+    if _is_compiling() or is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
         return False
     if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
         return False
@@ -43,6 +42,6 @@ def is_ordinary(*tensors: Tensor) -> bool:
 
 def runs_directly(*tensors: Tensor) -> bool:
     """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
-    if torch.compiler.is_compiling():  # asked first: a compiler cannot look into the questions below
+    if _is_compiling():  # asked first: a compiler cannot look into the questions below
         return False
     return is_ordinary(*(t for t in tensors if sizes_only(t) is None)) if dispatch_modes() else is_ordinary(*tensors)

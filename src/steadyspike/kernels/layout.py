@@ -38,13 +38,14 @@ def _fills_a_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _has_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+def are_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
+    """`has_dense_steps` of an x with these."""
     return _fills_a_block(shape[1:], strides[1:])
 
 
 @lru_cache(maxsize=4096)
 def _fills_one_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    return _has_dense_steps(shape, strides) and strides[0] == shape[1:].numel()
+    return are_dense_steps(shape, strides) and strides[0] == shape[1:].numel()
 
 
 def fills_one_block(x: Tensor) -> bool:
@@ -54,7 +55,7 @@ def fills_one_block(x: Tensor) -> bool:
 
 def has_dense_steps(x: Tensor) -> bool:
     """`is_dense` of x[0]. Looked up, for calls outside of compilers: a layer's shapes are few and come again."""
-    return _has_dense_steps(x.shape, x.stride())
+    return are_dense_steps(x.shape, x.stride())
 
 
 def same_strides(t: Tensor, like: Tensor) -> bool:

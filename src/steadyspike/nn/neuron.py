@@ -144,17 +144,18 @@ class Neuron(Constants):
     def forward(self, x: Tensor) -> Tensor:
         """[T, B, ...] -> [T, B, ...], starting from the initial potential."""
         self.check_input(x)
-        u0 = self.init.potential(x)
-        if self.training:
-            self.limit_constants()
+        init, training = self.init, self.training
+        u0 = init.potential(x)
         result = None
         alone = self._runs_as_one and not (self.taps or "run" in self.__dict__)
         if alone and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
-            result = layer_scan(self, x, u0, potential=False)  # `run`, where nobody looks at U[T]
+            result = layer_scan(self, x, u0, potential=False, limit=training)  # `run`, where nobody looks at U[T]
         if result is None:
+            if training:
+                self.limit_constants()
             result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
-        if self.training:
-            self.init.update(result.active)
+        if training:
+            init.update(result.active)
         return result.out
 
     def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:

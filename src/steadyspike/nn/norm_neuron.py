@@ -150,11 +150,10 @@ class _NormScan(torch.autograd.Function):
         sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
         scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), _Added(extra, level, bits).to(scale, shift))
         gradients, wanted = OutputGradients(laid_out_like(g, y, y.dtype)), ctx.needs_input_grad[8:11]
-        given, du0, dv, da = _backend().backward(scan, gradients, sums, wanted=wanted)
-        if to_v is not None and dv is not None:
-            dv = to_v.pulled_back_now(dv, k, v)
-        if to_a is not None and da is not None:
-            da = to_a.pulled_back_now(da, w, a)
+        k, w = k.contiguous(), w.contiguous()
+        v_slope = to_v.slope_now(k, v, to_v.contains(k)) if to_v is not None and wanted[1] else None
+        a_slope = to_a.slope_now(w, a, to_a.contains(w)) if to_a is not None and wanted[2] else None
+        given, du0, dv, da = _backend().backward(scan, gradients, sums, wanted=wanted, slopes=(v_slope, a_slope))
         count = y.numel() // len(mean)
         by_bias, by_weight = sums.sums[0], sums.sums[1] * invstd
         # dy = scale (dI - mean(dI) - xhat mean(dI xhat)), with xhat = (y - mean) invstd

@@ -57,19 +57,26 @@ class Link:
         return grad * self.slope(raw.clamp(self.low, self.high), value).clamp_min(LEAST_SLOPE)
 
     def contains(self, raw: Tensor) -> bool:
-        """True if the parameter is one number in its range; for real tensors on the CPU."""
-        return raw.numel() == 1 and not has_no_values(raw) and self.low <= raw.item() <= self.high
+        """True if all of the parameter is known to be in its range; for tensors on the CPU.
+
+        Looking at one number takes a tenth of the time of an operator on it.
+        """
+        if has_no_values(raw):
+            return False
+        if raw.numel() == 1:
+            return self.low <= raw.item() <= self.high
+        low, high = raw.detach().aminmax()  # NaN if there is one
+        return self.low <= low.item() and high.item() <= self.high
 
     def limited_now(self, raw: Tensor) -> Tensor:
-        """`limited`, by looking at the value: an operator on one number takes ten times as long."""
+        """`limited`, by looking at values."""
         return self.forward(raw) if self.contains(raw) else self.limited(raw)
 
-    def pulled_back_now(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor:
-        """`pulled_back` by looking at values, in the memory of ``grad``."""
-        if not self.contains(raw):
-            return self.pulled_back(grad, raw, value)
-        slope = self.slope(raw, value)
-        return grad.mul_(slope if slope.item() >= LEAST_SLOPE else slope.clamp_min(LEAST_SLOPE))
+    def slope_now(self, raw: Tensor, value: Tensor, contained: bool) -> Tensor:
+        """The factor of `pulled_back` by looking at values, in memory of its own. contained: `contains` of raw."""
+        slope = self.slope(raw if contained else raw.clamp(self.low, self.high), value)
+        large = contained and slope.numel() == 1 and slope.item() >= LEAST_SLOPE
+        return slope if large else slope.clamp_min_(LEAST_SLOPE)
 
     @torch.no_grad()
     def limit(self, raw: Tensor) -> None:

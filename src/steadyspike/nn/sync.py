@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch.distributed as dist
 from torch import Tensor
 
+_AVAILABLE = dist.is_available()
+
 
 class Group:
     """Holds a module's process group (None: all processes). Copies share it; pickles do not contain it."""
@@ -21,7 +23,7 @@ class Group:
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
     """The number of processes; 1 without distributed training."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not (_AVAILABLE and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
 

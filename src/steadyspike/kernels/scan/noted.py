@@ -5,36 +5,26 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from steadyspike.core.spec import DETACHES, FAMILIES, RESETS
+from steadyspike.core.spec import FAMILIES
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Forwarded, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_of
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import note_spikes
 from steadyspike.kernels.spikes.needed import NeededPlaces
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
-SMALLEST = 4096  # elements; below, a layer takes microseconds either way
 _BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrogate.bounded}
 
 
-def _writes_bits(scan: Scan) -> bool:
-    """True where the C++ scan writes bits at no cost worth mentioning: its fast path, in whole words."""
-    x, (_, _, reset, detach, _, decay_input) = scan.x, scan.call.codes
-    if x.numel() < SMALLEST or x.numel() // x.shape[0] % 64 or x.dtype == torch.float64:
-        return False
-    common = reset == RESETS["soft"] and detach == DETACHES["none"] and decay_input and not scan.call.membrane
-    return bool(common)
-
-
-def wanted_words(scan: Scan, trained: bool) -> SpikeWords | None:
+def wanted_words(scan: Scan, trained: bool, plan: ScanPlan | None = None) -> SpikeWords | None:
     """Room for the bits that `CpuBackend.forward` should write; with the needed places if ``trained``."""
-    if scan.call.backend != "cpu" or not _writes_bits(scan):
+    if scan.call.backend != "cpu" or scan.x.numel() == 0 or not (plan or plan_of(scan)).bits:
         return None
     return SpikeWords.like(scan.x, needed=trained and scan.call.codes[1] in _BOUNDED)
 
@@ -56,14 +46,17 @@ def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
         NeededPlaces(words.needed).put_on(node)
 
 
-def forward_with_notes(scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True) -> Forwarded:
+def forward_with_notes(
+    scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True, plan: ScanPlan | None = None
+) -> Forwarded:
     """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``.
 
-    node: None outside of autograd, for ``words`` without needed places. potential: False if nobody wants U[T].
+    node: None outside of autograd, for ``words`` without needed places. potential: False if nobody wants U[T]. plan: as
+    in `CpuBackend.forward`.
     """
     backend = get_backend("cpu")
     assert isinstance(backend, CpuBackend)
-    results = backend.forward(scan, words, potential=potential)
+    results = backend.forward(scan, words, potential=potential, plan=plan)
     if words is not None:
         _note(scan, words, results[0], node)
     return results

@@ -53,7 +53,7 @@ class BackwardStruct(ctypes.Structure):
     _fields_ = (
         [(name, _pointer) for name in ("g_out", "g_u", "g_m")]
         + [(name, _int) for name in ("g_out_stride", "g_m_stride")]
-        + [(name, _pointer) for name in ("dx", "du0", "dv", "da", "center", "norm_sums")]
+        + [(name, _pointer) for name in ("dx", "du0", "dv", "da", "v_slope", "a_slope", "center", "norm_sums")]
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 
@@ -21,8 +21,8 @@ from steadyspike.kernels.sizes_only import has_no_values
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 _FUNCTION = {"forward": FUNCTIONS[0], "backward": FUNCTIONS[1]}
 Wanted = Sequence[bool]
+Slopes = tuple[Tensor | None, Tensor | None]
 ALL: Wanted = (True, True, True)
-_CPU = torch.device("cpu")
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 
 
@@ -55,47 +55,73 @@ class CpuBackend:
             return f"it has no kernel for {x.dtype}"
         return self._loaded if isinstance(self._loaded, str) else None
 
-    def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Forwarded:
+    def forward(
+        self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True, plan: ScanPlan | None = None
+    ) -> Forwarded:
         """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for None
-        instead of U[T]."""
+        instead of U[T]. plan: `plan_of` the scan, if it is known."""
         x, call = scan.x, scan.call
         if x.numel() == 0:
             return _forward_of_nothing(scan)
-        plan = plan_of(scan)
-        out = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=_CPU)
+        plan = plan or plan_of(scan)
+        out = x.new_empty_strided(x.shape, plan.strides)
         u = m = None
         if potential:
-            u = torch.empty_strided(plan.step, plan.step_strides, dtype=plan.compute, device=_CPU)
+            u = x.new_empty_strided(plan.step, plan.step_strides, dtype=plan.compute)
         if call.membrane:
-            m = torch.empty_strided(x.shape, plan.strides, dtype=plan.compute, device=_CPU)
-        active = torch.empty(plan.active, dtype=torch.float64, device=_CPU)
+            m = x.new_empty_strided(x.shape, plan.strides, dtype=plan.compute)
+        active = x.new_empty(plan.active, dtype=torch.float64)
         if not has_no_values(x):
+            bits, needed, counts = (0, 0, 0) if words is None else words.addresses()
             io = pack_forward(
-                *(out.data_ptr(), _address(u), _address(m), active.data_ptr(), call.channelwise),
-                *((0, 0, 0) if words is None else words.addresses()),
+                out.data_ptr(),
+                0 if u is None else u.data_ptr(),
+                0 if m is None else m.data_ptr(),
+                *(active.data_ptr(), call.channelwise, bits, needed, counts),
             )
             self._call("forward", plan, scan, io)
         return out, u, m, active
 
     def backward(
-        self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None, *, wanted: Wanted = ALL
+        self,
+        scan: Scan,
+        gradients: OutputGradients,
+        norm: NormSums | None = None,
+        *,
+        wanted: Wanted = ALL,
+        slopes: Slopes = (None, None),
+        plan: ScanPlan | None = None,
     ) -> Gradients:
-        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map. wanted: du0, dv, da or None."""
-        x, u0, v, a, *_ = scan
+        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map. wanted: du0, dv, da or None.
+
+        slopes: of V and a as functions of what is learned instead of them. dv and da are then the gradients of that, in
+        the memory of their slope.
+        """
+        x, u0, v, a, _, _ = scan
         if x.numel() == 0:
             return empty_steps(x, x.dtype), torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
-        plan = plan_of(scan)
-        dx = torch.empty_strided(x.shape, plan.strides, dtype=x.dtype, device=_CPU)
+        plan = plan or plan_of(scan)
+        dx = x.new_empty_strided(x.shape, plan.strides)
         du0 = torch.empty_like(u0) if wanted[0] else None
-        dv = torch.empty_like(v) if wanted[1] else None
-        da = torch.empty_like(a) if wanted[2] else None
+        v_slope, a_slope = slopes
+        dv = None if not wanted[1] else torch.empty_like(v) if v_slope is None else v_slope
+        da = None if not wanted[2] else torch.empty_like(a) if a_slope is None else a_slope
         if not has_no_values(x):
             out, u, m = gradients
+            center, sums = (0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())
             io = pack_backward(
-                *(_address(out), _address(u), _address(m)),
-                *(0 if out is None else out.stride(0), 0 if m is None else m.stride(0)),
-                *(dx.data_ptr(), _address(du0), _address(dv), _address(da)),
-                *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
+                0 if out is None else out.data_ptr(),
+                0 if u is None else u.data_ptr(),
+                0 if m is None else m.data_ptr(),
+                0 if out is None else out.stride(0),
+                0 if m is None else m.stride(0),
+                dx.data_ptr(),
+                0 if du0 is None else du0.data_ptr(),
+                0 if dv is None else dv.data_ptr(),
+                0 if da is None else da.data_ptr(),
+                0 if v_slope is None else v_slope.data_ptr(),
+                0 if a_slope is None else a_slope.data_ptr(),
+                *(center, sums),
             )
             self._call("backward", plan, scan, io)
         return dx, du0, dv, da
@@ -108,18 +134,18 @@ class CpuBackend:
             *(x.data_ptr(), u0.data_ptr(), v.data_ptr(), a.data_ptr(), x.stride(0)),
             *(0 if current is None else ctypes.addressof(current), torch.get_num_threads(), self.isa),
         )
-        status = getattr(self._library(), _FUNCTION[name])(plan.settings + memory, io)
+        status = self._functions[name](plan.settings + memory, io)
         if status != 0:
             raise RuntimeError(f"the C++ kernel ({name}) failed: {STATUS.get(status, f'status {status}')}")
+
+    @cached_property
+    def _functions(self) -> dict[str, Callable[[bytes, bytes], int]]:
+        return {name: getattr(self._library(), function) for name, function in _FUNCTION.items()}
 
     def _library(self) -> ctypes.CDLL:
         if isinstance(self._loaded, str):
             raise RuntimeError(f"backend 'cpu' cannot run here: {self._loaded}")
         return self._loaded
-
-
-def _address(t: Tensor | None) -> int:
-    return 0 if t is None else t.data_ptr()
 
 
 def _forward_of_nothing(scan: Scan) -> Forwarded:

@@ -10,14 +10,18 @@ from typing import NamedTuple
 
 import torch
 
+from steadyspike.core.spec import DETACHES, RESETS
 from steadyspike.kernels.layout import DTYPES
 from steadyspike.kernels.scan.contract import Call, Scan
 from steadyspike.kernels.scan.cpu.abi import pack_settings
 
+LEAST_FOR_BITS = 4096  # elements; below, a layer takes microseconds either way
+
 
 class ScanPlan(NamedTuple):
     """settings: the C struct up to its addresses. compute: the dtype of the arithmetic. strides: of a new tensor like
-    x, time outermost. step, step_strides: of U[T]. active: shape of MP-Init's statistics."""
+    x, time outermost. step, step_strides: of U[T]. active: shape of MP-Init's statistics. bits: the forward may write
+    its spikes as bits at no cost worth mentioning, since it takes the fast path, in whole words."""
 
     settings: bytes
     compute: torch.dtype
@@ -25,24 +29,28 @@ class ScanPlan(NamedTuple):
     step: torch.Size
     step_strides: tuple[int, ...]
     active: tuple[int, int]
+    bits: bool
 
 
 def plan_of(scan: Scan) -> ScanPlan:
     """For an x with elements and dense steps."""
     x, u0, v, a, call, _ = scan
     per_u0 = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
-    return _plan(x.shape, x.stride(), x.dtype, call, (per_u0, v.numel() > 1, a.numel() > 1))
+    return plan_for(x.shape, x.stride(), x.dtype, call, (per_u0, v.numel() > 1, a.numel() > 1))
 
 
 @lru_cache(maxsize=4096)
-def _plan(
+def plan_for(
     shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype, call: Call, kinds: tuple[int, int, int]
 ) -> ScanPlan:
-    """kinds: of u0, v and a, see csrc/scan/abi.h."""
+    """`plan_of` without tensors. shape, strides, dtype: of x. kinds: of u0, v and a, see csrc/scan/abi.h."""
     step, inside = shape[1:], strides[1:]
     n, channels = step.numel(), shape[2] if len(shape) > 2 else 1
     by_channel = channels > 1 and (call.channelwise or 1 in kinds)
     sizes = (channels, strides[2]) if by_channel else (1, n)
     settings = pack_settings(DTYPES.index(dtype), shape[0], n, *sizes, *call.codes, *call.constants, *kinds)
     active = (2, channels if call.channelwise else 1)
-    return ScanPlan(settings, torch.promote_types(dtype, torch.float32), (n, *inside), step, inside, active)
+    _, _, reset, detach, _, decay_input = call.codes
+    common = reset == RESETS["soft"] and detach == DETACHES["none"] and decay_input and not call.membrane
+    bits = bool(common) and shape.numel() >= LEAST_FOR_BITS and n % 64 == 0 and dtype != torch.float64
+    return ScanPlan(settings, torch.promote_types(dtype, torch.float32), (n, *inside), step, inside, active, bits)
