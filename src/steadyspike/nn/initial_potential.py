@@ -83,14 +83,14 @@ class MPInit(InitialPotential):
             (total,), (count,) = active.tolist()
             self._move(total, count)
         else:
-            self._move_all(*active)
+            self._move_all(*active.detach().unbind())
 
     @torch.no_grad()
     def _move_all(self, total: Tensor, count: Tensor) -> None:
         old = self.running_mean.double()
         # 0 / 0 where nobody fired: the step is not finite there, and is left out.
-        step = ((total / count - old) * self.momentum).nan_to_num_(0.0, 0.0, 0.0)
-        self.running_mean.copy_(old + step)
+        step = (total / count).sub_(old).mul_(self.momentum).nan_to_num_(0.0, 0.0, 0.0)
+        self.running_mean.copy_(step.add_(old))
 
     def _move(self, total: float, count: float) -> None:
         mean = total / max(count, 1.0)

@@ -75,7 +75,9 @@ class _LayerScan(torch.autograd.Function):
         if words is None:
             out, u, m, run.active = _backend().forward(scan, potential=run.potential, plan=plan)
         else:
-            out, u, m, run.active = forward_with_notes(scan, words, ctx, potential=run.potential, plan=plan)
+            out, u, m, run.active = forward_with_notes(
+                scan, words, ctx, potential=run.potential, plan=plan, own_v=to_v is not None
+            )
         # V and a that were computed here are nobody else's. Fixed ones are k and w: saved, torch notices their changes.
         run.computed = None if to_v is None else v, None if to_a is None else a
         ctx.run = run

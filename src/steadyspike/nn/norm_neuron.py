@@ -112,7 +112,8 @@ class _NormScan(torch.autograd.Function):
         scan = _scan(settings, y, u0, v, a, added.to(scale, shift))
         trained = settings.trained and any(ctx.needs_input_grad)
         words = wanted_words(scan, trained) if settings.notes else None
-        results = forward_with_notes(scan, words, ctx, potential=bool(settings.neuron.taps))
+        options = {"potential": bool(settings.neuron.taps), "own_v": to_v is not None}
+        results = forward_with_notes(scan, words, ctx, **options)
         ctx.settings = settings
         ctx.like = None if spikes is None else (spikes.shape, spikes.stride)  # its bits are saved: hooks see them
         ctx.computed = (None if to_v is None else v, None if to_a is None else a)
@@ -147,7 +148,7 @@ class _NormScan(torch.autograd.Function):
         y = y if fills_one_block(y) else y.contiguous()
         extra = None if extra is None else laid_out_like(extra, y, y.dtype)
         u0 = like_step(u0, y) if u0.numel() > 1 and u0.shape == y.shape[1:] else u0
-        sums = NormSums(mean, torch.empty(2, len(mean), dtype=torch.float64, device="cpu"))
+        sums = NormSums(mean, mean.new_empty((2, len(mean)), dtype=torch.float64))
         scan = Scan(y, u0, v, a, Call.of(ctx.settings.neuron.spec), _Added(extra, level, bits).to(scale, shift))
         gradients, wanted = OutputGradients(laid_out_like(g, y, y.dtype)), ctx.needs_input_grad[8:11]
         k, w = k.contiguous(), w.contiguous()

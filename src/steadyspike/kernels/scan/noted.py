@@ -29,12 +29,12 @@ def wanted_words(scan: Scan, trained: bool, plan: ScanPlan | None = None) -> Spi
     return SpikeWords.like(scan.x, needed=trained and scan.call.codes[1] in _BOUNDED)
 
 
-def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
+def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any, own_v: bool) -> None:
     """Notes ``words``, which the forward has written: spikes on its output, needed places on its autograd node."""
-    level = _level(scan)
+    level = _level(scan, own_v)
     if level is not None:
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
-        spikes.__dict__["counts"] = words.counts[:-1]
+        spikes.__dict__["counted"] = words.counts
         if has_no_values(out):
             note_spikes(out, spikes)
         else:
@@ -47,26 +47,34 @@ def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any) -> None:
 
 
 def forward_with_notes(
-    scan: Scan, words: SpikeWords | None, node: Any, *, potential: bool = True, plan: ScanPlan | None = None
+    scan: Scan,
+    words: SpikeWords | None,
+    node: Any,
+    *,
+    potential: bool = True,
+    plan: ScanPlan | None = None,
+    own_v: bool = False,
 ) -> Forwarded:
     """The C++ forward, from within that of an autograd function whose ``ctx`` is ``node``; notes ``words``.
 
     node: None outside of autograd, for ``words`` without needed places. potential: False if nobody wants U[T]. plan: as
-    in `CpuBackend.forward`.
+    in `CpuBackend.forward`. own_v: nobody will change the tensor V, which may be kept as the level of a spike.
     """
     backend = get_backend("cpu")
     assert isinstance(backend, CpuBackend)
     results = backend.forward(scan, words, potential=potential, plan=plan)
     if words is not None:
-        _note(scan, words, results[0], node)
+        _note(scan, words, results[0], node, own_v)
     return results
 
 
-def _level(scan: Scan) -> Tensor | None:
+def _level(scan: Scan, own_v: bool) -> Tensor | None:
     """What a spike's output is, [1] or [C]; None if that is no finite number above 0."""
     if scan.call.codes[0] != FAMILIES["trsg"]:
         return scan.x.new_ones(1)
-    level = (scan.v.detach() if scan.v.requires_grad else scan.v).to(scan.x.dtype, copy=True)
+    level = scan.v.detach() if scan.v.requires_grad else scan.v
+    if not own_v or level.dtype != scan.x.dtype:
+        level = level.to(scan.x.dtype, copy=True)
     if has_no_values(level):
         return level
     if level.numel() == 1:

@@ -25,7 +25,8 @@ class PackedSpikes:
     """Spikes [T, B, C, ...]: each element is 0 or its channel's level.
 
     words: int64 [T, ceil(n / 64)] for n elements per step: bit i % 64 of word i / 64 is element i of its memory.
-    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block.
+    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block. A scan that has counted its spikes
+    leaves the counts in the attribute ``counted``, int64 [T or more].
     """
 
     words: Tensor
@@ -41,6 +42,9 @@ class PackedSpikes:
     @cached_property
     def counts(self) -> Tensor:
         """Spikes per step, int64 [T]."""
+        counted: Tensor | None = self.__dict__.get("counted")
+        if counted is not None:
+            return counted[: self.shape[0]]
         if can_pack(self.words):
             return count_words(self.words)
         table = _bytes_to_bits(self.words.device).sum(1)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class SpikeWords:
+class SpikeWords(NamedTuple):
     """Room for the bits of one forward of x [T, B, ...] with n elements per time step, in the memory order of out[t].
 
     bits: int64 [T, ceil(n / 64)]; element i of a step is bit i % 64 of word i // 64, 1 where the output is a spike.
@@ -26,9 +25,10 @@ class SpikeWords:
     @classmethod
     def like(cls, x: Tensor, needed: bool = False) -> SpikeWords:
         """For the forward of ``x``; the forward fills it. Without elements there is nothing to fill."""
-        steps, words = x.shape[0], -(-x.shape[1:].numel() // 64)
-        bits = torch.empty((steps, words), dtype=torch.int64, device="cpu")
-        counts = (torch.empty if words else torch.zeros)(steps + 1, dtype=torch.int64, device="cpu")
+        steps = x.shape[0]
+        words = -(-x.numel() // (64 * steps))
+        bits = x.new_empty((steps, words), dtype=torch.int64)
+        counts = (x.new_empty if words else x.new_zeros)(steps + 1, dtype=torch.int64)
         return cls(bits, torch.empty_like(bits) if needed else None, counts)
 
     @property
