@@ -156,12 +156,13 @@ def _common(
     w: torch.Size,
     codes: tuple[int, ...],
     constants: tuple[float, ...],
-    *rest: bool,
+    membrane: bool,
+    channelwise: bool,
 ) -> tuple[Call, ScanPlan | None]:
-    """What runs have in common that differ in values only; checks the shapes. rest: of `Call`."""
+    """What runs have in common that differ in values only; checks the shapes."""
     x, strides, dtype, u0 = memory[:4]
     check_shapes(x, dtype, u0, k, w)
-    call = Call(codes, constants, *rest)
+    call = Call(codes, constants, membrane, channelwise)
     if x.numel() == 0 or not are_dense_steps(x, strides):
         return call, None
     per_u0 = 0 if u0.numel() == 1 else 2 if u0 == x[1:] else 1

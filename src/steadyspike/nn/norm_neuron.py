@@ -112,8 +112,8 @@ class _NormScan(torch.autograd.Function):
         scan = _scan(settings, y, u0, v, a, added.to(scale, shift))
         trained = settings.trained and any(ctx.needs_input_grad)
         words = wanted_words(scan, trained) if settings.notes else None
-        options = {"potential": bool(settings.neuron.taps), "own_v": to_v is not None}
-        results = forward_with_notes(scan, words, ctx, **options)
+        looked_for = bool(settings.neuron.taps)
+        results = forward_with_notes(scan, words, ctx, potential=looked_for, own_v=to_v is not None)
         ctx.settings = settings
         ctx.like = None if spikes is None else (spikes.shape, spikes.stride)  # its bits are saved: hooks see them
         ctx.computed = (None if to_v is None else v, None if to_a is None else a)

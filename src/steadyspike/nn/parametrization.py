@@ -144,7 +144,7 @@ def _identity(x: Tensor) -> Tensor:
 
 
 def _sigmoid_slope(w: Tensor, a: Tensor) -> Tensor:
-    return a * torch.sigmoid(-w)
+    return a * torch.sigmoid(-w) if torch.is_grad_enabled() else w.neg().sigmoid_().mul_(a)
 
 
 def _softplus_slope(k: Tensor, v: Tensor) -> Tensor:
