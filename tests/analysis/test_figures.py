@@ -7,10 +7,13 @@ import pytest
 from steadyspike.analysis.figures import curves, matrices, over_steps, windows
 from steadyspike.analysis.figures.style import COLOURS, save
 from steadyspike.analysis.reproduce.experiments import simulations
+from steadyspike.analysis.reproduce.scales import Scale
+from steadyspike.analysis.reproduce.store import Store
+from steadyspike.analysis.reproduce.work import Work
 
 T, K = 3, 11
 SHARES = np.full((T, K), 1 / K)
-GRID = windows.membrane_grid(points=51)
+GRID = windows.membrane_grid(cells=51)
 FIGURES = {
     "distributions": lambda: over_steps.step_distributions({"a": SHARES, "b": SHARES}, "U", (-2, 2)),
     "distances": lambda: over_steps.distances({"a": np.ones(T), "b": np.zeros(T)}, floor=0.1),
@@ -73,3 +76,14 @@ def test_windows_have_the_paper_s_widths_and_heights():
         assert [float(found[f].max()) for f in found] == pytest.approx([1.0, 1 / v, 1.0])
         widths = [float((found[f] > 0).double().sum()) * 1e-3 for f in found]
         assert widths == pytest.approx([1.0, v, v], abs=5e-3)
+
+
+def test_the_share_inside_a_window_that_follows_v_is_that_of_every_v():
+    """Points on a window's edge were counted as inside, the more the smaller V: 42 and 41 %."""
+    shares = {
+        (v, family): share
+        for v, family, _, share in simulations.windows(Work(Scale("mini"), 1, Store(None))).tables[0].rows
+    }
+    assert shares == {("0.2", "AS-SG"): "100", ("2", "AS-SG"): "20"} | {
+        (v, f): "41" for v in ("0.2", "2") for f in ("RS-SG", "TrSG")
+    }

@@ -145,6 +145,16 @@ def test_measurements_are_made_once_and_a_damaged_file_is_made_again(tmp_path):
     assert len(calls) == 2
 
 
+def test_measurements_under_another_s_name_are_made_again(tmp_path):
+    store = Store(tmp_path)
+    for name in ("one", "two"):
+        store.kept(name, lambda name=name: {"a": np.array([len(name), name == "one"])})
+    one, two = (tmp_path / "measured" / f"{name}.npz" for name in ("one", "two"))
+    shutil.copy(two, one)
+    assert read_arrays(one) is None and read_arrays(two)["a"].tolist() == [3, 0]
+    assert store.kept("one", lambda: {"a": np.array([7])})["a"].tolist() == [7]
+
+
 @pytest.fixture(scope="module")
 def quick():
     """Runs of a few steps."""
@@ -192,6 +202,22 @@ def test_a_partial_table_shows_what_is_there(trained):
     assert "(1 seed)" in shown.output and "not run" in shown.output
     assert "MP-Init above neither: " in shown.output and "both above neither: not measured yet" in shown.output
     assert "not measured yet" in shown.output and "| both | 77.66" in (out / "ablation-mini" / "page.md").read_text()
+
+
+def test_the_numbers_of_a_folder_that_was_renamed_are_not_believed(trained, tmp_path):
+    """Two folders with exchanged names gave each row the other's accuracy, and the verdict turned round."""
+    out, _ = trained
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    work = Work(scales.Scale("mini"), 1, Store(tmp_path))
+    runs = [work.runs(case)[0] for case in EXPERIMENTS["firing-rate"].cases("mini")]
+    assert work.store.missing(runs) == []
+    one, two = (work.store.folder(run).root for run in runs)
+    one.rename(tmp_path / "aside")
+    two.rename(one)
+    (tmp_path / "aside").rename(two)
+    assert work.store.missing(runs) == runs
+    again = CliRunner().invoke(app, ["reproduce", "firing-rate", "--seeds", "1", "--out", str(tmp_path)])
+    assert again.exit_code == 1 and "cannot be resumed with this recipe: neuron.init" in again.output
 
 
 def test_the_report_of_a_run_that_diverged_says_so(trained, tmp_path):

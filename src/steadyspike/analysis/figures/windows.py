@@ -44,6 +44,6 @@ def surrogate_windows(m: Array, density: Mapping[float, Array], windows: Mapping
         return figure
 
 
-def membrane_grid(low: float = -2.0, high: float = 4.0, points: int = 1201) -> Array:
-    """Potentials at which windows are drawn."""
-    return np.linspace(low, high, points)
+def membrane_grid(low: float = -2.0, high: float = 4.0, cells: int = 1200) -> Array:
+    """Potentials at which windows are drawn: middles of cells, since a point on a window's edge would count inside."""
+    return low + (np.arange(cells) + 0.5) * (high - low) / cells

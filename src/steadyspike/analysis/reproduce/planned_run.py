@@ -31,17 +31,22 @@ class Run:
 
         Only what differs from a default counts, so that a key that a later version adds changes no old result's key.
         """
-        tables = self.load().model_dump(exclude=set(PRIVATE), exclude_defaults=True)
-        for name in INCIDENTAL - {"train.seed"}:
-            table, _, key = name.partition(".")
-            tables.get(table, {}).pop(key, None)
-        tables = {name: table for name, table in tables.items() if table != {}}
-        return hashlib.sha256(dumps(tables).encode()).hexdigest()[:16]
+        return key_of(self.load())
 
     def work(self) -> float:
         """How long it takes, in units that only compare runs of one table: samples shown, over epochs and steps."""
         recipe = self.load()
         return float(recipe.schedule.epochs * recipe.data.timesteps * (recipe.data.train_samples or 1500))
+
+
+def key_of(recipe: Recipe) -> str:
+    """The key of a resolved recipe, as `Run.key` gives it."""
+    tables = recipe.model_dump(exclude=set(PRIVATE), exclude_defaults=True)
+    for name in INCIDENTAL - {"train.seed"}:
+        table, _, key = name.partition(".")
+        tables.get(table, {}).pop(key, None)
+    tables = {name: table for name, table in tables.items() if table != {}}
+    return hashlib.sha256(dumps(tables).encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=1024)

@@ -13,6 +13,7 @@ from steadyspike.analysis.reproduce.progress import Screen
 from steadyspike.analysis.reproduce.store import Store, scores_of
 from steadyspike.train.building.dry_run import check_recipe
 from steadyspike.train.callbacks.display import duration
+from steadyspike.train.files.folder import resumable
 from steadyspike.train.run.training import train
 from steadyspike.train.session.signals import Signals, Stopped
 
@@ -60,6 +61,7 @@ def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signal
     resume = (folder.root / "recipe.toml").exists()
     screen.start(run)
     with folder.locked():
+        resumable(folder, run.load())  # a folder that was renamed is of another recipe: say so before its checkpoints
         result = train(run.load(), folder, data_dir=data_dir, resume=resume, display=screen.watch(run), signals=signals)
     if result["status"] == "interrupted":
         raise Interrupted(result["signal"])

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.analysis.reproduce.planned_run import Run
+from steadyspike.analysis.reproduce.planned_run import Run, key_of
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.intact import intact_result
 
 Arrays = dict[str, NDArray[Any]]
@@ -51,10 +51,13 @@ class Store:
         return RunFolder(self.root / "runs" / f"{run.recipe}-seed{run.seed}-{run.key()[:8]}")
 
     def result(self, run: Run) -> Result | None:
-        """The result of a run that has ended; None where it has not run, was interrupted or is damaged."""
+        """The result of a run that has ended; None where it has not run, was interrupted or is damaged.
+
+        The folder's name is no proof: a folder that was renamed holds the numbers of another configuration.
+        """
         folder = self.folder(run)
         found = intact_result(folder)
-        if found is None:
+        if found is None or not _is_of(folder, run):
             return None
         return Result(run, folder.root, found["status"], scores_of(found["test"]))
 
@@ -89,24 +92,32 @@ class Store:
         return path
 
 
+def _is_of(folder: RunFolder, run: Run) -> bool:
+    """Whether the recipe in a folder is that of ``run``."""
+    try:
+        return key_of(folder.read_recipe()) == run.key()
+    except RunError:
+        return False
+
+
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """An .npz file with a checksum behind it; numpy reads it too."""
+    """An .npz file with a checksum of content and name behind it; numpy reads it too."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     content = buffer.getvalue()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, lambda file: file.write(content + _MARK + hashlib.sha256(content).digest()))
+    write_atomically(path, lambda file: file.write(content + _MARK + _digest(content, path.stem)))
 
 
 def read_arrays(path: Path) -> Arrays | None:
-    """The arrays of a file; None where there is none or it was damaged."""
+    """The arrays of a file; None where there is none, or it was damaged or renamed."""
     try:
         content = path.read_bytes()
     except OSError:
         return None
     body, mark, digest = content[:-_END], content[-_END:-32], content[-32:]
     if mark == _MARK:
-        if hashlib.sha256(body).digest() != digest:
+        if digest not in (_digest(body, path.stem), _digest(body, "")):  # files of old do not know their name
             return None
         content = body
     try:
@@ -114,3 +125,7 @@ def read_arrays(path: Path) -> Arrays | None:
             return {name: file[name] for name in file.files}
     except Exception:  # a damaged archive fails in many ways: zlib, zip, numpy's header, Python's tokenizer
         return None
+
+
+def _digest(content: bytes, name: str) -> bytes:
+    return hashlib.sha256(content + name.encode()).digest()
