@@ -6,7 +6,9 @@
 namespace {
 
 constexpr int64_t WEIGHT_BYTES = 36 << 10;  // of weights that are gone through at a time: they stay in the first cache
-constexpr int64_t ROW_BYTES = 48 << 10;     // of a kernel row's weights, up to which the row is gone through as one
+// Of a kernel row's weights, up to which the row is gone through as one: twice as many if a list has few entries, because
+// then the end of a list, which a processor guesses wrong, takes longer than weights from the second cache.
+constexpr int64_t ROW_BYTES = 48 << 10, FEW = 10;
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through those weights
 
 // Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is. The lists
@@ -14,20 +16,20 @@ constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through th
 // its column, times the size of a tap, from which follows the tap that it is under.
 struct ChannelLists {
     int64_t rows, columns;                    // of the grid, per image
+    int64_t top, begin, end;                  // the first row's place in the image; the rows of the image on the grid
+    int64_t total;                            // active channels of all pixels
     int64_t taps_as_one;                      // the columns of the kernel, or 1
-    Room<uint32_t> starts;
-    std::unique_ptr<uint32_t[]> entries;
+    Room<uint32_t> starts, entries;
 
     ChannelLists(const ConvTask& task, const ConvPart& part)
         : rows((part.row1 - part.row0 - 1) * task.conv.stride[0] + (task.conv.kernel[0] - 1) * task.conv.dilation[0] + 1),
           columns((task.shape.out_width - 1) * task.conv.stride[1] + (task.conv.kernel[1] - 1) * task.conv.dilation[1] + 1),
-          taps_as_one(in_rows(task) ? task.conv.kernel[1] : 1),
-          starts((part.image1 - part.image0) * rows * columns + 1) {
+          top(part.row0 * task.conv.stride[0] - task.conv.padding[0]), begin(top < 0 ? 0 : top),
+          end(top + rows < task.conv.height ? top + rows : task.conv.height),
+          total(end > begin ? count_bits(task.conv, part.image0, part.image1, begin, end) : 0),
+          taps_as_one(in_rows(task, part.image1 - part.image0) ? task.conv.kernel[1] : 1),
+          starts((part.image1 - part.image0) * rows * columns + 1), entries(total) {
         const SpikeConv& conv = task.conv;
-        const int64_t top = part.row0 * conv.stride[0] - conv.padding[0];
-        const int64_t begin = top < 0 ? 0 : top, last = top + rows, end = last < conv.height ? last : conv.height;
-        const int64_t pixels = end > begin ? (end - begin) * conv.width : 0;
-        entries.reset(new uint32_t[size_t((part.image1 - part.image0) * pixels * conv.in_channels + 1)]);
         PixelWords words(conv, end > begin ? end - begin : 1);
         uint32_t *next = entries.get(), *start = starts.get();
         const uint32_t block = uint32_t(task.shape.block);
@@ -53,9 +55,10 @@ struct ChannelLists {
     static int64_t tap_size(const ConvTask& task) { return task.conv.in_channels * task.shape.block; }
 
     // Entries have 32 bits.
-    bool in_rows(const ConvTask& task) const {
+    bool in_rows(const ConvTask& task, int64_t images) const {
         const int64_t size = tap_size(task);
-        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= ROW_BYTES &&
+        const bool few = total <= FEW * images * (end - begin) * task.conv.width;
+        return task.conv.dilation[1] == 1 && task.conv.kernel[1] * size * int64_t(sizeof(float)) <= (few ? 2 : 1) * ROW_BYTES &&
                (columns + 1) * size < (int64_t(1) << 31);
     }
 

@@ -17,11 +17,19 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
+#if STEADYSPIKE_REGISTER == 64
+inline __m256 half_sum(__m512 s) {  // masks with all lanes: GCC 12 warns of the plain functions
+    return _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, s, 0), _mm512_maskz_extractf32x8_ps(0xff, s, 1));
+}
+#elif STEADYSPIKE_REGISTER == 32
+inline __m256 half_sum(__m256 s) { return s; }
+#endif
+
 // to[k] += the sum of the elements of s[k].
 inline void add_sums(const Floats* s, float* to) {
-#if STEADYSPIKE_REGISTER == 32
-    const __m256 low = _mm256_hadd_ps(_mm256_hadd_ps(s[0], s[1]), _mm256_hadd_ps(s[2], s[3]));
-    const __m256 high = _mm256_hadd_ps(_mm256_hadd_ps(s[4], s[5]), _mm256_hadd_ps(s[6], s[7]));
+#if STEADYSPIKE_REGISTER >= 32
+    const auto pairs = [&](int k) { return _mm256_hadd_ps(half_sum(s[k]), half_sum(s[k + 1])); };
+    const __m256 low = _mm256_hadd_ps(pairs(0), pairs(2)), high = _mm256_hadd_ps(pairs(4), pairs(6));
     const __m256 sums = _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
     _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), sums));
 #else

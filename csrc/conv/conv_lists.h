@@ -2,6 +2,7 @@
 #pragma once
 #include <cstring>
 #include <memory>
+#include <new>
 
 #include "lanes.h"
 #include "conv_abi.h"
@@ -13,14 +14,25 @@ constexpr int64_t LANES = WIDTH<float>;
 // The registers of a block of output channels, at most eight at a time.
 inline int64_t registers_of(int64_t block) { return block / LANES < 8 ? block / LANES : 8; }
 
-// Memory that nothing initialises.
+// Memory that nothing initialises, from the start of a line of the cache on: else a register's load would touch two.
 template <class T>
 struct Room {
-    std::unique_ptr<T[]> memory;
-    explicit Room(int64_t n) : memory(new T[size_t(n < 1 ? 1 : n)]) {}
+    static constexpr std::align_val_t LINE{64};
+    struct Free {
+        void operator()(T* memory) const { ::operator delete(memory, LINE); }
+    };
+    std::unique_ptr<T, Free> memory;
+    explicit Room(int64_t n) : memory(static_cast<T*>(::operator new(size_t(n < 1 ? 1 : n) * sizeof(T), LINE))) {}
     T* get() const { return memory.get(); }
-    T& operator[](int64_t i) const { return memory[size_t(i)]; }
+    T& operator[](int64_t i) const { return memory.get()[i]; }
 };
+
+// 1 for infinity and NaN, else 0.
+inline uint32_t is_infinite(float value) {
+    uint32_t raw;
+    std::memcpy(&raw, &value, sizeof raw);
+    return (raw & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
+}
 
 // `count` <= 64 bits from bit `first` on.
 inline uint64_t bits_from(const uint64_t* words, int64_t first, int64_t count) {
@@ -72,6 +84,22 @@ struct PixelWords {
         return bits_from(step, first + (row * conv.width + column) * conv.in_channels + 64 * w, rest < 64 ? rest : 64);
     }
 };
+
+// How many neurons fired in rows [begin, end) of images [image0, image1).
+inline int64_t count_bits(const SpikeConv& conv, int64_t image0, int64_t image1, int64_t begin, int64_t end) {
+    const int64_t size = conv.height * conv.width, runs = conv.channels_last ? 1 : conv.in_channels;
+    const int64_t row = conv.width * conv.in_channels / runs, length = (end - begin) * row;
+    int64_t count = 0;
+    for (int64_t image = image0; image < image1; ++image) {
+        const uint64_t* step = conv.bits + image / conv.batch * conv.words;
+        for (int64_t run = 0; run < runs; ++run) {
+            const int64_t first = image % conv.batch * size * conv.in_channels + run * size + begin * row;
+            for (int64_t i = 0; i < length; i += 64)
+                count += __builtin_popcountll(bits_from(step, first + i, length - i < 64 ? length - i : 64));
+        }
+    }
+    return count;
+}
 
 // The images and rows of a part, and the rows of input that these need.
 struct ConvPart {

@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr int64_t TOGETHER = 16;  // input channels: what is read of them lies in a few lines of the cache
+constexpr int64_t CHANNELS = 64, LINE = 16;  // of input and output together: what is read and written stays in the first cache
 
 // Block `unit` of output channels. False: something is not finite.
 bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& weight, const float* level, int64_t order,
@@ -18,20 +18,22 @@ bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& 
     for (int64_t t = 0; t < shape.taps; ++t)
         tap[t] = t / conv.kernel[1] * weight.stride[2] + t % conv.kernel[1] * weight.stride[3];
     const int64_t by_channel = order == BY_TAP ? 1 : shape.taps, by_tap = order == BY_TAP ? conv.in_channels : 1;
-    float check = 0;  // 0 times what is not finite is NaN
-    for (int64_t c0 = 0; c0 < conv.in_channels; c0 += TOGETHER)
-        for (int64_t k = 0; k < channels; ++k)
-            for (int64_t c = c0; c < conv.in_channels && c < c0 + TOGETHER; ++c) {
-                const float factor = level ? level[c] : 1;
-                const float* from = weight.data + (first + k) * weight.stride[0] + c * weight.stride[1];
-                float* to = block + c * by_channel * shape.block + k;
-                for (int64_t t = 0; t < shape.taps; ++t, to += by_tap * shape.block) {
-                    const float value = factor * from[tap[t]];
-                    check += value * 0;
-                    *to = value;
+    uint32_t infinite = 0;
+    for (int64_t c0 = 0; c0 < conv.in_channels; c0 += CHANNELS)
+        for (int64_t k0 = 0; k0 < channels; k0 += LINE) {
+            const int64_t count = conv.in_channels - c0 < CHANNELS ? conv.in_channels - c0 : CHANNELS;
+            for (int64_t t = 0; t < shape.taps; ++t)
+                for (int64_t k = k0; k < channels && k < k0 + LINE; ++k) {
+                    const float* from = weight.data + (first + k) * weight.stride[0] + c0 * weight.stride[1] + tap[t];
+                    float* to = block + (c0 * by_channel + t * by_tap) * shape.block + k;
+                    for (int64_t c = 0; c < count; ++c) {
+                        const float value = level ? level[c0 + c] * from[c * weight.stride[1]] : from[c * weight.stride[1]];
+                        infinite |= is_infinite(value);
+                        to[c * by_channel * shape.block] = value;
+                    }
                 }
-            }
-    return check == 0;
+        }
+    return infinite == 0;
 }
 
 }  // namespace

@@ -97,12 +97,6 @@ struct GradientTile {
     }
 
   private:
-    static uint32_t is_infinite(float value) {
-        uint32_t raw;
-        std::memcpy(&raw, &value, sizeof raw);
-        return (raw & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
-    }
-
     uint32_t copy_pixels(const float* __restrict from, int64_t pixels, int64_t channels, float* __restrict to) const {
         uint32_t infinite = 0;
         for (int64_t p = 0; p < pixels; ++p, from += task.conv.out_channels, to += task.shape.block) {
