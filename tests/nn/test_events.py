@@ -177,3 +177,38 @@ def test_small_layers_are_dense_without_looking():
     layer = ss.use_events(nn.Linear(8, 4))
     out = layer(torch.ones(2, 8).requires_grad_())
     assert out.grad_fn.name() != "_SpikeConvBackward"
+
+
+NEVER = Costs(1e-6, 1e-6, 1e-6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6)
+
+
+@pytest.mark.parametrize(("kernel", "stride"), [(3, 1), (1, 1), (1, 2)])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_dense_layer_keeps_the_bits_of_a_neurons_output(monkeypatch, kernel, stride, channels_last):
+    """Not the output itself; outputs and gradients are those of torch's layer."""
+    monkeypatch.setattr(function, "COSTS", dict.fromkeys(function.COSTS, NEVER))
+    torch.manual_seed(0)
+    neuron, conv = ss.LIF(), nn.Conv2d(16, 8, kernel, stride, kernel // 2)
+    plain = nn.Sequential(copy.deepcopy(neuron), Folded(copy.deepcopy(conv)))
+    events = ss.use_events(nn.Sequential(neuron, Folded(conv)))
+    x = torch.randn(4, 4, 16, 8, 8)
+    if channels_last:
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (4, 4))
+        plain, events = (m.to(memory_format=torch.channels_last) for m in (plain, events))
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        spikes = events[0](x)
+        count = len(kept)
+        events[1](spikes)
+    assert all(t.untyped_storage().data_ptr() != spikes.untyped_storage().data_ptr() for t in kept[count:])
+    assert sum(t.nbytes for t in kept[count:]) < spikes.nbytes / 4 + conv.weight.nbytes
+    plain[0].load_state_dict(events[0].state_dict())
+    same(step(events, x), step(plain, x))
+
+
+def test_a_dense_layer_in_evaluation_is_torchs_own(monkeypatch):
+    monkeypatch.setattr(function, "COSTS", dict.fromkeys(function.COSTS, NEVER))
+    conv, neuron = EventConv2d(16, 8, 3), ss.LIF().eval()
+    with torch.no_grad():
+        spikes = neuron(torch.randn(4, 4, 16, 8, 8))
+        assert function.spike_conv2d(spikes.flatten(0, 1), conv.weight, conv.bias) is None

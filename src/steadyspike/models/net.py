@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from steadyspike.nn.norm_neuron import looked_at
 from steadyspike.nn.time import repeat_in_time
 from steadyspike.nn.whole import whole_number
 
@@ -27,7 +28,7 @@ class SpikingNet(nn.Module):
         self.streams_tied = False
 
     def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
-        return self.head(self.body(self.stem(self.frames(x, timesteps))))
+        return self.head(_one_by_one(self.body, self.stem(self.frames(x, timesteps))))
 
     def frames(self, x: Tensor, timesteps: int | None = None) -> Tensor:
         """``x`` as [T, B, C, H, W]: a view, with a time stride of 0 for static images."""
@@ -43,3 +44,20 @@ class SpikingNet(nn.Module):
         if timesteps not in (None, x.shape[0]):
             raise ValueError(f"the input has {x.shape[0]} frames, so timesteps={timesteps} cannot be; leave it out")
         return x
+
+
+def _one_by_one(body: nn.Module, x: Tensor) -> Tensor:
+    """``body(x)`` that lets go of every layer's input once the layer has run.
+
+    A call of a container would keep its input until its last layer has run: the stem's spikes, and those of a stage.
+    """
+    for layer in _layers(body):
+        x = layer(x)
+    return x
+
+
+def _layers(module: nn.Module) -> list[nn.Module]:
+    """The layers of nested containers in their order; a container that somebody looks at or changed stays whole."""
+    if type(module) is not nn.Sequential or "forward" in module.__dict__ or looked_at(module):
+        return [module]
+    return [layer for child in module for layer in _layers(child)]

@@ -32,7 +32,7 @@ from steadyspike.kernels.conv.rule import (
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.once import once
 from steadyspike.kernels.sizes_only import has_no_values
-from steadyspike.kernels.spikes.known import find_spikes
+from steadyspike.kernels.spikes.known import find_spikes, known_spikes
 from steadyspike.kernels.spikes.needed import Watch, needed_places
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
@@ -66,14 +66,17 @@ class _Plan(NamedTuple):
 def _planned(
     x: Tensor, source: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Costs | None
 ) -> _Plan | None:
-    """x: the layer's input ``source`` as [1, B, C, ...]. None: all of it should be dense."""
+    """x: the layer's input ``source`` as [1, B, C, ...]. None: torch's own function, which keeps x for the backward.
+
+    A plan may be dense in all its parts: bits that are known are then kept instead of x.
+    """
     costs = costs or COSTS.get(instruction_set())
     if geometry is None or costs is None:
         return None
     costs = costs.for_threads(torch.get_num_threads())
     # What would be dense without a single spike need not be looked at.
     if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
-        return None
+        return _dense_plan(geometry, known_spikes(x) if trained else None)
     if not supports(geometry):
         return None
     spikes = find_spikes(x)
@@ -86,8 +89,12 @@ def _planned(
     if watch is not None and not input_gradient_by_places(geometry, watch.total, costs):
         watch = None
     if not (forward or weight_gradient or watch):
-        return None
+        return _dense_plan(geometry, spikes if trained else None)
     return _Plan(geometry, spikes, forward, weight_gradient, watch)
+
+
+def _dense_plan(geometry: ConvGeometry, spikes: PackedSpikes | None) -> _Plan | None:
+    return None if spikes is None else _Plan(geometry, spikes, forward=False, weight_gradient=False, watch=None)
 
 
 def spike_conv2d(
@@ -102,7 +109,8 @@ def spike_conv2d(
 ) -> Tensor | None:
     """``torch.nn.functional.conv2d`` of spikes x [N, C, H, W] (0 or one level, or one per channel) in float32.
 
-    None if torch's own convolution should run: x is not spikes, fires too much, or somebody must see that operator.
+    None if torch's own convolution should run: x is not spikes, somebody must see that operator, or the layer is not
+    trained and x fires too much. A trained layer that is dense keeps the bits of x, not x.
     costs: another rule than that of this machine's instruction set.
     """
     if steps_aside(x, weight, bias):
