@@ -8,15 +8,15 @@ namespace {
 template <class R>
 struct NormRows {
     R *center, *by_bias, *by_weight, *x_rows;
-    int64_t phase = -1;  // that center was filled for
+    int64_t width, phase = -1;  // phase: that center was filled for
 
     explicit NormRows(Rows<R>& rows)
-        : center(rows.take()), by_bias(rows.take()), by_weight(rows.take()), x_rows(rows.take(TILE)) {}
+        : center(rows.take()), by_bias(rows.take()), by_weight(rows.take()), x_rows(rows.take(TILE)), width(rows.width) {}
 
     void set(const BackwardTask& task, int64_t i0, int64_t n) {
         if (!task.io.center) return;
         const Geometry<R> geometry{task.scan.affine->channels, task.scan.affine->inner};
-        const int64_t wanted = n == BLOCK ? geometry.phase(i0, n) : -1;
+        const int64_t wanted = n == width ? geometry.phase(i0, n) : -1;
         if (wanted >= 0 && wanted == phase) return;
         phase = wanted;
         geometry.expand(static_cast<const R*>(task.io.center), i0, n, center);
@@ -68,12 +68,12 @@ struct BackwardBlock {
     const Input<R>& input;
     const NormRows<R>& norm;
     const R* first_start;
-    R *starts, *du, *dv, *da, *lanes, *dx_rows, *g_rows, *g_m_rows;  // lanes: [3][LANES], see LaneSums
+    R *starts, *du, *dv, *da, *lanes, *dx_rows, *g_rows, *g_m_rows;  // lanes: [3][places_of(block)]
     GroupStep<R>* group;   // [TILE]
     LaneSums<R>& lane_sums;
     double* sums;
 
-    const R* start(int64_t tile) const { return tile == 0 ? first_start : starts + tile * BLOCK; }
+    const R* start(int64_t tile) const { return tile == 0 ? first_start : starts + tile * task.plan.block; }
 
     int64_t steps_of(int64_t tile) const {
         const int64_t left = task.scan.steps - tile * TILE;
@@ -84,12 +84,12 @@ struct BackwardBlock {
     void find_starts() const {
         for (int64_t tile = 0; tile + 1 < task.plan.tiles; ++tile)
             general_forward<R>({task.scan, constants, steps_of(tile), input.tile(tile * TILE, steps_of(tile)), {}, {},
-                                start(tile), starts + (tile + 1) * BLOCK, da, true, false, false}, padded(input.n));
+                                start(tile), starts + (tile + 1) * task.plan.block, da, true, false, false}, padded(input.n));
     }
 
     // dL/dU after the last step.
     const R* last_gradient() const {
-        static const R zeros[BLOCK] = {};
+        static const R zeros[LARGE_BLOCK] = {};
         if (!task.io.g_u) return zeros;
         widen_row(static_cast<const R*>(task.io.g_u) + input.i0, input.n, du);
         return du;
@@ -105,7 +105,8 @@ struct BackwardBlock {
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
         const bool one = fast && constants.one, sum_du = one && scan.u0_kind != ELEMENT;
         const R* du_after = last_gradient();
-        if (one) clear<3 * LANES>(lanes);
+        const int64_t places = places_of(task.plan.block);
+        if (one) std::memset(lanes, 0, size_t(3 * places) * sizeof(R));
         for (int64_t tile = task.plan.tiles - 1; tile >= 0; --tile) {
             const int64_t first = tile * TILE, steps = steps_of(tile);
             const bool last = tile == task.plan.tiles - 1;
@@ -115,8 +116,8 @@ struct BackwardBlock {
             const Steps<const R> g_m =
                 read_steps<R>(io.g_m, sizeof(R) == 8 ? F64 : F32, io.g_m_stride, first, steps, i0, n, g_m_rows);
             const BackwardTile<R> work{task, constants, steps, in, g, g_m, output.tile(first), past, start(tile), du_after,
-                                       sum_du && tile == 0 ? nullptr : du, one ? lanes : dv, one ? lanes + LANES : da,
-                                       lanes + 2 * LANES, tile == 0 && scan.u0_kind != ELEMENT && constants.one,
+                                       sum_du && tile == 0 ? nullptr : du, one ? lanes : dv, one ? lanes + places : da,
+                                       lanes + 2 * places, tile == 0 && scan.u0_kind != ELEMENT && constants.one,
                                        last && !io.g_u, group};
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
@@ -141,7 +142,11 @@ struct BackwardBlock {
             if (!halves) output.finish(first, steps);
             du_after = du;
         }
-        if (one) lane_sums.add(constants.channel, lanes, LANES);
+        if (one) {
+            if (scan.family == TRSG)  // still V dL/dV
+                for (int64_t i = 0; i < places; ++i) lanes[i] *= constants.inverse[0];
+            lane_sums.add(constants.channel, lanes, places);
+        }
         if (!sum_du) add_start(du);
         return true;
     }
@@ -172,7 +177,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     const Scan& scan = task.scan;
     const Plan& plan = task.plan;
     const Geometry<R> geometry{scan.channels, scan.inner};
-    Rows<R> rows{static_cast<R*>(scratch)};
+    Rows<R> rows{static_cast<R*>(scratch), plan.block};
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
     NormRows<R> norm(rows);
@@ -180,12 +185,12 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     LaneSums<R> lane_sums(rows, sums, 3, scan.channels);
     R *du = rows.take(), *dv = rows.take(), *da = rows.take(), *lanes = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
-    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * GROUP<R> / BLOCK + 1));
+    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * GROUP<R> / plan.block + 1));
     const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, lanes, dx_rows, g_rows,
                                  g_m_rows, group, lane_sums, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
-    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
-        const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
+    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
+        const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
         constants.set(task.params, geometry, i0, n);
         input.set(i0, n);
         norm.set(task, i0, n);

@@ -1,5 +1,6 @@
 // Spikes of a group of neurons, TOGETHER registers of them: from masks to bits in memory and back.
 #pragma once
+#include "masks.h"
 #include "rows.h"
 
 namespace {
@@ -17,6 +18,14 @@ inline void put_bits(uint64_t bits, char* to) { __builtin_memcpy(to, &bits, TOGE
 
 // The bits of a group as masks.
 struct BitMasks {
+#if defined(__AVX512F__)
+    // Register k of the group whose bits begin at `from`.
+    Mask take(const char* from, int k) const {
+        Mask mask;
+        __builtin_memcpy(&mask.on, from + 2 * k, 2);
+        return mask;
+    }
+#else
     Words lanes[TOGETHER];
 
     BitMasks() {
@@ -24,13 +33,13 @@ struct BitMasks {
             for (int64_t j = 0; j < WIDTH<float>; ++j) lanes[k][j] = 1u << ((k * WIDTH<float> + j) % 32);
     }
 
-    // Register k of the group whose bits begin at `from`.
-    Words take(const char* from, int k) const {
+    Mask take(const char* from, int k) const {
         constexpr int64_t BITS = TOGETHER * WIDTH<float>;
         uint32_t part = 0;
         __builtin_memcpy(&part, from + k * WIDTH<float> / 32 * 4, BITS < 32 ? BITS / 8 : 4);
-        return Words(((Words{} + part) & lanes[k]) == lanes[k]);
+        return {Words(((Words{} + part) & lanes[k]) == Words{})};
     }
+#endif
 };
 
 }  // namespace

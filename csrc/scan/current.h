@@ -14,8 +14,6 @@ inline void load_early(const T* from) {
         __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD + line);
 }
 
-inline Floats masked(Words mask, Floats value) { return Floats(mask & Words(value)); }
-
 // MAPPED: scale x + shift [+ extra or level extra], rounded as Input::map rounds it.
 template <bool MAPPED, class IO>
 struct Current {
@@ -41,7 +39,7 @@ struct Current {
         if constexpr (MAPPED) {
             current = load<true>(scale + at, 0) * current + load<true>(shift + at, 0);
             if (spikes)
-                current = current + masked(bits.take(spikes, k), load<true>(level + at, 0));
+                current = current + where(bits.take(spikes, k), load<true>(level + at, 0));
             else if (extra && level)
                 current = current + load<true>(level + at, 0) * load<true>(extra + at, 0);
             else if (extra)

@@ -18,8 +18,6 @@
 
 namespace {
 
-inline bool any_lane(Words mask) { return lane_bits(mask) != 0; }
-
 // A row of constants, read where they are used. ONE: all are the same.
 template <bool ONE>
 struct Row {

@@ -10,18 +10,24 @@ struct NormSumRows {
     float *by_bias = nullptr, *by_weight = nullptr;
 };
 
+// The constants of recompute.
+template <bool ONE>
+struct HeldRows {
+    Held<ONE> keep, gain, fire, v, low, high;
+
+    explicit HeldRows(const ConstantRows<float>& c) : keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high) {}
+};
+
 // One group's potentials again, and what follows from them. READY: instead of M its step gets S V - f' M, and f'.
 template <bool ONE, bool READY, class IO, bool MAPPED>
-inline __attribute__((always_inline)) Words recompute(const ConstantRows<float>& c, Current<MAPPED, IO> input,
-                                                      const BitMasks& bit_masks, const float* start, int64_t i, int64_t steps,
-                                                      bool same_start, bool stream, float height, GroupStep<float>* to) {
+inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input, const BitMasks& bit_masks,
+                                                     const float* start, int64_t i, int64_t steps, bool same_start, bool stream,
+                                                     Floats height, NanSeen& nan, GroupStep<float>* to) {
     constexpr int64_t W = WIDTH<float>;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
-    const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high);
-    const Floats inside = all<float>(height);
     Floats u[TOGETHER];
     EACH_PAIR(k) {
-        const Pair before = load_pair<SPLIT>(start + i + k * W, same_start);
+        const Pair before = load_pair<SPLIT>(same_start ? start : start + i + k * W, same_start);
         u[k] = before.first, u[k + 1] = before.second;
     }
     for (int64_t t = 0; t < steps; ++t, ++to, input.next()) {
@@ -32,12 +38,12 @@ inline __attribute__((always_inline)) Words recompute(const ConstantRows<float>&
             BOTH(j) {
                 const int64_t at = i + (k + j) * W;
                 const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
-                const Floats m = charge<float>(u[k + j], current, keep.at(at), gain.at(at));
-                const Floats spike = masked(Words(m >= fire.at(at)), v.at(at));
+                const Floats m = charge<float>(u[k + j], current, c.keep.at(at), c.gain.at(at));
+                const Floats spike = where(at_least(m, c.fire.at(at)), c.v.at(at));
                 to->by_a[k + j] = current - u[k + j];
                 u[k + j] = m - spike;
                 if constexpr (READY) {
-                    const Floats f = masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), inside);
+                    const Floats f = where(between(m, c.low.at(at), c.high.at(at)), height);
                     to->f[k + j] = f;
                     to->m[k + j] = spike - f * m;
                 } else {
@@ -46,9 +52,7 @@ inline __attribute__((always_inline)) Words recompute(const ConstantRows<float>&
             }
         }
     }
-    Words nan{};
-    EACH(k) nan |= Words(u[k] != u[k]);
-    return nan;
+    EACH_PAIR(k) nan.look(u[k], u[k + 1]);
 }
 
 // The sums of one group that has dx in the place of m.
@@ -70,7 +74,8 @@ inline void norm_sums(const GroupStep<float>* group, const Steps<const float>& x
 // dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
 // derivative cancel, and V dL/dV of a step is d (S V - f' M).
 //
-// ONE: the sums over the steps are added to the LANES places of dv and da; so is dL/dU to du_lanes if there is no row du.
+// ONE: the sums over the steps are added to the places of dv (with TrSG V dL/dV) and da, see place_of; so is dL/dU to
+// du_lanes if there is no row du.
 //
 // bfloat16 is written without a look for NaN: whatever is not finite stays in dL/dU, so that this is seen at the end.
 template <bool ONE, bool RECTANGLE, bool IS_TRSG, class IO, bool MAPPED>
@@ -81,6 +86,7 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const ConstantRows<float>& c = tile.constants;
     const bool absolute = tile.task.scan.family == AS;
     const Row<ONE> v{c.v}, fire{c.fire}, inverse{c.inverse}, low{c.low}, high{c.high};
+    const HeldRows<ONE> held(c);
     const Held<ONE> keep(c.keep), gain(c.gain);
     const Floats height = all<float>(float(tile.task.shape.height));
     const int64_t steps = tile.steps, g_stride = g_rows.stride, dx_stride = dx_rows.stride;
@@ -94,14 +100,13 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const Steps<const IO> x_rows = in;
     const MapRows<float> map_rows = map;
     const BitMasks bit_masks;
-    Words bad{};
+    NanSeen bad;
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        bad |= recompute<ONE, READY, IO, MAPPED>(c, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream,
-                                                 height[0], group);
+        recompute<ONE, READY, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, height, bad, group);
         if constexpr (!RECTANGLE) slopes<float>(group, steps, tile.task, c, i);
         Floats gu[TOGETHER], dv[TOGETHER], da[TOGETHER], weighted[TOGETHER];
         EACH_PAIR(k) {
-            const Pair after = load_pair<SPLIT>(du_after + i + k * W, same_du);
+            const Pair after = load_pair<SPLIT>(same_du ? du_after : du_after + i + k * W, same_du);
             gu[k] = after.first, gu[k + 1] = after.second;
             BOTH(j) dv[k + j] = da[k + j] = weighted[k + j] = Floats{};
         }
@@ -118,7 +123,7 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
                     Floats g = j ? g_pair.second : g_pair.first;
                     if constexpr (!HALVES) g = load<true>(g_at + (k + j) * W, 0);
                     const Floats m = step->m[k + j], before = gu[k + j];
-                    const Floats f = RECTANGLE && !READY ? masked(Words(m >= low.at(at)) & Words(m <= high.at(at)), height)
+                    const Floats f = RECTANGLE && !READY ? where(between(m, low.at(at), high.at(at)), height)
                                                          : step->f[k + j];
                     Floats d;
                     if constexpr (IS_TRSG)
@@ -129,9 +134,9 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
                     if constexpr (READY) {
                         dv[k + j] += d * m;
                     } else if constexpr (IS_TRSG) {
-                        dv[k + j] += d * (masked(Words(m >= fire.at(at)), v.at(at)) - f * m);
+                        dv[k + j] += d * (where(at_least(m, fire.at(at)), v.at(at)) - f * m);
                     } else {
-                        dv[k + j] -= masked(Words(m >= fire.at(at)), before);
+                        dv[k + j] -= where(at_least(m, fire.at(at)), before);
                         weighted[k + j] += absolute ? from_spike : from_spike * m;
                     }
                     da[k + j] += gm * step->by_a[k + j];
@@ -152,18 +157,16 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
         }
         EACH_PAIR(k) {
             BOTH(j) {
-                const Floats scale = inverse.at(i + (k + j) * W);
-                if (SPLIT) bad |= Words(gu[k + j] - gu[k + j] != Floats{});
-                if (IS_TRSG)
-                    dv[k + j] = dv[k + j] * scale;
-                else
-                    dv[k + j] -= absolute ? weighted[k + j] : weighted[k + j] * scale;
+                const int64_t at = i + (k + j) * W;
+                if (IS_TRSG && !ONE) dv[k + j] = dv[k + j] * inverse.at(at);
+                if (!IS_TRSG) dv[k + j] -= absolute ? weighted[k + j] : weighted[k + j] * inverse.at(at);
             }
+            if (SPLIT) bad.look(gu[k] - gu[k], gu[k + 1] - gu[k + 1]);
             Pair us{gu[k], gu[k + 1]}, vs{dv[k], dv[k + 1]}, as{da[k], da[k + 1]};
             if (SPLIT) us = join(us), vs = join(vs), as = join(as);
             BOTH(j) {
                 const Floats by_u = j ? us.second : us.first, by_v = j ? vs.second : vs.first, by_a = j ? as.second : as.first;
-                const int64_t at = i + (k + j) * W, lane = at % LANES;
+                const int64_t at = i + (k + j) * W, lane = place_of(at);
                 if (du_row) store<true>(by_u, du_row + at, 0);
                 if (ONE) {
                     add_to_row(by_v, dv_row + lane), add_to_row(by_a, da_row + lane);
@@ -174,7 +177,7 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
             }
         }
     }
-    return !any_lane(bad);
+    return !bad.any();
 }
 
 }  // namespace

@@ -27,20 +27,21 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
     const float* const start = tile.start;
     float *const u_row = tile.u, *const fired_row = tile.fired;
     const bool first = tile.first, sums = ONE && tile.last, same_start = tile.same_start;
-    Words nan{}, active{};
+    NanSeen nan;
+    MaskCount active;
     for (int64_t i = 0; i < n; i += GROUP<float>) {
         Current<MAPPED, IO> input(x_rows, map_rows, i);
         IO* to = out_first + i;
         char *bits_to = bits.at(i), *needed_to = needed.at(i);
         Floats u[TOGETHER];
-        Words any[TOGETHER];
+        Mask any[TOGETHER];
         EACH_PAIR(k) {
-            const Pair before = load_pair<SPLIT>(start + i + k * W, same_start);
+            const Pair before = load_pair<SPLIT>(same_start ? start : start + i + k * W, same_start);
             u[k] = before.first, u[k + 1] = before.second;
-            any[k] = any[k + 1] = Words{};
+            any[k] = any[k + 1] = nowhere();
             if (!first) {
                 const Pair fired = load_pair<SPLIT>(fired_row + i + k * W, false);
-                any[k] = Words(fired.first > 0), any[k + 1] = Words(fired.second > 0);
+                any[k] = at_least(fired.first, one), any[k + 1] = at_least(fired.second, one);
             }
         }
         for (int64_t t = 0; t < steps; ++t, input.next(), to += out_stride) {
@@ -48,47 +49,46 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
             if (stream) input.early();
             EACH_PAIR(k) {
                 Pair x;
-                Words s[2], inside[2];
+                Mask s[2], inside[2];
                 if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
                 BOTH(j) {
                     const int64_t at = i + (k + j) * W;
                     const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
                     const Floats m = charge<float>(u[k + j], current, keep.at(at), gain.at(at));
-                    s[j] = Words(m >= fire.at(at));
-                    u[k + j] = m - masked(s[j], v.at(at));
-                    any[k + j] |= s[j];
-                    if constexpr (WORDS == 2) inside[j] = s[j] | (Words(m >= low.at(at)) & Words(m <= high.at(at)));
-                    if constexpr (!HALVES) write_register(masked(s[j], level.at(at)), to + (k + j) * W, stream);
-                    if constexpr (!SPLIT && WORDS >= 1) spike_bits |= uint64_t(lane_bits(s[j])) << ((k + j) * W);
-                    if constexpr (!SPLIT && WORDS == 2) inside_bits |= uint64_t(lane_bits(inside[j])) << ((k + j) * W);
+                    s[j] = at_least(m, fire.at(at));
+                    u[k + j] = minus_where(m, s[j], v.at(at));
+                    any[k + j] = either(any[k + j], s[j]);
+                    if constexpr (WORDS == 2) inside[j] = either(s[j], between(m, low.at(at), high.at(at)));
+                    if constexpr (!HALVES) write_register(where(s[j], level.at(at)), to + (k + j) * W, stream);
+                    if constexpr (!SPLIT && WORDS >= 1) spike_bits |= uint64_t(mask_bits(s[j])) << ((k + j) * W);
+                    if constexpr (!SPLIT && WORDS == 2) inside_bits |= uint64_t(mask_bits(inside[j])) << ((k + j) * W);
                 }
                 if constexpr (SPLIT) {
-                    const FullHalves spikes = low_and_high(s[0], s[1]);
+                    const FullHalves spikes = halves_where(s[0], s[1]);
                     write_register(FullHalves(spikes & half_level), to + k * W, stream);
                     if constexpr (WORDS >= 1) spike_bits |= uint64_t(half_bits(spikes)) << (k * W);
-                    if constexpr (WORDS == 2) inside_bits |= uint64_t(half_bits(low_and_high(inside[0], inside[1]))) << (k * W);
+                    if constexpr (WORDS == 2) inside_bits |= uint64_t(half_bits(halves_where(inside[0], inside[1]))) << (k * W);
                 } else if constexpr (HALVES) {
                     const Floats first_level = level.at(i + k * W), second_level = level.at(i + (k + 1) * W);
-                    write_register(narrow_two(masked(s[0], first_level), masked(s[1], second_level), IO{}), to + k * W, stream);
+                    write_register(narrow_two(where(s[0], first_level), where(s[1], second_level), IO{}), to + k * W, stream);
                 }
             }
             if constexpr (WORDS >= 1) put_bits(spike_bits, bits_to), bits_to += 8 * bits.stride;
             if constexpr (WORDS == 2) put_bits(inside_bits, needed_to), needed_to += 8 * needed.stride;
         }
         EACH_PAIR(k) {
-            Floats fired[2];
-            BOTH(j) {
-                nan |= Words(u[k + j] != u[k + j]);
-                active -= any[k + j];
-                fired[j] = masked(any[k + j], sums ? u[k + j] : one);
-            }
+            nan.look(u[k], u[k + 1]);
             if (u_row) store_pair<SPLIT>({u[k], u[k + 1]}, u_row + i + k * W);
-            store_pair<SPLIT>({fired[0], fired[1]}, (sums ? kept : fired_row) + i + k * W);
+            if (sums) {
+                active.add(any[k]), active.add(any[k + 1]);
+                store_pair<SPLIT>({where(any[k], u[k]), where(any[k + 1], u[k + 1])}, kept + i + k * W);
+            } else {
+                store_pair<SPLIT>({where(any[k], one), where(any[k + 1], one)}, fired_row + i + k * W);
+            }
         }
     }
-    if (sums)
-        for (int64_t j = 0; j < W; ++j) count += active[j];
-    return !any_lane(nan);
+    if (sums) count += active.total();
+    return !nan.any();
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ template <class R>
 void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double* sums) {
     const Scan& scan = task.scan;
     const Plan& plan = task.plan;
-    Rows<R> rows{static_cast<R*>(scratch)};
+    Rows<R> rows{static_cast<R*>(scratch), plan.block};
     ConstantRows<R> constants(rows);
     Input<R> input(scan, rows);
     StartRow<R> start(rows);
@@ -155,8 +155,8 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
                                 fired,    kept,      out_rows,  m_rows,    lane_sums,
                                 sums,     sums + 2 * scan.channels};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
-    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += BLOCK) {
-        const int64_t n = end - i0 < BLOCK ? end - i0 : BLOCK;
+    for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {
+        const int64_t n = end - i0 < plan.block ? end - i0 : plan.block;
         constants.set(task.params, {scan.channels, scan.inner}, i0, n);
         input.set(i0, n);
         start.set(scan, task.params, constants.channel, i0, n);

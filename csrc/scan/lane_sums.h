@@ -8,6 +8,10 @@ namespace {
 constexpr int64_t LANES = 32;
 static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
+// The backward keeps them in the compute type at first, LANES places for each BLOCK elements of a block.
+inline int64_t place_of(int64_t i) { return i / BLOCK * LANES + i % LANES; }
+inline int64_t places_of(int64_t block) { return block / BLOCK * LANES; }
+
 // Unrolled: the compiler would make one slow instruction of a loop.
 template <int64_t N, class R>
 inline void clear(R* row) {

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "cache.h"
 #include "isa.h"
 #include "task.h"
 #include "window.h"
@@ -23,7 +24,7 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t STREAM_BYTES = 32 << 20;     // from here on the reader would not find the output in its cache
+constexpr int64_t STREAM_BYTES = 32 << 20;     // from here on no reader finds the output in its cache
 constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
 
 // By instruction set, in the order of common/isa.h.
@@ -67,6 +68,12 @@ void want_huge_pages(void* tensor, int64_t bytes) {
 #endif
 }
 
+// The input is read on the way, the gradient too, and others use the cache: a quarter of it is what an output can have.
+int64_t stream_bytes() {
+    const int64_t share = last_cache_bytes() / 4;
+    return share > 0 && share < STREAM_BYTES ? share : STREAM_BYTES;
+}
+
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
 Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
@@ -75,11 +82,13 @@ Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
     plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
     if (plan.chunk * scan.steps < CHUNK_WORK) plan.chunk = CHUNK_WORK / scan.steps;
     if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
-    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, BLOCK);
-    plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
-    plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= STREAM_BYTES;
     plan.fast = fast && scan.dtype != F64 && scan.reset == SOFT && scan.detach == KEEP && scan.decay_input;
-    plan.scratch = (rows + (backward ? plan.tiles : 0)) * BLOCK * (scan.dtype == F64 ? 8 : 4);
+    const bool in_place = plan.fast && (scan.dtype == F32 || scan.dtype == BF16) && !scan.affine && scan.channels == 1;
+    plan.block = backward && in_place && plan.chunk >= LARGE_BLOCK ? LARGE_BLOCK : BLOCK;
+    plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
+    plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
+    plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= stream_bytes();
+    plan.scratch = (rows + (backward ? plan.tiles : 0)) * plan.block * (scan.dtype == F64 ? 8 : 4);
     return plan;
 }
 

@@ -15,10 +15,11 @@ inline int64_t padded(int64_t n) { return (n + PAD - 1) / PAD * PAD; }
 template <class R>
 struct Rows {
     R* next;
+    int64_t width;  // elements of a row, Plan::block
 
     R* take(int64_t rows = 1) {
         R* row = next;
-        next += rows * BLOCK;
+        next += rows * width;
         return row;
     }
 };
@@ -36,17 +37,18 @@ struct Steps {
 template <class R>
 struct ConstantRows {
     R *v, *fire, *keep, *gain, *inverse, *low, *high, *level;
+    int64_t width;
     int64_t channel = -1, phase = -1;  // of the whole block, if they have one; what the rows were filled for
     bool one = false;
 
     explicit ConstantRows(Rows<R>& rows)
         : v(rows.take()), fire(rows.take()), keep(rows.take()), gain(rows.take()), inverse(rows.take()),
-          low(rows.take()), high(rows.take()), level(rows.take()) {}
+          low(rows.take()), high(rows.take()), level(rows.take()), width(rows.width) {}
 
     void set(const ChannelParams& params, const Geometry<R>& geometry, int64_t i0, int64_t n) {
         if (geometry.channels == 1 && phase == 0) return;
         one = geometry.one_channel(i0, n);
-        const int64_t c = geometry.channel(i0), wanted = n == BLOCK || one ? geometry.phase(i0, n) : -1;
+        const int64_t c = geometry.channel(i0), wanted = n == width || one ? geometry.phase(i0, n) : -1;
         if (wanted >= 0 && wanted == phase && one == (channel >= 0)) return;
         phase = wanted, channel = one ? c : -1;
         const void* const from[] = {params.v,       params.fire, params.keep, params.gain,
@@ -115,7 +117,7 @@ inline void write_narrow(const float* from, IO* to, int64_t n, bool stream) {
     const bool aligned = reinterpret_cast<uintptr_t>(to) % STEADYSPIKE_REGISTER == 0;
     if (n % PAD == 0 && !stream) return narrow_row<false>(from, n, to);
     if (n % PAD == 0 && aligned) return narrow_row<true>(from, n, to);
-    alignas(64) IO half[BLOCK];
+    alignas(64) IO half[LARGE_BLOCK];
     narrow_row<false>(from, padded(n), half);
     write_bytes(to, half, n * 2, stream);
 }
@@ -140,8 +142,8 @@ inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stri
                                  int64_t n, R* scratch) {
     if (tensor == nullptr) return {};
     if (computed_in<R>(dtype) && n % PAD == 0) return {static_cast<const R*>(tensor) + first * stride + i0, stride};
-    for (int64_t t = 0; t < steps; ++t) read_row(tensor, dtype, (first + t) * stride + i0, n, scratch + t * BLOCK);
-    return {scratch, BLOCK};
+    for (int64_t t = 0; t < steps; ++t) read_row(tensor, dtype, (first + t) * stride + i0, n, scratch + t * padded(n));
+    return {scratch, padded(n)};
 }
 
 // A tensor's rows of one tile of a block as they are.
@@ -174,18 +176,18 @@ template <class R>
 struct Input {
     const Scan& scan;
     R *scale, *shift, *extra_scale, *converted, *extra;
-    int64_t i0 = 0, n = 0, phase = -1;  // phase: that scale, shift and extra_scale were filled for
+    int64_t width, i0 = 0, n = 0, phase = -1;  // phase: that scale, shift and extra_scale were filled for
 
     Input(const Scan& scan, Rows<R>& rows)
         : scan(scan), scale(rows.take(TILE)), shift(rows.take(TILE)), extra_scale(rows.take()), converted(rows.take(TILE)),
-          extra(rows.take()) {}
+          extra(rows.take()), width(rows.width) {}
 
     void set(int64_t first_element, int64_t elements) {
         i0 = first_element, n = elements;
         const Affine* affine = scan.affine;
         if (!affine) return;
         const Geometry<R> geometry{affine->channels, affine->inner};
-        const int64_t wanted = n == BLOCK ? geometry.phase(i0, n) : -1;
+        const int64_t wanted = n == width ? geometry.phase(i0, n) : -1;
         if (wanted >= 0 && wanted == phase && affine->step_stride == 0) return;
         phase = wanted;
         if (affine->step_stride == 0) expand(0, 0);
@@ -203,7 +205,7 @@ struct Input {
         const Affine& affine = *scan.affine;
         if (affine.step_stride)
             for (int64_t t = 0; t < steps; ++t) expand(first + t, t);
-        MapRows<R> rows{scale, shift, affine.extra_scale ? extra_scale : nullptr, affine.step_stride ? BLOCK : 0};
+        MapRows<R> rows{scale, shift, affine.extra_scale ? extra_scale : nullptr, affine.step_stride ? width : 0};
         if (affine.extra_bits)
             rows.spikes = {affine.extra_bits + first * affine.extra_stride + i0 / 64, affine.extra_stride};
         else if (affine.extra)
@@ -216,8 +218,8 @@ struct Input {
         if (!scan.affine) return x;
         const MapRows<R> rows = map_rows(first, steps);
         for (int64_t t = 0; t < steps; ++t)
-            map(x.at(t), rows.scale + t * rows.stride, rows.shift + t * rows.stride, first + t, converted + t * BLOCK);
-        return {converted, BLOCK};
+            map(x.at(t), rows.scale + t * rows.stride, rows.shift + t * rows.stride, first + t, converted + t * padded(n));
+        return {converted, padded(n)};
     }
 
 private:
@@ -225,7 +227,7 @@ private:
     void expand(int64_t t, int64_t row) const {
         const Affine& affine = *scan.affine;
         const Geometry<R> geometry{affine.channels, affine.inner};
-        R *const scales = scale + row * BLOCK, *const shifts = shift + row * BLOCK;
+        R *const scales = scale + row * width, *const shifts = shift + row * width;
         geometry.expand(static_cast<const R*>(affine.scale) + t * affine.step_stride, i0, n, scales);
         geometry.expand(static_cast<const R*>(affine.shift) + t * affine.step_stride, i0, n, shifts);
         for (int64_t i = n; i < padded(n); ++i) scales[i] = shifts[i] = R(0);
@@ -268,7 +270,7 @@ struct Output {
 
     Steps<R> tile(int64_t first) const {
         if (direct) return {static_cast<R*>(tensor) + first * size + i0, size};
-        return {scratch, BLOCK};
+        return {scratch, padded(n)};
     }
 
     bool streams() const { return direct && stream; }
@@ -276,7 +278,7 @@ struct Output {
     void finish(int64_t first, int64_t steps) const {
         if (direct) return;
         for (int64_t t = 0; t < steps; ++t)
-            write_row(scratch + t * BLOCK, tensor, dtype, (first + t) * size + i0, n, stream);
+            write_row(scratch + t * padded(n), tensor, dtype, (first + t) * size + i0, n, stream);
     }
 };
 
@@ -284,14 +286,14 @@ struct Output {
 template <class R>
 struct StartRow {
     R* row;
-    int64_t channel = -1;  // that the whole row is for
+    int64_t width, channel = -1;  // channel: that the whole row is for
 
-    explicit StartRow(Rows<R>& rows) : row(rows.take()) {}
+    explicit StartRow(Rows<R>& rows) : row(rows.take()), width(rows.width) {}
 
     // one: the channel of the whole block, or -1.
     void set(const Scan& scan, const ChannelParams& params, int64_t one, int64_t i0, int64_t n) {
         if (scan.u0_kind == ELEMENT) return widen_row(static_cast<const R*>(scan.u0) + i0, n, row);
-        const bool whole = one >= 0 && n == BLOCK;
+        const bool whole = one >= 0 && n == width;
         if (whole && channel == one) return;
         channel = whole ? one : -1;
         Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);

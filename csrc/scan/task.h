@@ -6,6 +6,7 @@
 struct Plan {
     int64_t chunk;      // elements per chunk, the unit of parallel work with its own partial sums
     int64_t chunks;
+    int64_t block;      // elements that go through all time steps together, BLOCK or LARGE_BLOCK
     int64_t tiles;      // of TILE time steps, the last one shorter
     int64_t stream;     // 1: the written T-sized tensor bypasses the cache
     int64_t fast;       // 1: the common case, see fast.h
@@ -45,9 +46,10 @@ struct ChunkFunctions {
     BackwardChunk backward[2];
 };
 
-constexpr int64_t BLOCK = 512;  // elements that go through all time steps together: what they need fits the first cache
+constexpr int64_t BLOCK = 512;         // what so many elements need, converted or mapped in scratch, fits the first cache
+constexpr int64_t LARGE_BLOCK = 2048;  // for a backward that reads and writes in place: what is done per block costs less
 constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
 constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
-// Rows of BLOCK elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.
+// Rows of Plan::block elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.
 constexpr int64_t FORWARD_ROWS = 16 + 6 * TILE;
 constexpr int64_t BACKWARD_ROWS = 24 + 8 * TILE;

@@ -1,0 +1,121 @@
+// For which elements of a register a comparison holds, as each instruction set does it in the fewest instructions: a mask
+// register with AVX-512, else a register of all ones where it does NOT hold. Potentials and thresholds are then compared as
+// integers, for which a CPU has more units than for floats; the answer is the same, because the thresholds are above 0.
+#pragma once
+#include "pairs.h"
+
+namespace {
+
+typedef int32_t Ints __attribute__((vector_size(STEADYSPIKE_REGISTER)));
+
+#if defined(__AVX512F__)
+
+struct Mask {
+    __mmask16 on = 0;
+};
+
+inline Mask nowhere() { return {}; }
+inline Mask either(Mask a, Mask b) { return {__mmask16(a.on | b.on)}; }
+
+// m >= level, for a level above 0. NaN: either answer.
+inline Mask at_least(Floats m, Floats level) { return {_mm512_cmp_ps_mask(__m512(m), __m512(level), _CMP_GE_OQ)}; }
+
+// low <= m <= high, for high above 0. NaN: either answer.
+inline Mask between(Floats m, Floats low, Floats high) {
+    const __mmask16 above = _mm512_cmp_ps_mask(__m512(m), __m512(low), _CMP_GE_OQ);
+    return {_mm512_mask_cmp_ps_mask(above, __m512(m), __m512(high), _CMP_LE_OQ)};
+}
+
+// The value, else 0.
+inline Floats where(Mask mask, Floats value) { return Floats(_mm512_maskz_mov_ps(mask.on, __m512(value))); }
+
+// m - where(mask, value).
+inline Floats minus_where(Floats m, Mask mask, Floats value) {
+    return Floats(_mm512_mask_sub_ps(__m512(m), mask.on, __m512(m), __m512(value)));
+}
+
+// All ones; even and odd elements of twice as many halves.
+inline FullHalves halves_where(Mask even, Mask odd) {
+    const __m512i low = _mm512_maskz_set1_epi32(even.on, 0xffff), high = _mm512_set1_epi32(int32_t(0xffff0000u));
+    return FullHalves(_mm512_mask_or_epi32(low, odd.on, low, high));
+}
+
+// One bit per element, the first lowest.
+inline uint32_t mask_bits(Mask mask) { return mask.on; }
+
+// Whether some element is NaN, and how many elements have a mask.
+struct NanSeen {
+    __mmask16 found = 0;
+
+    void look(Floats a, Floats b) { found |= _mm512_cmp_ps_mask(__m512(a), __m512(b), _CMP_UNORD_Q); }
+    bool any() const { return found != 0; }
+};
+
+struct MaskCount {
+    int64_t count = 0;
+
+    void add(Mask mask) { count += __builtin_popcount(mask.on); }
+    int64_t total() const { return count; }
+};
+
+#else
+
+struct Mask {
+    Words off;
+};
+
+inline Mask nowhere() { return {~Words{}}; }
+inline Mask either(Mask a, Mask b) { return {a.off & b.off}; }
+inline Mask at_least(Floats m, Floats level) { return {Words(Ints(level) > Ints(m))}; }
+inline Mask between(Floats m, Floats low, Floats high) { return {Words(m < low) | Words(Ints(m) > Ints(high))}; }
+inline Floats where(Mask mask, Floats value) {
+#if defined(__AVX__)
+    return Floats(_mm256_andnot_ps(__m256(mask.off), __m256(value)));  // GCC would invert the mask for several uses
+#elif defined(__SSE2__)
+    return Floats(_mm_andnot_ps(__m128(mask.off), __m128(value)));
+#else
+    return Floats(~mask.off & Words(value));
+#endif
+}
+inline Floats minus_where(Floats m, Mask mask, Floats value) {
+#if defined(__AVX__)
+    // The difference need not wait for the mask.
+    return Floats(_mm256_blendv_ps(__m256(m - value), __m256(m), __m256(mask.off)));
+#else
+    return m - where(mask, value);
+#endif
+}
+
+inline FullHalves halves_where(Mask even, Mask odd) { return ~low_and_high(even.off, odd.off); }
+inline uint32_t mask_bits(Mask mask) { return ~lane_bits(mask.off) & ((1u << WIDTH<float>)-1); }
+
+struct NanSeen {
+    Words found{};
+
+    void look(Floats a, Floats b) {
+#if defined(__AVX__)
+        found |= Words(_mm256_cmp_ps(__m256(a), __m256(b), _CMP_UNORD_Q));
+#elif defined(__SSE2__)
+        found |= Words(_mm_cmpunord_ps(__m128(a), __m128(b)));
+#else
+        found |= Words(a != a) | Words(b != b);
+#endif
+    }
+    bool any() const { return lane_bits(found) != 0; }
+};
+
+struct MaskCount {
+    Words off{};
+    int64_t seen = 0;
+
+    void add(Mask mask) { off -= mask.off, ++seen; }
+    int64_t total() const {
+        int64_t count = seen * WIDTH<float>;
+        for (int64_t i = 0; i < WIDTH<float>; ++i) count -= off[i];
+        return count;
+    }
+};
+
+#endif
+
+}  // namespace
