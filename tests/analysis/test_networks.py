@@ -236,6 +236,15 @@ def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
     assert report.verdict.startswith("drifts") and "Not counted: 1 layers" in report.advice
 
 
+def test_a_mean_that_no_training_has_moved_is_a_start_at_zero():
+    x = 1 + 0.5 * torch.randn(10, 200, 20)
+    layer = ss.LIF(tau=3.0)
+    assert "mean is still 0" in ss.analyse(layer, x).advice
+    layer.running_mean.fill_(0.01)
+    report = ss.analyse(layer, x)
+    assert report.verdict.startswith("drifts") and "drifts all the same" in report.advice
+
+
 @pytest.mark.parametrize(
     ("batch", "text"),
     [
@@ -244,12 +253,13 @@ def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
         ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], "different numbers of time steps: 4 and 3"),
         (torch.zeros(1, 2, 10), "a whole sequence at once"),
         ([{"x": 1}], "got dict"),
+        (None, "got NoneType"),
     ],
 )
 def test_what_cannot_be_analysed_is_one_line(batch, text):
     with pytest.raises((TypeError, ValueError), match=text):
         ss.analyse(Small(), batch)
-    with pytest.raises(ValueError, match="no spiking neuron layer that ran"):
+    with pytest.raises(ValueError, match=r"no spiking neuron layer that ran .*ss.convert"):
         ss.analyse(nn.Flatten(), torch.zeros(4, 2, 10))
     with pytest.raises(ValueError, match="takes the input only"):
         ss.analyse(Small(), torch.zeros(4, 2, 10), timesteps=6)

@@ -93,3 +93,21 @@ def test_the_time_left_counts_only_what_this_call_did(monkeypatch):
     now[0] = 10.0
     screen.move(runs[0], 1.0)
     assert screen.clock.left() == "40 s left"  # a quarter of a run took 10 s
+
+
+def test_a_damaged_run_is_named_and_not_called_not_run(mine, tmp_path):
+    assert call(*mine, "--out", tmp_path).exit_code == 0
+    folder = next((tmp_path / "runs").glob("*seed1*"))
+    weights = folder / "weights.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[len(content) // 2] ^= 1
+    weights.write_bytes(content)
+    shown = call(*mine, "--out", tmp_path, "--show")
+    assert shown.exit_code == 0 and "(1 seed)" in shown.output
+    assert "damaged since: tiny, seed 1" in shown.output
+
+
+def test_each_data_set_has_pages_of_its_own(tmp_path):
+    for data in ((), ("--data", "cifar10")):
+        assert call("reproduce", "two-steps", *data, "--out", tmp_path, "--show").exit_code == 0
+    assert {folder.name for folder in tmp_path.iterdir()} == {"two-steps-mini", "two-steps-mini-cifar10"}

@@ -88,3 +88,11 @@ def test_measured_inputs_give_the_same_chain():
     assert seen.mean(chains.stationary(seen)) == pytest.approx(exact.mean(chains.stationary(exact)), abs=6e-3)
     with pytest.raises(ValueError, match="unknown reset"):
         chains.membrane_chain(chains.gaussian(), reset="none")
+
+
+@pytest.mark.parametrize("options", [{"threshold": 0.0}, {"threshold": -1.0}, {"tau": 0.5}, {"tau": float("nan")}])
+def test_a_neuron_that_cannot_be_is_refused(options):
+    with pytest.raises(ValueError, match="above 0 and tau at least 1"):
+        chains.membrane_chain(chains.gaussian(), **options)
+    with pytest.raises(ValueError, match="std must be above 0"):
+        chains.gaussian(0.0, -1.0)

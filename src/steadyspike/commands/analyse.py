@@ -12,7 +12,7 @@ from steadyspike.commands.common import ENDED, console, one_line_errors
 def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: int | None, figure: Path | None) -> int:
     """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
     from steadyspike.analysis.networks.observe import observe
-    from steadyspike.analysis.networks.shift import report_of, starts_at_mean
+    from steadyspike.analysis.networks.shift import report_of, start_of
     from steadyspike.commands.deployed import batches
     from steadyspike.train.recipe import RecipeError
 
@@ -24,7 +24,7 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
         raise RecipeError("a drift over time needs at least 2 time steps: give --timesteps 4")
     with console.status(f"running {samples} samples"):
         seen = observe(loaded.model, batches(loaded, part, samples), timesteps=timesteps)
-    report = report_of(seen, starts_at_mean(loaded.model))
+    report = report_of(seen, start_of(loaded.model))
     status = loaded.result["status"]
     if status not in ("finished", "checkpoint"):
         text = f"this run did not finish its training ({status}): {loaded.result['message']}\n"

@@ -103,8 +103,13 @@ def _show(experiment: Any, work: Any) -> None:
         page = experiment.page(replace(work, announce=status.update))
     if work.scale.note and experiment.cases(work.scale.name):
         page.notes.append(work.scale.note)
+    if broken := work.store.unfinished(work.all_runs(experiment.cases(work.scale.name))):
+        names = ", ".join(run.label for run in broken)
+        page.notes.append(
+            f"begun, and not ended or damaged since: {names}; the command without --show goes on with them"
+        )
     console.print(page.text(), markup=False, soft_wrap=True)
-    folder = f"{experiment.name}-{work.scale.name}"
+    folder = f"{experiment.name}-{work.scale.label}"
     path = work.store.write_text(f"{folder}/page.md", page.markdown())
     for name, figure in page.figures.items():
         for ending in ("png", "pdf"):

@@ -41,6 +41,10 @@ def surrogate_windows(m: Array, density: Mapping[float, Array], windows: Mapping
                 axis.set_title(f"{family}, V = {v:g}\nheight {gradient.max():.3g}, {inside:.0f} % inside")
                 axis.set_yticks([])
                 axis.set_xlabel("membrane potential M")
+                if i == 0:
+                    axis.set_ylabel("density of M (grey)")
+                if i == len(families) - 1:
+                    right.set_ylabel("dO/dM")
         return figure
 
 

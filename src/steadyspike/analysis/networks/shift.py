@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -116,25 +116,36 @@ def analyse(
     noise floor says whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks that repeat
     a still image, another number of steps than their own. The model is not changed.
     """
+    if not isinstance(batch, (Tensor, Iterable)):
+        raise TypeError(
+            f"batch must be a tensor, a pair (x, targets) or an iterable of them, got {type(batch).__name__}"
+        )
     pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor)
     if pair and isinstance(batch, (tuple, list)) and isinstance(batch[1], Tensor):
         pair = batch[1].ndim < batch[0].ndim  # else two inputs: targets have no images' or features' axes
     batches = [batch] if isinstance(batch, Tensor) or pair else batch
     seen = observe(model, batches, layers=layers, timesteps=timesteps)  # type: ignore[arg-type]
-    return report_of(seen, starts_at_mean(model))
+    return report_of(seen, start_of(model))
 
 
-def starts_at_mean(model: nn.Module) -> bool:
-    """Whether the neuron layers start by MP-Init."""
-    layers = [layer for layer in neurons(model).values() if layer.spiking]
-    return bool(layers) and all(isinstance(layer.init, MPInit) for layer in layers)
+Start = Literal["mp", "mp, never trained", "other"]
 
 
-def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
-    """The report of an observation; ``mp_init``: what the layers start from, for the advice."""
+def start_of(model: nn.Module) -> Start:
+    """What the neuron layers start from: MP-Init's mean, such a mean that is still 0, or something else."""
+    starts = [layer.init for layer in neurons(model).values() if layer.spiking]
+    means = [start.running_mean for start in starts if isinstance(start, MPInit)]
+    if not starts or len(means) < len(starts):
+        return "other"
+    return "mp" if any(bool(mean.any()) for mean in means) else "mp, never trained"
+
+
+def report_of(seen: Observation, start: Start) -> ShiftReport:
+    """The report of an observation; ``start``: what the layers start from, for the advice."""
     if not seen.layers:
         none = "the model has no spiking neuron layer that ran" if seen.batches else "no batch was given"
-        raise ValueError(f"{none}: nothing to analyse")
+        hint = " (layers of another library are seen after ss.convert(model))" if seen.batches else ""
+        raise ValueError(f"{none}{hint}: nothing to analyse")
     if any(layer.steps < 2 for layer in seen.layers.values()):
         raise ValueError(
             "a drift over time needs at least 2 time steps, and a layer ran 1: give the layers a whole sequence at once"
@@ -143,7 +154,7 @@ def report_of(seen: Observation, mp_init: bool) -> ShiftReport:
     counted = [row for row in rows if row.active > 0 and row.finite]
     shift = sum(row.shift for row in counted) / len(counted) if counted else float("nan")
     floor = sum(row.floor for row in counted) / len(counted) if counted else float("nan")
-    verdict, advice = _verdict(shift, floor, mp_init, len(counted))
+    verdict, advice = _verdict(shift, floor, start, len(counted))
     silent = len(rows) - len(counted)
     if counted and silent > len(counted):
         verdict, advice = "unclear", f"In {silent} of {len(rows)} layers no neuron fired. {UNTRAINED}"
@@ -169,7 +180,7 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
     )
 
 
-def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[str, str]:
+def _verdict(shift: float, floor: float, start: Start, layers: int) -> tuple[str, str]:
     if layers == 0:
         return "unclear", f"No layer fired. {UNTRAINED}"
     if floor > STEADY:
@@ -177,7 +188,12 @@ def _verdict(shift: float, floor: float, mp_init: bool, layers: int) -> tuple[st
     if shift < STEADY:
         return "steady", "The membrane has nearly the same distribution at every step."
     verdict = "drifts strongly" if shift >= STRONG else "drifts"
-    if mp_init:
+    if start == "mp, never trained":
+        return verdict, (
+            "MP-Init's mean is still 0 in every layer, because no forward in training mode has moved it: so far this is "
+            "a start at zero. Train the network, then analyse it again."
+        )
+    if start == "mp":
         return verdict, (
             "It starts from MP-Init's mean and drifts all the same: a single constant cannot give the distribution its "
             "width, and few steps leave no time for it; see docs/theory.md."

@@ -38,6 +38,11 @@ class Scale:
     data: str = ""
 
     @property
+    def label(self) -> str:
+        """The name of this scale in a folder's name: each data set has pages of its own."""
+        return f"{self.name}-{self.data}" if self.data else self.name
+
+    @property
     def note(self) -> str:
         """What the runs of this scale are, for a page whose headings name the paper's data sets; "" for "paper"."""
         if self.name == "paper":

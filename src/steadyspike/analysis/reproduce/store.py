@@ -69,6 +69,10 @@ class Store:
                 found[run.key()] = run
         return list(found.values())
 
+    def unfinished(self, runs: Iterable[Run]) -> list[Run]:
+        """The runs that have a folder and no result: interrupted, running, or damaged."""
+        return [run for run in self.missing(runs) if self.folder(run).root.is_dir()]
+
     def measured(self, run: Run, what: str, compute: Callable[[], Arrays]) -> Arrays:
         """Arrays measured on a run; computed once. ``what`` names the measurement and its settings."""
         return self.kept(f"{run.key()}-{what}", compute)

@@ -8,6 +8,7 @@ what remains is the width of the cells. A hard reset puts an atom at 0, which ha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ Cdf = Callable[[Tensor], Tensor]
 
 def gaussian(mean: float = 0.0, std: float = 1.0) -> Cdf:
     """The distribution function of a Gaussian input."""
+    if not std > 0:
+        raise ValueError(f"std must be above 0, got {std}")
     return lambda x: torch.special.ndtr((x - mean) / std)
 
 
@@ -76,6 +79,8 @@ def membrane_chain(
     low: the lowest potential of the grid; default -3 V or lower, where the input's 0.01 % quantile leads. What would
     fall below counts in the lowest cell. A soft reset can leave more than V behind; the grid ends at 3 V.
     """
+    if not 0 < threshold < math.inf or not 1 <= tau < math.inf:
+        raise ValueError(f"threshold must be above 0 and tau at least 1, both finite; got {threshold} and {tau}")
     a = 1 / tau
     if low is None:
         low = min(-threshold, _quantile(cdf, 1e-4))
@@ -124,7 +129,12 @@ def stationary(chain: Chain) -> Tensor:
     system[-1] = 1.0
     right = torch.zeros(n, dtype=torch.float64)
     right[-1] = 1.0
-    pi = torch.linalg.solve(system, right).clamp_min(0)
+    try:
+        pi = torch.linalg.solve(system, right).clamp_min(0)
+    except torch.linalg.LinAlgError:
+        raise ValueError(
+            "the chain stays where it is on this grid: tau is too large for the width of its cells; use more cells"
+        ) from None
     return pi / pi.sum()
 
 

@@ -55,6 +55,8 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
     """A run with the weights of one of its checkpoints, ``RUN/checkpoints/last.ckpt``; it need not have ended."""
     path = Path(file)
     root = RunFolder(path.resolve().parent.parent)
+    if not (root.root / "recipe.toml").is_file():
+        raise CheckpointError(f"{path} is no checkpoint of a run: those are RUN/checkpoints/NAME.ckpt")
     recipe, model, place = _network(root, data_dir)
     checkpoint = read_checkpoint(path)
     try:
