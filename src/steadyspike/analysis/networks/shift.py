@@ -190,8 +190,8 @@ def _verdict(shift: float, floor: float, start: Start, layers: int) -> tuple[str
     verdict = "drifts strongly" if shift >= STRONG else "drifts"
     if start == "mp, never trained":
         return verdict, (
-            "MP-Init's mean is still 0 in every layer, because no forward in training mode has moved it: so far this is "
-            "a start at zero. Train the network, then analyse it again."
+            "MP-Init's mean is still 0 in every layer, because no forward in training mode has moved it: so far this "
+            "is a start at zero. Train the network, then analyse it again."
         )
     if start == "mp":
         return verdict, (
