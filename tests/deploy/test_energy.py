@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.deploy import fold
+from steadyspike.deploy import scanned as scanned_module
 from steadyspike.deploy.energy import count_operations, dense_operations, energy_mj
+from steadyspike.kernels.spikes.known import known_spikes
 from steadyspike.nn.time import Folded
 from tests.deploy.trained import settle, trained
 
@@ -196,3 +198,39 @@ def test_products_of_spikes_are_counted():
     (product,) = [layer for layer in count_operations(fold(model, x), [x]).layers if "matmul" in layer.name]
     spikes = float((model.q(model.a(x)) > 0).sum())
     assert spikes > 0 and product.acs == 4 * spikes and product.macs == 0 and product.dense == 20 * 4 * 2 * 4
+
+
+def test_spikes_are_counted_from_the_bits_of_the_scan(monkeypatch):
+    torch.manual_seed(0)
+    body = [ss.LIF(), Folded(nn.Conv2d(8, 8, 3, padding=1)), ss.LIF(), nn.Flatten(2), nn.Linear(8 * 64, 4)]
+    model = nn.Sequential(Folded(nn.Conv2d(2, 8, 1)), *body)
+    x = 3 * torch.rand(3, 4, 2, 8, 8)
+    settle(model, x)
+    network = fold(model, x)
+    found = []
+
+    def noted(value: Tensor):
+        found.append(known_spikes(value))
+        return found[-1]
+
+    monkeypatch.setattr(scanned_module, "known_spikes", noted)
+    bits = count_operations(network, [x, x[:, :2]])
+    assert sum(spikes is not None for spikes in found) >= 4
+    monkeypatch.setattr(scanned_module, "known_spikes", lambda value: None)
+    values = count_operations(network, [x, x[:, :2]])
+    assert values.total("acs") > 0 and bits.total("acs") == values.total("acs")
+    assert bits.firing.keys() == values.firing.keys()
+    for name, rates in bits.firing.items():
+        assert rates == pytest.approx(values.firing[name], rel=1e-12)
+    assert bits.total("estimate") == pytest.approx(values.total("estimate"), rel=1e-12)
+
+
+@pytest.mark.parametrize("options", [{}, {"reset": "hard"}, {"strict": True}, {"channels": 8}, {"gradient": "as"}])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_scan_gives_the_spikes_of_the_folded_network(options, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(Folded(nn.Conv2d(2, 8, 1)), ss.LIF(**options), Folded(nn.Conv2d(8, 3, 1)), ss.LIF())
+    x = 3 * torch.rand(3, 4, 2, 8, 8)
+    settle(model, x)
+    network, x = fold(model, x).to(dtype), x.to(dtype)
+    assert torch.equal(network.run(x), network.run(x, neuron=scanned_module.scanned))

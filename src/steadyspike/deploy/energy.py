@@ -18,6 +18,7 @@ from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import COUNTS, POOLED, REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import CONVS, per_sample
+from steadyspike.deploy.scanned import scanned, step_sums
 from steadyspike.deploy.sums import summed
 
 # Picojoule per MAC and per AC. 45 nm: Horowitz, ISSCC 2014 (fp32: multiply 3.7, add 0.9), as the paper counts; the
@@ -58,13 +59,18 @@ class LayerCount:
 
     def see_rates(self, value: Tensor, samples: int, timed: bool) -> None:
         """Takes the mean input of a batch into ``rates``, by its number of samples."""
-        self.rates = _mean_rates(self.rates, self.inputs, value if timed else value[None], samples)
+        self.rates = _mean_rates(self.rates, self.inputs, _means(value, timed), samples)
         self.inputs += samples
 
 
-def _mean_rates(before: list[float], seen: int, value: Tensor, samples: int) -> list[float]:
-    """The means per time step over ``seen`` samples and those of ``value`` [T, B, ...]; T may differ."""
-    new = value.double().flatten(1).mean(1).tolist()
+def _means(value: Tensor, timed: bool) -> list[float]:
+    """The mean of every time step of a value; one mean for a value without time."""
+    sums = step_sums(value, timed)
+    return [total / (value.numel() / len(sums)) for total in sums]
+
+
+def _mean_rates(before: list[float], seen: int, new: list[float], samples: int) -> list[float]:
+    """The means per time step over ``seen`` samples and ``new`` ones over ``samples`` more; T may differ."""
     new, old = (rates + [0.0] * (max(len(new), len(before)) - len(rates)) for rates in (new, before))
     return [(a * seen + b * samples) / (seen + samples) for a, b in zip(old, new)]
 
@@ -116,7 +122,7 @@ def reached(node: Node, x: Tensor, timed: bool) -> float:
     """Sum over the input's values of the number of outputs each one reaches: exact synaptic operations of spikes."""
     weight = node.tensors["weight"]
     if node.op == "linear":
-        return float(x.double().sum()) * weight.shape[0]
+        return sum(step_sums(x, timed)) * weight.shape[0]
     o, groups = node.options, node.options["groups"]
     ones = torch.ones(groups, *weight.shape[1:], dtype=x.dtype, device=x.device)
 
@@ -143,6 +149,9 @@ def count_operations(
     firing: dict[str, list[float]] = {}
     samples = steps = batch = 0
 
+    def mean(value: Tensor, timed: bool) -> float:
+        return sum(step_sums(value, timed)) / value.numel()
+
     def see_input(node: Node, value: Tensor, source: str, entry: LayerCount) -> None:
         repeats = network.graph.timesteps if stem_every_step and not node.timed else 1
         lead = value.shape[0] * (value.shape[1] if node.timed else 1)
@@ -150,7 +159,7 @@ def count_operations(
         entry.dense += dense
         if kinds[source] in spiking:
             entry.acs += reached(node, joined[source], node.timed)
-            entry.estimate += float(joined[source].double().mean()) * dense
+            entry.estimate += mean(joined[source], node.timed) * dense
             entry.see_rates(value, batch, node.timed)
         else:
             entry.macs += dense
@@ -163,8 +172,8 @@ def count_operations(
         entry.dense += dense
         for source, reaches in ((a, columns), (b, rows)):
             if kinds[source] in spiking:
-                entry.acs += float(joined[source].double().sum()) * reaches
-                entry.estimate += float(joined[source].double().mean()) * dense
+                entry.acs += sum(step_sums(joined[source], node.timed)) * reaches
+                entry.estimate += mean(joined[source], node.timed) * dense
                 entry.see_rates(values[source], batch, node.timed)
                 return
         entry.macs += dense
@@ -190,20 +199,20 @@ def count_operations(
                 if kinds[source] in (SPIKES, COUNTS) and kinds[node.name] == REAL:
                     key = f"{node.name} <- {source}"
                     entry = layers.setdefault(key, LayerCount(key, kinds[source]))
-                    spikes = float(values[source].double().sum())
+                    spikes = sum(step_sums(values[source], graph[source].timed))
                     entry.acs, entry.estimate = entry.acs + spikes, entry.estimate + spikes
                     entry.see_rates(values[source], batch, graph[source].timed)
         elif node.op == "lif":
             entry = layers.setdefault(f"{node.name} (neurons)", LayerCount(f"{node.name} (neurons)", "neuron"))
             entry.updates += value.numel()
-            firing[node.name] = _mean_rates(firing.get(node.name, []), samples, value, batch)
+            firing[node.name] = _mean_rates(firing.get(node.name, []), samples, _means(value, True), batch)
             steps = max(steps, value.shape[0])
 
     for x in batches:
         values.clear()
         joined.clear()
         batch = x.shape[1] if graph.input.timed else x.shape[0]
-        network.run(x, None, watch)
+        network.run(x, None, watch, scanned)
         samples += batch
     if not samples:
         raise ValueError("there is no data to count operations on")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.deploy.graph import Graph, Node
-from steadyspike.deploy.ops import OPS, lif_steps
+from steadyspike.deploy.ops import OPS, lif
 
 Watch = Callable[[Node, Tensor], None]
 
@@ -42,10 +42,16 @@ class FoldedNetwork(nn.Module):
     def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
         return self.run(x, timesteps)
 
-    def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
-        """The output for ``x``; ``watch(node, value)`` sees every value as it is computed."""
+    def run(
+        self,
+        x: Tensor,
+        timesteps: int | None = None,
+        watch: Watch | None = None,
+        neuron: Callable[[Node, Tensor], Tensor] = lif,
+    ) -> Tensor:
+        """The output for ``x``; ``watch(node, value)`` sees every value as it is computed. neuron: computes a layer."""
         steps = self.check_input(x, timesteps)
-        return self._evaluate(x, steps, lambda name, current: lif_steps(self.node(name), current)[0], self.node, watch)
+        return self._evaluate(x, steps, lambda name, current: neuron(self.node(name), current), self.node, watch)
 
     def run_step(self, frame: Tensor, step: int, neuron: Callable[[str, Tensor], Tensor]) -> Tensor:
         """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state."""
