@@ -265,3 +265,10 @@ def test_a_backward_of_chosen_tensors_is_told() -> None:
     assert answers == [True, False, False, True]
     Ask.apply(x, w.detach()).sum().backward()
     assert answers[-1] is False
+
+
+def test_a_compiled_module_is_told() -> None:
+    layer = torch.nn.Linear(1, 1)
+    assert not private.is_compiled(layer)
+    layer.compile(backend="eager")
+    assert private.is_compiled(layer)

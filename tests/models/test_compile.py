@@ -46,3 +46,14 @@ def compare(name: str, backend: str) -> None:
         torch.testing.assert_close(grads_c[n], g, rtol=1e-3, atol=1e-5, msg=lambda text, n=n: f"{n}: {text}")
     for n, b in buffers.items():
         torch.testing.assert_close(buffers_c[n], b, rtol=1e-4, atol=1e-5, msg=lambda text, n=n: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("part", ["body", "body.layer2"])
+def test_a_part_that_was_compiled_runs_compiled(part: str) -> None:
+    torch._dynamo.reset()
+    model, x, calls = member("resnet19_tiny", timesteps=2).eval(), images("resnet19_tiny"), []
+    with torch.no_grad():
+        wanted = model(x)
+        model.get_submodule(part).compile(backend=lambda graph, _: calls.append(part) or graph.forward)
+        torch.testing.assert_close(model(x), wanted)
+    assert calls

@@ -172,6 +172,13 @@ def test_other_padding_and_groups_are_left_alone(calls):
     assert calls == [True]
 
 
+def test_a_convolution_that_an_instance_replaced_runs(calls):
+    layer, x = nn.Conv2d(8, 8, 3), (torch.rand(4, 8, 6, 6) < 0.2).float()
+    layer._conv_forward = lambda x, weight, bias: nn.functional.conv2d(x, 2 * weight, bias)
+    wanted = layer(x)
+    assert torch.equal(ss.use_events(layer)(x), wanted) and calls == []
+
+
 def test_small_layers_are_dense_without_looking():
     """A layer that takes microseconds is not worth a look at its input."""
     layer = ss.use_events(nn.Linear(8, 4))

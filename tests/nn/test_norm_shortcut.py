@@ -186,3 +186,18 @@ def test_a_network_keeps_no_output_of_a_shortcuts_norm(fused: list[bool], saving
     assert sum(fused) == 2  # the first blocks of the second and third stage of the first network
     kept = sum(4 * 4 * channels * size * size * 4 for channels, size in ((16, 16), (32, 8)))
     assert live[1] - live[0] >= 0.9 * kept
+
+
+@pytest.mark.parametrize("looks", ["nobody", "at the norm", "at the neuron"])
+def test_a_norm_that_is_also_the_shortcuts_moves_its_statistics_in_one_order(fused: list[bool], looks: str) -> None:
+    """The shortcut's batch first, whoever looks: the newer batch weighs more."""
+    norm, neuron, _ = layers(torch.float64)
+    y, side = inputs(torch.float64, "contiguous")
+    expected = copy.deepcopy(norm)
+    expected(side), expected(y)
+    if looks != "nobody":
+        (norm if looks == "at the norm" else neuron).register_forward_hook(lambda *seen: None)
+    in_one(norm, neuron, y, norm, side)
+    assert fused == ([True] if looks == "nobody" else [])
+    for name, buffer in expected.named_buffers():
+        torch.testing.assert_close(dict(norm.named_buffers())[name], buffer, msg=name)

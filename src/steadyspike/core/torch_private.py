@@ -173,6 +173,11 @@ def has_other_hooks(module: nn.Module) -> bool:
     return any(own) or any(everywhere)
 
 
+def is_compiled(module: nn.Module) -> bool:
+    """True if ``module.compile()`` was called: a call of the module then runs its compiled form."""
+    return module._compiled_call_impl is not None
+
+
 def without_torch_function() -> Any:
     """A context in which torch functions are not shown to ``__torch_function__`` modes."""
     return _C.DisableTorchFunction()

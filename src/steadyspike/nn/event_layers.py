@@ -26,7 +26,7 @@ class EventConv2d(nn.Conv2d):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        padding = self._symmetric_padding()
+        padding = None if "_conv_forward" in self.__dict__ else self._symmetric_padding()
         if self.groups == 1 and padding is not None and input.ndim == 4:
             out = spike_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)  # type: ignore[arg-type]
             if out is None:

@@ -98,7 +98,7 @@ def current_of_two(norm: TDBN, y: Tensor, second: Normed) -> Tensor:
     norm.check_input(y)
     second.norm.check_input(second.y)
     assert isinstance(second.norm, TDBN) and norm.bias is not None and second.norm.bias is not None
-    found, more = statistics(norm, y), statistics(second.norm, second.y)
+    more, found = statistics(second.norm, second.y), statistics(norm, y)
     with torch.no_grad():
         shift = affine(*found, norm.bias)[1] + affine(*more, second.norm.bias)[1]
         nothing = torch.zeros_like(shift)

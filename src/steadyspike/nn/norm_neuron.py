@@ -326,13 +326,13 @@ def looked_at(module: nn.Module) -> bool:
 
 def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
     neuron.check_input(y)
-    mean, invstd, weight = statistics(norm, y)
     second: tuple[Tensor | None, ...] = ()
     second_eps = 0.0
-    if isinstance(extra, Normed):
+    if isinstance(extra, Normed):  # first, as where it is computed: a norm that is both moves its statistics in order
         assert isinstance(extra.norm, TDBN)
         second, second_eps = (*statistics(extra.norm, extra.y), extra.norm.bias), extra.norm.eps
         extra = extra.y
+    mean, invstd, weight = statistics(norm, y)
     u0 = _start(neuron, y)
     (k, to_v), (w, to_a) = raw_constants(neuron, y)
     trained, channelwise = torch.is_grad_enabled(), neuron.channels is not None

@@ -77,9 +77,9 @@ class ConvNorm(nn.Module):
         """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
         if not is_repeated(x) and not looked_at(self):
             return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
-        current = self(x)
         if isinstance(extra, Normed):
             extra = extra.value()
+        current = self(x)
         return neuron(current if extra is None else current + extra)
 
 
