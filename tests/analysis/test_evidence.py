@@ -20,7 +20,7 @@ def test_the_ablation_is_done_before_a_second_seed_of_anything_else(tmp_path):
     early = {run.recipe for run in runs[:again]}
     cases = [case for part in order() for case in part.cases]
     late = {case.deep for case in cases} - early
-    assert all(name.endswith(("-scaled-long", "-mp-sgd", "-trsg-sgd")) for name in late), late
+    assert all(name.endswith(("-long", "-adam", "-mp-sgd", "-trsg-sgd")) for name in late), late
     assert {run.seed for run in runs} == {0, 1, 2} and "deep-frozen-as-v1.0" not in early
 
 
