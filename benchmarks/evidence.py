@@ -71,6 +71,7 @@ def order() -> list[Part]:
         Part("V frozen at 0.1", frozen_at(0.1)),
         Part("norms", ablation.norm_cases("deep")),
         Part("V frozen at 2, and at 1 with the scaled norm", frozen_at(2.0) + frozen_at(1.0)),
+        Part("depth, neither and both", both),
         Part("depth, all", ablation.depth_cases("deep")),
         Part("long training", frozen.length_cases("deep"), (0,)),
         Part("Adam", ablation.optimizer_cases("deep"), (0,)),
