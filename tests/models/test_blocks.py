@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import steadyspike as ss
 from steadyspike import models
 from steadyspike.models.blocks.basic import BasicBlock
-from steadyspike.models.blocks.conv import ConvNormLIF
+from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
 from steadyspike.models.blocks.ms import MSBlock
 from steadyspike.models.blocks.sew import SEWBlock
 from steadyspike.models.parts import Parts, Shape
@@ -200,3 +200,21 @@ def test_votes_are_averaged() -> None:
     out = model.head(x.view(4, 3, -1, 2, 2))
     raw = model.head.fc(model.head.fc1(x))
     torch.testing.assert_close(out, raw.view(4, 3, 4, 5).mean(-1))
+
+
+@pytest.mark.parametrize("how", ["subclass", "instance"])
+@pytest.mark.parametrize("name", ["conv1", "conv2", "shortcut"])
+def test_a_convolution_with_a_forward_of_its_own_runs_it(name: str, how: str) -> None:
+    class Doubled(ConvNorm):
+        def forward(self, x: Tensor) -> Tensor:
+            return 2 * super().forward(x)
+
+    block = BasicBlock(Parts(neuron=QUIET), SHAPE, 8, 2)
+    layer, x = getattr(block, name), spikes()
+    plain = layer.forward
+    if how == "subclass":
+        layer.__class__ = Doubled
+    else:
+        layer.forward = lambda x: 2 * plain(x)
+    branch = block.conv2(block.lif1(block.conv1(x)))
+    assert torch.equal(block(x), block.lif2(branch + block.shortcut(x)))

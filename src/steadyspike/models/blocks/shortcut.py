@@ -8,7 +8,6 @@ from steadyspike.models.blocks.conv import ConvNorm, is_repeated
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.norm import TimeNorm
 from steadyspike.nn.norm_current import Normed
-from steadyspike.nn.norm_neuron import looked_at
 from steadyspike.nn.time import fold_time
 
 
@@ -26,8 +25,8 @@ def shortcut(parts: Parts, shape: Shape, channels: int, stride: int) -> nn.Modul
 
 def added(shortcut: nn.Module, x: Tensor) -> Tensor | Normed:
     """``shortcut(x)`` for `ConvNorm.spikes`, which computes the norm itself where nobody looks."""
-    own = type(shortcut) is ConvNorm and isinstance(shortcut.norm, TimeNorm) and "forward" not in shortcut.__dict__
-    if not own or is_repeated(x) or looked_at(shortcut):
+    if not isinstance(shortcut, ConvNorm) or is_repeated(x) or not shortcut.is_plain():
         return shortcut(x)
-    assert isinstance(shortcut, ConvNorm) and isinstance(shortcut.norm, TimeNorm)
+    if not isinstance(shortcut.norm, TimeNorm):
+        return shortcut(x)
     return Normed(shortcut.norm, fold_time(shortcut.conv, x))
