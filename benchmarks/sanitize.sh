@@ -19,7 +19,7 @@ cp -r src/steadyspike "$work/steadyspike"
 rm -f "$work/steadyspike/kernels/_native.so"
 CFLAGS="$flags" CXXFLAGS="$flags" LDFLAGS="$flags" \
     "$python" setup.py -q build_ext --build-lib "$work" --build-temp "$work/temp"
-nm -D "$work/steadyspike/kernels/_native.so" | grep -q __asan || { echo "the kernel was not instrumented"; exit 1; }
+nm -D "$work/steadyspike/kernels/_native.so" | grep __asan >/dev/null || { echo "the kernel was not instrumented"; exit 1; }
 
 # The sanitizer's run time must be first in the process; torch itself is not instrumented, so leaks are not looked for.
 runtime="$(${CXX:-c++} -print-file-name=libasan.so):$(${CXX:-c++} -print-file-name=libstdc++.so)"

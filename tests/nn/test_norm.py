@@ -269,3 +269,9 @@ def test_bntt_with_bias_is_t_batch_norms() -> None:
         norm.bias.normal_()
     wanted = [F.batch_norm(x[t], None, None, norm.weight[t], norm.bias[t], True, eps=1e-4) for t in range(T)]
     torch.testing.assert_close(norm(x), torch.stack(wanted))
+
+
+@pytest.mark.parametrize("momentum", [None, 0.0, 1.5, math.nan])
+def test_a_momentum_that_is_no_weight_is_refused_by_name(momentum: float) -> None:
+    with pytest.raises(ValueError, match="momentum is the weight of the new batch"):
+        TDBN(C, momentum=momentum)

@@ -59,7 +59,7 @@ class TimeNorm(nn.Module):
         super().__init__()
         if channels < 1:
             raise ValueError(f"channels must be at least 1, got {channels}")
-        if not 0 < momentum <= 1:
+        if momentum is None or not 0 < momentum <= 1:
             raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.channels, self.eps, self.momentum, self.sync = channels, eps, momentum, sync
         self.group = Group(group)
