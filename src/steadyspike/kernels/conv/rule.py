@@ -1,7 +1,7 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
 The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
-two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512, with nothing else to do; the benchmark shows where a call would
+two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512; the benchmark shows where a call would
 have been faster the other way.
 Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
 not, and counts once for every thread (`for_threads`).
