@@ -2,6 +2,7 @@
 
     python -m benchmarks.evidence --data-dir DATA [--out runs/evidence] [--limit HOURS]    # trains; stop it at any time
     python -m benchmarks.evidence --data-dir DATA --share 1/2                              # every second run
+    python -m benchmarks.evidence --data-dir DATA --only long adam                         # recipes with such a word
     python -m benchmarks.evidence --out runs/evidence --show                               # how far it is
     python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # the tables, and the recipes
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -81,8 +83,10 @@ def order() -> list[Part]:
     return first + rest
 
 
-def all_runs(work: Work) -> list[Run]:
-    return [run for part in order() for run in work.all_runs(part.cases) if run.seed in part.seeds]
+def all_runs(work: Work, words: Sequence[str] = ()) -> list[Run]:
+    """All runs in their order, each once; with ``words`` those whose recipe's name has one of them."""
+    runs = [run for part in order() for run in work.all_runs(part.cases) if run.seed in part.seeds]
+    return [run for run in dict.fromkeys(runs) if not words or any(word in run.recipe for word in words)]
 
 
 def share(text: str) -> tuple[int, int]:
@@ -93,9 +97,8 @@ def share(text: str) -> tuple[int, int]:
     return int(number) - 1, int(of)
 
 
-def train(work: Work, hours: float, console: Console, start: int = 0, stride: int = 1) -> int:
-    """Trains and measures run by run, every ``stride``-th of the list from ``start`` on; the exit code."""
-    runs = list(dict.fromkeys(all_runs(work)))[start::stride]
+def train(work: Work, runs: Sequence[Run], hours: float, console: Console) -> int:
+    """Trains and measures run by run; the exit code."""
     keep_freed_memory()
     ends = time.monotonic() + 3600 * hours
     with Signals(commands=True) as signals:
@@ -145,6 +148,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
     parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
     parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
+    parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--write", action="store_true", help="write docs/results.md, and the numbers into the recipes")
     args = parser.parse_args()
@@ -159,7 +163,7 @@ def main() -> None:
     if args.write:
         where = stamp(args.out / "runs").replace("seeds 0, 1, 2", "seeds from 0 on")
         write_between(MARKS, f"{text(work)}\n\n{where}")
-        for run in dict.fromkeys(all_runs(work)):
+        for run in all_runs(work):
             result = work.store.result(run)
             if result is not None:
                 try:
@@ -167,7 +171,8 @@ def main() -> None:
                 except RunError as error:
                     console.print(str(error))
         return
-    sys.exit(train(work, args.limit, console, *args.share))
+    start, stride = args.share
+    sys.exit(train(work, all_runs(work, args.only)[start::stride], args.limit, console))
 
 
 if __name__ == "__main__":
