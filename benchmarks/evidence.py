@@ -8,7 +8,8 @@
 
 A process trains one run after the other; set OMP_NUM_THREADS=1, and start one process a core with ``--share``. What
 matters most comes first (`order`), and every part goes seed by seed, so that a list that was cut short still compares
-like with like.
+like with like. A row of the page that the folder has fewer seeds of keeps its text, so what is missing can be trained
+on another machine of the same kind, whose folder has nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.proof_claims import stamp, write_between
+from benchmarks.kept_rows import Refused, keep_all, read, stamp_of_both
+from benchmarks.proof_claims import between, stamp, write_between
 from rich.console import Console
 
 from steadyspike.analysis.reproduce.experiments import ablation, frozen
@@ -127,12 +129,16 @@ def pages(work: Work) -> list[Page]:
     ]  # fmt: skip
 
 
-def text(work: Work) -> str:
-    """The tables; the measurements beside the accuracies are made where they are missing."""
+def text(work: Work, before: str, now: str) -> str:
+    """The tables, and ``now``, the line that says where they are from; the measurements beside the accuracies are made
+    where they are missing. before: the tables as they are, whose rows are kept where the folder has fewer runs.
+    """
+    written, tables = read(before), pages(work)
+    kept = keep_all(tables, written)
     parts = []
-    for page in pages(work):
+    for page in tables:
         parts += [f"### {page.title}", *(shown(table) for table in page.tables), *page.notes]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, stamp_of_both(now, written.stamp, kept)])
 
 
 def shown(table: Table) -> str:
@@ -162,7 +168,10 @@ def main() -> None:
         return
     if args.write:
         where = stamp(args.out / "runs").replace("seeds 0, 1, 2", "seeds from 0 on")
-        write_between(MARKS, f"{text(work)}\n\n{where}")
+        try:
+            write_between(MARKS, text(work, between(MARKS), where))
+        except Refused as error:
+            sys.exit(str(error))
         for run in all_runs(work):
             result = work.store.result(run)
             if result is not None:

@@ -24,6 +24,7 @@ from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.run.recording import record
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "docs" / "results.md"
 MARKS = ("<!-- proof table begins -->", "<!-- proof table ends -->")
 VARIANTS = {"-baseline": "neither", "-mp": "MP-Init", "-trsg": "TrSG", "": "both"}
 SEEDS = (0, 1, 2)
@@ -125,11 +126,15 @@ def stamp(out: Path) -> str:
     )
 
 
+def between(marks: tuple[str, str]) -> str:
+    """What stands between two marks of docs/results.md."""
+    return RESULTS.read_text().split(marks[0])[1].split(marks[1])[0]
+
+
 def write_between(marks: tuple[str, str], text: str) -> None:
     """Puts ``text`` between two marks of docs/results.md."""
-    page = ROOT / "docs" / "results.md"
-    before, rest = page.read_text().split(marks[0])
-    page.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+    before, rest = RESULTS.read_text().split(marks[0])
+    RESULTS.write_text(f"{before}{marks[0]}\n\n{text}\n\n{marks[1]}{rest.split(marks[1])[1]}")
 
 
 def record_all(runs: list[tuple[str, int]], folders: list[Path]) -> None:

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from steadyspike.analysis.reproduce.over_seeds import Summary, judged
 from steadyspike.analysis.reproduce.store import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOT_RUN = "not run"
+MEASURED = "measured (%)"  # the column of the accuracies that claims are about
+Claim = tuple[str, str, str]  # text, label of the better row, label of the worse one
 
 
 @dataclass
 class Table:
-    """A table of texts, and under it what the paper claims and whether it held."""
+    """A table of texts, and under it what the paper claims and whether it held.
+
+    compared: the claims that compare the `MEASURED` cells of two rows; each is written in ``claims``.
+    """
 
     title: str
     head: list[str]
     rows: list[list[str]] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
+    compared: list[Claim] = field(default_factory=list)
 
     def markdown(self) -> str:
         lines = [f"| {' | '.join(self.head)} |", "|" + "---|" * len(self.head)]
@@ -67,12 +72,8 @@ def finals(results: Sequence[Result]) -> list[float]:
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """``"76.09 ± 0.04 (3 seeds)"``; "not run" where there is nothing."""
-    if not values:
-        return NOT_RUN
-    mean = f"{statistics.mean(values):.{digits}f}"
-    if len(values) == 1:
-        return f"{mean} (1 seed)"
-    return f"{mean} ± {statistics.stdev(values):.{digits}f} ({len(values)} seeds)"
+    found = Summary.of(values)
+    return NOT_RUN if found is None else found.written(digits)
 
 
 def measured(results: Sequence[Result], step: int = -1) -> str:
@@ -88,16 +89,7 @@ def measured(results: Sequence[Result], step: int = -1) -> str:
 
 def verdict(better: Sequence[float], worse: Sequence[float]) -> str:
     """Whether ``better`` is above ``worse``, judged by the standard error of the difference of means."""
-    if not better or not worse:
-        return "not measured yet"
-    difference = statistics.mean(better) - statistics.mean(worse)
-    shown = f"{difference:+.2f}"
-    word = "held" if difference > 0 else "did not hold" if difference < 0 else "did not hold: equal"
-    if min(len(better), len(worse)) < 2:
-        return f"{word} ({shown}, one seed: no spread known)"
-    error = math.sqrt(statistics.variance(better) / len(better) + statistics.variance(worse) / len(worse))
-    inside = abs(difference) <= 2 * error
-    return f"{word} ({shown}{', within two standard errors' if inside else ''})"
+    return judged(Summary.of(better), Summary.of(worse))
 
 
 def claim(text: str, better: Sequence[float], worse: Sequence[float]) -> str:

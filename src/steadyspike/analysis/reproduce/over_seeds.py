@@ -1,0 +1,55 @@
+"""Numbers of several seeds as mean, variance and number of seeds: how they are written, read again and compared."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_WRITTEN = re.compile(r"(-?\d+\.?\d*)(?: ± (\d+\.?\d*))? \((\d+) seeds?\)")
+
+
+class Summary(NamedTuple):
+    """What is kept of the values of some seeds; the variance is that of a sample, 0 for one seed."""
+
+    mean: float
+    variance: float
+    seeds: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Summary | None:
+        """None where there are no values."""
+        if not values:
+            return None
+        return cls(statistics.mean(values), statistics.variance(values) if len(values) > 1 else 0.0, len(values))
+
+    @classmethod
+    def read(cls, text: str) -> Summary | None:
+        """From a text that `written` made, which may stand in a longer one; None where there is none."""
+        found = _WRITTEN.search(text)
+        if found is None:
+            return None
+        mean, deviation, count = found.groups()
+        return cls(float(mean), float(deviation or 0) ** 2, int(count))
+
+    def written(self, digits: int = 2) -> str:
+        """``"76.09 ± 0.04 (3 seeds)"``."""
+        if self.seeds == 1:
+            return f"{self.mean:.{digits}f} (1 seed)"
+        return f"{self.mean:.{digits}f} ± {math.sqrt(self.variance):.{digits}f} ({self.seeds} seeds)"
+
+
+def judged(better: Summary | None, worse: Summary | None) -> str:
+    """Whether ``better`` is above ``worse``, judged by the standard error of the difference of means."""
+    if better is None or worse is None:
+        return "not measured yet"
+    difference = better.mean - worse.mean
+    shown = f"{difference:+.2f}"
+    word = "held" if difference > 0 else "did not hold" if difference < 0 else "did not hold: equal"
+    if min(better.seeds, worse.seeds) < 2:
+        return f"{word} ({shown}, one seed: no spread known)"
+    error = math.sqrt(better.variance / better.seeds + worse.variance / worse.seeds)
+    inside = abs(difference) <= 2 * error
+    return f"{word} ({shown}{', within two standard errors' if inside else ''})"
