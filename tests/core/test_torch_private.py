@@ -102,14 +102,6 @@ def test_saved_tensor_hooks_are_seen() -> None:
         assert not private.may_hook_saved_tensors()
 
 
-def test_a_raising_identity_raises_when_differentiated() -> None:
-    x = torch.ones(2, requires_grad=True)
-    same, _ = private.raising_identity("not twice", 2)(x * 1, x * 2)
-    assert torch.equal(same, x)
-    with pytest.raises(RuntimeError, match="not twice"):
-        same.sum().backward()
-
-
 def test_versions_and_storages() -> None:
     x = torch.zeros(4)
     before = private.version(x)

@@ -77,11 +77,6 @@ def apply_directly(function: type[torch.autograd.Function]) -> Callable[..., Any
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
-def raising_identity(reason: str, tensors: int) -> Callable[..., Any]:
-    """A function that returns its ``tensors`` arguments, and raises ``reason`` if they are differentiated."""
-    return _C._functions.DelayedError(reason.encode(), tensors)
-
-
 def version(tensor: Tensor) -> int:
     """Autograd's count of how many times the tensor was changed in place."""
     return tensor._version

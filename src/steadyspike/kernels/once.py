@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from steadyspike.core.torch_private import raising_identity
+
+class _Refusing(torch.autograd.Function):
+    """Zero, as a function of some tensors; it raises ``reason`` when it is differentiated by any of them."""
+
+    @staticmethod
+    def forward(ctx: Any, reason: str, *sources: Tensor) -> Tensor:
+        ctx.reason = reason
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        raise RuntimeError(ctx.reason)
 
 
 def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -> Sequence[Tensor | None]:
     """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
 
-    torch's `once_differentiable` looks at the incoming gradients alone, and says nothing where these are constants.
+    torch's `once_differentiable` looks at the incoming gradients alone, and says nothing where these are constants; its
+    function that raises crashes on batches of gradients (``is_grads_batched``). A sum is also differentiated in these.
     """
-    if not torch.is_grad_enabled():
+    linked = [t for t in sources if t is not None and t.requires_grad] if torch.is_grad_enabled() else []
+    if not linked:
         return grads
-    found = [g for g in grads if g is not None]
-    linked = [t for t in sources if t is not None and t.requires_grad]
-    refusing = iter(raising_identity(reason, len(found) + len(linked))(*found, *linked))
-    return [None if g is None else next(refusing) for g in grads]
+    zero = _Refusing.apply(reason, *linked)
+    return [None if g is None else g + zero for g in grads]
+
+
+def trace_of(x: Tensor | None) -> Tensor | None:
+    """An empty tensor at the place of ``x`` in the graph, a source for `once` where x itself is not kept.
+
+    Not a slice: that would keep the memory of x. None where x has no gradient.
+    """
+    return x.narrow_copy(0, 0, 0) if x is not None and x.requires_grad and torch.is_grad_enabled() else None

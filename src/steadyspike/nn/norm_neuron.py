@@ -22,7 +22,7 @@ from steadyspike.core.torch_private import apply_directly, forward_hooks, has_ot
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import fills_one_block, laid_out_like, like_step, same_strides
-from steadyspike.kernels.once import once
+from steadyspike.kernels.once import once, trace_of
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import choose_directly, get_backend
 from steadyspike.kernels.scan.contract import Affine, Call, NormSums, OutputGradients, Scan
@@ -63,6 +63,7 @@ class Settings(NamedTuple):
     channelwise: bool  # MP-Init's statistics per channel
     notes: bool = True  # for the layers that read the output: its spikes as bits, where its gradient is needed
     second_eps: float = 0.0  # of the norm of extra
+    source: Tensor | None = None  # the trace of an extra that is kept as bits
 
     def plain(self, *tensors: Tensor | None) -> Tensor:
         y, weight, bias, extra, u0, k, w, *second = tensors
@@ -128,21 +129,19 @@ class _NormScan(torch.autograd.Function):
         if g is None:
             return (None,) * len(ctx.needs_input_grad)
         saved = ctx.saved_tensors  # read once: hooks may give them out once
-        extra, level, bits, *tensors = saved[4:]
-        if not runs_directly(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
-            dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
-            found = _plain_gradients(ctx, [*tensors[:3], dense, *tensors[3:6], *tensors[8:]], g)
-            return None, None, None, None, *_with_second(found)
         if not torch.is_grad_enabled():
             return None, None, None, None, *_with_second(_NormScan.gradients(ctx, g, saved))
         with torch.no_grad():
             grads = _NormScan.gradients(ctx, g, saved)
-        return None, None, None, None, *_with_second(list(once(grads, NOT_TWICE, g, extra, *tensors)))
+        return None, None, None, None, *_with_second(list(once(grads, NOT_TWICE, g, ctx.settings.source, *saved)))
 
     @staticmethod
     def gradients(ctx: Any, g: Tensor, saved: tuple[Tensor, ...]) -> list[Tensor | None]:
         """Those of y, weight, bias, extra, u0, k and w, and of weight and bias of a norm of extra."""
         mean, invstd, scale, shift, extra, level, bits, y, _, _, u0, k, w, *second = saved
+        if not runs_directly(g, *(t for t in saved if t is not None)):  # batched gradients, for instance
+            dense = extra if bits is None else PackedSpikes(bits, level, *ctx.like).unpack()
+            return _plain_gradients(ctx, [*saved[7:10], dense, *saved[10:13], *saved[15:]], g)
         (to_v, to_a), (v, a) = ctx.settings.links, ctx.computed
         v, a = k if v is None else v, w if a is None else a
         y = y if fills_one_block(y) else y.contiguous()
@@ -336,9 +335,10 @@ def _fused(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None)
     u0 = _start(neuron, y)
     (k, to_v), (w, to_a) = raw_constants(neuron, y)
     trained, channelwise = torch.is_grad_enabled(), neuron.channels is not None
-    settings = Settings(neuron, norm.eps, (to_v, to_a), trained, channelwise, second_eps=second_eps)
     y, extra = unwrapped(y), None if extra is None else unwrapped(extra)
     known = None if second else _known(extra, y)
+    source = None if known is None else trace_of(extra)
+    settings = Settings(neuron, norm.eps, (to_v, to_a), trained, channelwise, second_eps=second_eps, source=source)
     out, u, active = norm_and_scan(
         settings, known, mean, invstd, y, weight, norm.bias, extra, unwrapped(u0), k, w, *second
     )

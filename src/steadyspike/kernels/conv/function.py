@@ -30,7 +30,7 @@ from steadyspike.kernels.conv.rule import (
     weight_gradient_by_events,
 )
 from steadyspike.kernels.eager import runs_directly
-from steadyspike.kernels.once import once
+from steadyspike.kernels.once import once, trace_of
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.known import find_spikes, known_spikes
 from steadyspike.kernels.spikes.needed import Watch, needed_places
@@ -61,6 +61,7 @@ class _Plan(NamedTuple):
     forward: bool  # by events; else dense
     weight_gradient: bool
     watch: Watch | None  # the input gradient at these places, if nobody else looks at it; None: everywhere
+    source: Tensor | None = None  # the trace of the input, of which only bits are kept
 
 
 def _planned(
@@ -148,7 +149,7 @@ def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor 
             if packed is None:
                 return None
     if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (x, weight, bias)):
-        return _SpikeConv.apply(x, weight, bias, plan, packed)
+        return _SpikeConv.apply(x, weight, bias, plan._replace(source=trace_of(x)), packed)
     return _forward(x, weight, bias, plan, packed)
 
 
@@ -166,6 +167,7 @@ class _SpikeConv(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
+        ctx.source = plan.source
         ctx.geometry, ctx.by_events, ctx.watch = plan.geometry, plan.weight_gradient, plan.watch
         ctx.shape, ctx.stride = plan.spikes.shape, plan.spikes.stride
         ctx.save_for_backward(weight, plan.spikes.words, plan.spikes.level)
@@ -177,9 +179,9 @@ class _SpikeConv(torch.autograd.Function):
         spikes = PackedSpikes(words, level, ctx.shape, ctx.stride)
         with torch.no_grad():
             dx, dw, db = _gradients(ctx, g, weight, spikes)
-        found = [d for d in (dx, dw, db) if d is not None]
-        linked = iter(once(found, NOT_TWICE, g, weight))
-        return (*(None if d is None else next(linked) for d in (dx, dw, db)), None, None)
+        dx, db = once((dx, db), NOT_TWICE, g, weight)
+        (dw,) = once((dw,), NOT_TWICE, g, ctx.source)
+        return dx, dw, db, None, None
 
 
 def _gradients(

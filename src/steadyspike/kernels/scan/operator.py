@@ -20,7 +20,10 @@ from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Call, Forwarded, Gradients, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
 
-NOT_TWICE = "the compiled scan cannot be differentiated twice; for gradients of gradients use backend='reference'"
+NOT_TWICE = (
+    "the compiled scan has first derivatives only and cannot be differentiated twice; "
+    "for gradients of gradients use backend='reference'"
+)
 _TENSORS = "Tensor x, Tensor u0, Tensor v, Tensor a"
 _CALL = "int[] codes, float[] constants, bool membrane, bool channelwise, str backend"  # the fields of Call
 _GRADIENTS = "Tensor? g_out, Tensor? g_u, Tensor? g_m"
@@ -63,6 +66,13 @@ lif_scan_backward_op = torch.library.custom_op(
     mutates_args=(),
     schema=f"({_GRADIENTS}, {_TENSORS}, {_CALL}) -> {_RESULTS}",
 )
+
+
+def _refuse(ctx: Any, *grads: Any) -> None:
+    raise RuntimeError(NOT_TWICE)
+
+
+lif_scan_backward_op.register_autograd(_refuse)
 
 
 @lif_scan_op.register_fake
