@@ -62,7 +62,7 @@ struct BackwardTile {
     const R *u, *du_after;   // U before the tile, dL/dU after it
     R *du, *dv, *da;         // dL/dU before the tile, and sums over its steps
     R* du_lanes;             // only for fast_backward.h
-    bool same_u, same_du;    // U before the tile, dL/dU after it are the same for all
+    bool same_u, same_du;    // U before the tile is the same for all; dL/dU after it is, since nothing comes into U
     GroupStep<R>* group;     // scratch, [TILE]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
 };
 
@@ -90,13 +90,15 @@ void general_backward(const BackwardTile<R>& tile, int64_t n) {
         }
         slopes<R>(tile.group, tile.steps, tile.task, tile.constants, i);
         for (int64_t t = tile.steps - 1; t >= 0; --t) {
+            const Reached reached(tile.g.first != nullptr, t + 1 < tile.steps || !tile.same_du, scan);
             EACH(k) {
                 const int64_t at = i + k * WIDTH<R>;
                 const GroupStep<R>& step = tile.group[t];
                 const Vec<R> m = step.m[k];
                 const Vec<R> g = tile.g.first ? load<true>(tile.g.at(t) + at, 0) : Vec<R>{};
                 const Vec<R> g_m = tile.g_m.first ? load<true>(tile.g_m.at(t) + at, 0) : Vec<R>{};
-                const Vec<R> dx = gradients[k].back(m, spike<R>(m, c[k].fire), step.by_a[k], step.f[k], g, g_m, c[k], scan);
+                const Vec<R> s = spike<R>(m, c[k].fire);
+                const Vec<R> dx = gradients[k].back(m, s, step.by_a[k], step.f[k], g, g_m, reached, c[k], scan);
                 store<true>(dx, tile.dx.at(t) + at, 0);
             }
         }

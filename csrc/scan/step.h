@@ -28,6 +28,16 @@ struct Constants {
     Vec<R> v, fire, keep, gain, inverse;
 };
 
+// Where a gradient comes in at a step: into its output, and into the potential behind it. What nothing comes into is left
+// out, as autograd leaves it out, and not multiplied by 0: with a potential that is not finite that would be NaN.
+struct Reached {
+    bool output, potential, reset, spike;  // the reset through its spike; the spike, from the output or the reset
+
+    Reached(bool into_output, bool into_potential, const Scan& scan)
+        : output(into_output), potential(into_potential),
+          reset(potential && scan.detach == KEEP && (scan.reset == SOFT || scan.reset == HARD)), spike(output || reset) {}
+};
+
 // dL/dU[t], and dL/dV, dL/da summed over the steps so far.
 template <class R>
 struct Gradients {
@@ -35,17 +45,19 @@ struct Gradients {
 
     // One step back through a spike and a reset: M, S, dM/da, f'(z) and the gradients into the output and into M;
     // returns dL/dI.
-    Vec<R> back(Vec<R> m, Vec<R> s, Vec<R> by_a, Vec<R> f, Vec<R> g, Vec<R> g_m, const Constants<R>& c, const Scan& scan) {
+    Vec<R> back(Vec<R> m, Vec<R> s, Vec<R> by_a, Vec<R> f, Vec<R> g, Vec<R> g_m, Reached reached, const Constants<R>& c,
+                const Scan& scan) {
         const int64_t family = scan.family, reset = scan.reset, detach = scan.detach;
-        const Vec<R> gu = du;
+        const Vec<R> gu = du, zero{};
         Vec<R> gs = family == TRSG ? g * c.v : g;  // dL/dS, from the output and through the reset
-        if (detach == KEEP) gs = reset == SOFT ? gs - gu * c.v : reset == HARD ? gs - gu * m : gs;
-        const Vec<R> gz = gs * f;
+        if (reached.reset) gs = reset == SOFT ? gs - gu * c.v : gs - gu * m;
+        const Vec<R> gz = reached.spike ? gs * f : zero;
         const Vec<R> from_spike = family == AS ? gz : gz * c.inverse;
-        const Vec<R> gm = from_spike + (reset == HARD ? gu * (1 - s) : gu) + g_m;
-        Vec<R> gv = family == AS ? -gz : -(from_spike * (m * c.inverse));
-        if (family == TRSG) gv = gv + g * s;
-        if (reset == SOFT && detach != DETACH_PRODUCT) gv = gv - gu * s;
+        const Vec<R> from_potential = !reached.potential ? zero : reset == HARD ? gu * (1 - s) : gu;
+        const Vec<R> gm = from_spike + from_potential + g_m;
+        Vec<R> gv = family == AS ? -gz : reached.spike ? -(from_spike * (m * c.inverse)) : zero;
+        if (family == TRSG && reached.output) gv = gv + g * s;
+        if (reset == SOFT && detach != DETACH_PRODUCT && reached.potential) gv = gv - gu * s;
         dv = dv + gv;
         da = da + gm * by_a;
         du = gm * c.keep;

@@ -22,13 +22,14 @@ struct Exp<double> {
     static constexpr int mantissa = 52, bias = 1023, terms = 13;
 };
 
-// exp(y) for y <= 0, from exp(y) = 2^k exp(r), abs(r) <= log(2)/2, by its Taylor sum; NaN stays NaN. Underflow ends at
-// the smallest normal number instead of 0.
+// exp(y) for y <= 0, from exp(y) = 2^k exp(r), abs(r) <= log(2)/2, by its Taylor sum; NaN stays NaN. Below the
+// smallest normal number it is 0: what is left would be a gradient if a potential that is nearly infinite is multiplied by it.
 template <class R>
 inline Vec<R> exp_negative(Vec<R> y) {
     using E = Exp<R>;
     using Bits = typename Lanes<R>::Bits;
     const Vec<R> smallest = all<R>(E::smallest), round = all<R>(E::round);
+    const Vec<R> wanted = y, zero{};
     y = y < smallest ? smallest : y;
     const Vec<R> shifted = y * R(1.4426950408889634074) + round;
     const Vec<R> k = shifted - round;
@@ -40,7 +41,7 @@ inline Vec<R> exp_negative(Vec<R> y) {
 #pragma GCC unroll 16
     for (int i = E::terms - 1; i >= 0; --i) sum = sum * r + R(inverse[i]);
     const Bits power = Bits(shifted) - Bits(round) + E::bias;
-    return sum * Vec<R>(power << E::mantissa);
+    return wanted < smallest ? zero : sum * Vec<R>(power << E::mantissa);
 }
 
 // The constants of one surrogate, computed in double as Python does and then rounded (surrogate_list.h):
