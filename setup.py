@@ -34,6 +34,7 @@ PER_INSTRUCTION_SET = {
 ONCE = [
     "csrc/common/isa.cpp",
     "csrc/scan/lif.cpp",
+    "csrc/neuron/neuron.cpp",
     "csrc/norm/input_gradient.cpp",
     "csrc/spikes/bits.cpp",
     "csrc/conv/conv.cpp",

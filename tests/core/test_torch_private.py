@@ -45,6 +45,15 @@ def test_transforms_are_seen() -> None:
     assert not private.in_forward_mode()
 
 
+def test_changes_by_others_are_counted() -> None:
+    x, w = torch.ones(2), torch.ones(2, requires_grad=True)
+    out, before = (x * w).sum(), private.version(x)
+    private.count_change(x)
+    assert private.version(x) == before + 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
 def test_functions_are_applied_without_questions() -> None:
     class Double(torch.autograd.Function):
         @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import steadyspike as ss
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import get_backend
+from steadyspike.kernels.scan.cpu import neuron_calls
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.snapshot import snapshot
 
@@ -196,17 +198,23 @@ def test_a_snapshot_is_a_copy_without_a_graph() -> None:
 
 
 @needs_kernel
-def test_a_layer_is_six_frames_away_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Counted from `LIF.forward` to the backend that calls C, torch's own frames included."""
+def test_a_layer_is_few_frames_away_from_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted from `LIF.forward` to the function that calls C: of a whole forward, and of a scan alone."""
     backend, frames = get_backend("cpu"), []
     assert isinstance(backend, CpuBackend)
-    function = backend._functions["forward"]
 
-    def watched(scan: bytes, io: bytes) -> int:
-        frames.extend(f.function for f in inspect.stack()[1:])
-        return function(scan, io)
+    def watched(function: Callable[..., int]) -> Callable[..., int]:
+        def call(*args: bytes) -> int:
+            frames.extend(f.function for f in inspect.stack()[1:])
+            return function(*args)
 
-    monkeypatch.setitem(backend._functions, "forward", watched)
-    ss.LIF()(torch.randn(2, 3, 4))
-    path = frames[: frames.index("_call_impl")]
-    assert path[-1] == "forward" and len(path) <= 6, path
+        return call
+
+    monkeypatch.setitem(backend._functions, "forward", watched(backend._functions["forward"]))
+    original = neuron_calls._function
+    monkeypatch.setattr(neuron_calls, "_function", lambda name: watched(original(name)))
+    for init, most in (("mp", 4), (ss.LearnedInit((4,)), 6)):
+        frames.clear()
+        ss.LIF(init=init)(torch.randn(2, 3, 4))
+        path = frames[: frames.index("_call_impl")]
+        assert path[-1] == "forward" and len(path) <= most, path

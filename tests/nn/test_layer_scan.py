@@ -31,27 +31,34 @@ def nodes(out: torch.Tensor) -> set[str]:
 @pytest.mark.parametrize("learn", [(), ("threshold",), ("threshold", "tau")])
 @pytest.mark.parametrize("channels", [None, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("init", ["mp", 0.3])
 def test_the_same_bits_as_one_after_the_other(
-    monkeypatch: pytest.MonkeyPatch, learn: tuple[str, ...], channels: int | None, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch,
+    learn: tuple[str, ...],
+    channels: int | None,
+    dtype: torch.dtype,
+    init: str | float,
 ) -> None:
+    """The whole forward as one, the scan as one, and all parts one after the other."""
     torch.manual_seed(0)
-    layer = ss.LIF(0.7, 1.7, learn=learn, channels=channels).to(dtype)
+    first = ss.LIF(0.7, 1.7, learn=learn, channels=channels, init=init).to(dtype)
     with torch.no_grad():
-        for p in layer.parameters():
+        for p in first.parameters():
             p.add_(torch.randn_like(p) * 0.2)
-    general = copy.deepcopy(layer)
     x = torch.randn(4, 2, 3, 5, dtype=dtype)
     results = []
-    for one in (layer, general):
-        leaf = x.clone().requires_grad_()
+    for way in ("_LayerForwardBackward", "_LayerScanBackward", "DirectScanBackward"):
+        layer, leaf = copy.deepcopy(first), x.clone().requires_grad_()
         for _ in range(2):
-            out = one(leaf)
-        assert ("_LayerScanBackward" in nodes(out)) == (one is layer)
+            out = layer(leaf)
+        assert way in nodes(out)
         out.backward(torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out))
-        results.append([out, leaf.grad, one.running_mean, *(p.grad for p in one.parameters())])
-        monkeypatch.setattr(module, "layer_scan", lambda *a, **k: None)
-    for got, want in zip(*results, strict=True):
-        assert torch.equal(got, want)
+        results.append([out, leaf.grad, *layer.buffers(), *(p.grad for p in layer.parameters())])
+        monkeypatch.setattr(module, "layer_forward" if "Forward" in way else "layer_scan", lambda *a, **k: None)
+    assert results[0][1].any() and (init != "mp" or layer.running_mean.all())
+    for got in results[:2]:
+        for one, want in zip(got, results[2], strict=True):
+            assert torch.equal(one, want)
 
 
 def test_a_subclass_with_constants_of_its_own_is_asked_for_them() -> None:

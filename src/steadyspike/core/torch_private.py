@@ -82,6 +82,11 @@ def version(tensor: Tensor) -> int:
     return tensor._version
 
 
+def count_change(tensor: Tensor) -> None:
+    """Tells autograd that the tensor's values were changed by other means than torch's."""
+    _C._increment_version([tensor])
+
+
 def storage_key(tensor: Tensor) -> int:
     """A number that identifies the tensor's storage, the same for all its views, for as long as the storage exists."""
     return tensor.untyped_storage()._cdata

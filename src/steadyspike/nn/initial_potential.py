@@ -5,17 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from steadyspike.core.torch_private import unwrapped
 from steadyspike.kernels.eager import is_ordinary
-from steadyspike.nn.checkpointed_forward import Memory, recomputing
+from steadyspike.kernels.scan.cpu.neuron_calls import Start
+from steadyspike.nn.checkpointed_forward import Memory, checkpoint_region, recomputing
 from steadyspike.nn.snapshot import snapshot
-from steadyspike.nn.sync import Group, summed
+from steadyspike.nn.sync import Group, summed, world_size
 
 
 class InitialPotential(nn.Module):
@@ -30,6 +33,13 @@ class InitialPotential(nn.Module):
 
     def update(self, active: Tensor) -> None:
         """Called after each training forward; ``active`` is `ScanResult.active` of the scan."""
+
+    def native_start(self, training: bool) -> Start | None:
+        """What C++ needs to do `potential` and `update` itself; None where these have to be called.
+
+        training: the layer is in training mode, so that `update` is due.
+        """
+        return None
 
 
 class MPInit(InitialPotential):
@@ -67,6 +77,18 @@ class MPInit(InitialPotential):
         mean = snapshot(self._mean())
         self._memory.store(x, mean)
         return mean
+
+    def native_start(self, training: bool) -> Start | None:
+        mean = self._buffers.get("running_mean")
+        if mean is None or mean.requires_grad or mean.is_inference() or not _has_own_methods(self, _MP_METHODS):
+            return None
+        mean = unwrapped(mean)
+        if not (training or self.training):
+            return Start(mean)
+        # A checkpoint keeps a note of this forward, several processes add up their statistics: not in C++.
+        if recomputing() or checkpoint_region() is not None or (self.sync and world_size(self.group.group) > 1):
+            return None
+        return Start(mean, 0.0, self.momentum if training else 0.0)
 
     def _mean(self) -> Tensor:
         """`running_mean`, found in half the time where it is the buffer that `bind` made."""
@@ -111,6 +133,15 @@ class MPInit(InitialPotential):
         return f"momentum={self.momentum}" + ("" if self.sync else ", sync=False")
 
 
+_MP_METHODS = (MPInit.potential, MPInit.update)
+
+
+def _has_own_methods(init: InitialPotential, methods: tuple[Callable[..., Any], Callable[..., Any]]) -> bool:
+    """True if `potential` and `update` are ``methods``: not a subclass's, and nothing that was put in their place."""
+    cls, own = type(init), init.__dict__
+    return (cls.potential, cls.update) == methods and "potential" not in own and "update" not in own
+
+
 class ConstantInit(InitialPotential):
     """A constant U[0]; 0 is the usual choice in the literature."""
 
@@ -123,8 +154,20 @@ class ConstantInit(InitialPotential):
     def potential(self, x: Tensor) -> Tensor:
         return torch.full((1,), self.value, device=x.device)
 
+    def native_start(self, training: bool) -> Start | None:
+        own = _has_own_methods(self, _CONSTANT_METHODS)
+        return Start(None, _rounded(self.value, torch.get_default_dtype())) if own else None
+
     def extra_repr(self) -> str:
         return f"{self.value:g}"
+
+
+_CONSTANT_METHODS = (ConstantInit.potential, ConstantInit.update)
+
+
+@lru_cache(maxsize=4096)
+def _rounded(value: float, dtype: torch.dtype) -> float:
+    return float(torch.tensor(value, dtype=dtype))
 
 
 class LearnedInit(InitialPotential):

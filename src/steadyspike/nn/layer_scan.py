@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _NOT_WANTED = torch.empty(0)
 _INSIDE = (True, True)
-_COMPUTED_IN = {dtype: torch.promote_types(dtype, torch.float32) for dtype in DTYPES}
+COMPUTED_IN = {dtype: torch.promote_types(dtype, torch.float32) for dtype in DTYPES}
 
 
 class _Run:
@@ -180,7 +180,7 @@ def layer_scan(
     w, to_a = layer.raw_constant("leak")
     if not (x.is_cpu and u0.is_cpu and k.is_cpu and w.is_cpu) or not runs_directly(x, u0, k, w):
         return None
-    dtype, spec = _COMPUTED_IN.get(x.dtype), layer.spec
+    dtype, spec = COMPUTED_IN.get(x.dtype), layer.spec
     if k.dtype != dtype or w.dtype != dtype or choose_directly(layer.backend, x.dtype, spec) != "cpu":
         return None
     if u0.ndim > 1 or (x.ndim == 2 and u0.shape == x.shape[1:]):

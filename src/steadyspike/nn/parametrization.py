@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.core.transforms import is_transformed
+from steadyspike.kernels.scan.cpu.neuron_calls import LinkRange
 from steadyspike.kernels.sizes_only import has_no_values
 
 LEAST_SLOPE = 2.0**-10
@@ -32,7 +33,8 @@ class Link:
     """A map from a parameter to a constant.
 
     forward: parameter -> constant. slope: (parameter, constant) -> derivative. inverse: constant -> parameter, with a
-    ValueError for a constant that is out of range. low, high: range of the parameter.
+    ValueError for a constant that is out of range. low, high: range of the parameter. native: the same with a code for
+    the slope, for C++.
     """
 
     forward: Callable[[Tensor], Tensor]
@@ -40,6 +42,10 @@ class Link:
     inverse: Callable[[float], float]
     low: float
     high: float
+    native: LinkRange = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "native", LinkRange(_SLOPE_CODES.get(self.slope, -1), self.low, self.high))
 
     def value(self, raw: Tensor) -> Tensor:
         """The constant, in float32 or better."""
@@ -158,6 +164,9 @@ def _tanh_slope(w: Tensor, v: Tensor) -> Tensor:
 def _unit_slope(x: Tensor, value: Tensor) -> Tensor:
     return torch.ones_like(x)
 
+
+# LinkCode of csrc/neuron/neuron_abi.h, for the slopes that C++ has the formulas of.
+_SLOPE_CODES: dict[object, int] = {_softplus_slope: 1, _sigmoid_slope: 2}
 
 SOFTPLUS = Link(F.softplus, _softplus_slope, k_from_threshold, k_from_threshold(1e-9), 1e9)
 SIGMOID = Link(torch.sigmoid, _sigmoid_slope, _w_from_leak, w_from_tau(1e8), w_from_tau(1 + 1e-6))

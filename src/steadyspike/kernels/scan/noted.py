@@ -10,7 +10,7 @@ from torch import Tensor
 from steadyspike.core.spec import FAMILIES
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.kernels.scan.choose import get_backend
-from steadyspike.kernels.scan.contract import Forwarded, Scan
+from steadyspike.kernels.scan.contract import Call, Forwarded, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_of
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
@@ -26,12 +26,17 @@ def wanted_words(scan: Scan, trained: bool, plan: ScanPlan | None = None) -> Spi
     """Room for the bits that `CpuBackend.forward` should write; with the needed places if ``trained``."""
     if scan.call.backend != "cpu" or scan.x.numel() == 0 or not (plan or plan_of(scan)).bits:
         return None
-    return SpikeWords.like(scan.x, needed=trained and scan.call.codes[1] in _BOUNDED)
+    return words_for(scan.x, trained, scan.call)
 
 
-def _note(scan: Scan, words: SpikeWords, out: Tensor, node: Any, own_v: bool) -> None:
+def words_for(x: Tensor, trained: bool, call: Call) -> SpikeWords:
+    """`wanted_words`, where they are wanted."""
+    return SpikeWords.like(x, needed=trained and call.codes[1] in _BOUNDED)
+
+
+def note_words(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, own_v: bool) -> None:
     """Notes ``words``, which the forward has written: spikes on its output, needed places on its autograd node."""
-    level = _level(scan, own_v)
+    level = _level(call, v, out, own_v)
     if level is not None:
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
         spikes.__dict__["counted"] = words.counts
@@ -64,17 +69,17 @@ def forward_with_notes(
     assert isinstance(backend, CpuBackend)
     results = backend.forward(scan, words, potential=potential, plan=plan)
     if words is not None:
-        _note(scan, words, results[0], node, own_v)
+        note_words(scan.call, scan.v, words, results[0], node, own_v)
     return results
 
 
-def _level(scan: Scan, own_v: bool) -> Tensor | None:
+def _level(call: Call, v: Tensor, out: Tensor, own_v: bool) -> Tensor | None:
     """What a spike's output is, [1] or [C]; None if that is no finite number above 0."""
-    if scan.call.codes[0] != FAMILIES["trsg"]:
-        return scan.x.new_ones(1)
-    level = scan.v.detach() if scan.v.requires_grad else scan.v
-    if not own_v or level.dtype != scan.x.dtype:
-        level = level.to(scan.x.dtype, copy=True)
+    if call.codes[0] != FAMILIES["trsg"]:
+        return out.new_ones(1)
+    level = v.detach() if v.requires_grad else v
+    if not own_v or level.dtype != out.dtype:
+        level = level.to(out.dtype, copy=True)
     if has_no_values(level):
         return level
     if level.numel() == 1:

@@ -62,13 +62,14 @@ ABI = sum(size * place for size, place in zip(_SIZES, (1000000, 10000, 100, 1)))
 _LETTERS: dict[object, str] = {_int: "q", _double: "d"}
 
 
-def _packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
+def packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
     """Packs values for ``fields``; an address is an int, 0 for null."""
     return struct.Struct("".join(_LETTERS.get(kind, "P") for _, kind in fields))
 
 
-_MEMORY = [name for name, *_ in ScanStruct._fields_].index("x")  # the first field of a scan that is of one call
-pack_settings = _packer(ScanStruct._fields_[:_MEMORY]).pack
-pack_memory = _packer(ScanStruct._fields_[_MEMORY:]).pack
-pack_forward = _packer(ForwardStruct._fields_).pack
-pack_backward = _packer(BackwardStruct._fields_).pack
+_FIRST = [name for name, *_ in ScanStruct._fields_].index("x")
+MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]  # those of one call; calls that differ in values share the ones before
+pack_settings = packer(ScanStruct._fields_[:_FIRST]).pack
+pack_memory = packer(MEMORY_FIELDS).pack
+pack_forward = packer(ForwardStruct._fields_).pack
+pack_backward = packer(BackwardStruct._fields_).pack

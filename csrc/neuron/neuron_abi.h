@@ -1,0 +1,39 @@
+// The C ABI of a neuron layer's own numbers around its scan (kernels/scan/cpu/neuron_calls.py mirrors these structs).
+#pragma once
+#include "../scan/abi.h"
+
+extern "C" {
+
+enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
+// Beside those of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing done, a parameter is not in its range.
+enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };
+
+// How V and a come from parameters: the range of each, and the least slope that a gradient uses (nn/parametrization.py).
+struct Links {
+    int64_t v_link, a_link;
+    double v_low, v_high, a_low, a_high, least_slope;
+};
+
+// A scan that starts at MP-Init's running mean and moves it afterwards. scan.u0, scan.v, scan.a and io.active as in the scan;
+// mean, u0, k, w in its compute type.
+struct NeuronForward {
+    Links links;
+    Scan scan;
+    Forward io;
+    const void *k, *w;     // parameters of v and a, shaped like them, to be looked at for their range; null: not looked at
+    void *u0, *mean;       // u0: memory of scan.u0, filled with mean, or with start where mean is null
+    double start, momentum;  // momentum: 0 leaves mean as it is
+};
+
+// The scan's backward, with dv and da the gradients of k and w.
+struct NeuronBackward {
+    Links links;
+    Scan scan;
+    Backward io;
+    const void *k, *w;     // as above; null where v or a is fixed
+};
+
+STEADYSPIKE_EXPORT int64_t steadyspike_neuron_forward(const NeuronForward*);
+STEADYSPIKE_EXPORT int64_t steadyspike_neuron_backward(const NeuronBackward*);
+STEADYSPIKE_EXPORT int64_t steadyspike_neuron_abi();  // changes with the structs above
+}
