@@ -101,7 +101,7 @@ def test_a_report_says_when_it_cannot_tell(batch):
     few = analyse(Layer(), currents(3)[:, :4, :8])
     assert few.verdict == "unclear" and "more samples" in few.advice
     silent = analyse(Layer(threshold=1e3), currents(3))
-    assert silent.verdict == "unclear" and "fired" in silent.advice
+    assert silent.verdict == "silent" and "nothing to judge" in silent.advice and "steady" not in str(silent)
     with pytest.raises(ValueError, match="2 time steps"):
         analyse(Layer(), currents(1))
     with pytest.raises(ValueError, match="nothing to analyse"):
@@ -231,9 +231,25 @@ def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
     model = nn.Sequential(ss.LIF(init="zero", tau=3.0), *(ss.LIF(threshold=1e3) for _ in range(2)))
     x = 1 + 0.5 * torch.randn(10, 200, 20)
     report = ss.analyse(model, x)
-    assert report.verdict == "unclear" and "In 2 of 3 layers no neuron fired" in report.advice
+    assert report.verdict == "unclear" and "2 of 3 layers in which no neuron fired" in report.advice
     report = ss.analyse(model[:2], x)
-    assert report.verdict.startswith("drifts") and "Not counted: 1 layers" in report.advice
+    assert report.verdict.startswith("drifts") and "Not counted: 1 of 2 layers" in report.advice
+
+
+def test_a_network_in_which_every_neuron_fires_at_every_step_is_not_steady():
+    x = 50 + 0.5 * torch.randn(6, 200, 20)
+    full = ss.LIF(init="zero", threshold=0.1)
+    report = ss.analyse(full, x)
+    assert report.layers[0].rates.eq(1).all() and report.verdict == "saturated"
+    assert "nothing to judge over 0 of 1 layers" in str(report) and "steady" not in str(report)
+    # One such layer is left out; when they are the most, nobody can tell.
+    model = nn.Sequential(ss.LIF(threshold=1e-3, init="zero"), ss.LIF(init="zero", tau=3.0, threshold=7e-4))
+    currents = 1 + 0.5 * torch.randn(10, 200, 20).clamp(-1.5, 1.5)
+    mixed = ss.analyse(model, currents)
+    assert [row.saturated for row in mixed.layers] == [True, False], str(mixed)
+    assert mixed.layers[1].judged and "Not counted: 1 of 2 layers in which every neuron fires" in mixed.advice
+    dead = nn.Sequential(ss.LIF(threshold=1e-3, init="zero"), ss.LIF(threshold=1e3))
+    assert ss.analyse(dead, currents).verdict == "unclear"
 
 
 def test_a_mean_that_no_training_has_moved_is_a_start_at_zero():

@@ -2,7 +2,7 @@
 
 report = ss.analyse(model, batch)       # batch: x, or (x, targets)
 print(report)                           # a table of all layers
-report.verdict                          # "steady", "drifts", "drifts strongly" or "unclear"
+report.verdict                          # "steady", "drifts", "drifts strongly"; "unclear", "silent", "saturated"
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from steadyspike.nn.neuron import neurons
 
 # Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
 STEADY, STRONG = 0.1, 0.3
+SATURATED = 0.99  # of all neurons at every step: such spikes say nothing, whatever the membrane does
 UNTRAINED = (
     "Analyse a trained network (before training, the norms lack the statistics that evaluation uses), and see "
     "ss.check_model(model, x)."
@@ -47,6 +48,16 @@ class LayerShift(NamedTuple):
     finite: bool = True
 
     @property
+    def saturated(self) -> bool:
+        """True if (almost) every neuron fires at every step."""
+        return self.finite and float(self.rates.min()) >= SATURATED
+
+    @property
+    def judged(self) -> bool:
+        """True if there is something to judge: spikes, silence, and numbers."""
+        return self.finite and self.active > 0 and not self.saturated
+
+    @property
     def rate_change(self) -> float:
         """The firing rate of the first step relative to that of the last, minus 1; NaN if the layer is silent."""
         first, last = float(self.rates[0]), float(self.rates[-1])
@@ -57,8 +68,9 @@ class LayerShift(NamedTuple):
 class ShiftReport:
     """The result of `analyse`; ``print`` shows it as a table.
 
-    shift: mean of the layers' numbers, over layers with active neurons. agreement: share of samples for which the first
-    step alone predicts the class that the mean over all steps predicts; None if the output is no class scores.
+    shift: mean of the layers' numbers, over layers that are neither silent nor saturated. agreement: share of samples
+    for which the first step alone predicts the class that the mean over all steps predicts; None if the output is no
+    class scores.
     """
 
     layers: tuple[LayerShift, ...]
@@ -78,20 +90,23 @@ class ShiftReport:
             if not one.active:
                 lines.append(f"{one.name:{width}}  silent: no neuron fired")
                 continue
+            if one.saturated:
+                lines.append(f"{one.name:{width}}  saturated: every neuron fires at every step")
+                continue
             rates = _shown(one.rates.tolist())
             inputs = float(one.current[:-1].max()) - one.current_floor
             lines.append(
                 f"{one.name:{width}}  {one.shift:5.3f}  {one.floor:5.3f}  {max(inputs, 0.0):5.3f}  {rates:32}  "
                 f"{100 * one.active:5.1f} %"
             )
-        counted = sum(one.active > 0 and one.finite for one in self.layers)
+        counted = sum(one.judged for one in self.layers)
         agreement = "" if self.agreement is None else (
             f"; the first step alone predicts the final class for {100 * self.agreement:.1f} % of samples"
         )  # fmt: skip
         lines += [
             "",
-            f"{self.verdict}: mean shift {self.shift:.3f} over {counted} of {len(self.layers)} layers, "
-            f"{self.samples} samples" + agreement,
+            f"{self.verdict}: {f'mean shift {self.shift:.3f}' if counted else 'nothing to judge'} "
+            f"over {counted} of {len(self.layers)} layers, {self.samples} samples" + agreement,
             self.advice,
         ]
         return "\n".join(lines)
@@ -151,15 +166,15 @@ def report_of(seen: Observation, start: Start) -> ShiftReport:
             "a drift over time needs at least 2 time steps, and a layer ran 1: give the layers a whole sequence at once"
         )
     rows = tuple(layer_shift(layer) for layer in seen.layers.values())
-    counted = [row for row in rows if row.active > 0 and row.finite]
+    counted = [row for row in rows if row.judged]
     shift = sum(row.shift for row in counted) / len(counted) if counted else float("nan")
     floor = sum(row.floor for row in counted) / len(counted) if counted else float("nan")
-    verdict, advice = _verdict(shift, floor, start, len(counted))
-    silent = len(rows) - len(counted)
-    if counted and silent > len(counted):
-        verdict, advice = "unclear", f"In {silent} of {len(rows)} layers no neuron fired. {UNTRAINED}"
-    elif counted and silent:
-        advice += f" Not counted: {silent} layers in which no neuron fired."
+    verdict, advice = _verdict(shift, floor, start) if counted else _nothing_to_judge(rows)
+    left_out = _left_out(rows)
+    if counted and len(rows) - len(counted) > len(counted):
+        verdict, advice = "unclear", f"Not judged: {left_out}. {UNTRAINED}"
+    elif left_out and counted:
+        advice += f" Not counted: {left_out}."
     broken = next((row.name for row in rows if not row.finite), None)
     if broken is not None:
         verdict, advice = (
@@ -180,9 +195,29 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
     )
 
 
-def _verdict(shift: float, floor: float, start: Start, layers: int) -> tuple[str, str]:
-    if layers == 0:
-        return "unclear", f"No layer fired. {UNTRAINED}"
+def _left_out(rows: Sequence[LayerShift]) -> str:
+    """Which layers are not judged, as the middle of a sentence; "" if all are."""
+    silent, saturated = sum(row.finite and not row.active for row in rows), sum(row.saturated for row in rows)
+    found = [
+        *([f"{silent} of {len(rows)} layers in which no neuron fired"] if silent else []),
+        *([f"{saturated} of {len(rows)} layers in which every neuron fires at every step"] if saturated else []),
+    ]
+    return " and ".join(found)
+
+
+def _nothing_to_judge(rows: Sequence[LayerShift]) -> tuple[str, str]:
+    """Of a network in which no layer both fires and is silent at times."""
+    if not any(row.saturated for row in rows):
+        return "silent", f"No layer fired: there is nothing to judge. {UNTRAINED}"
+    if all(row.saturated for row in rows):
+        return "saturated", (
+            "Every neuron fires at every step: there is nothing to judge. Look at the scale of the input and at the "
+            "thresholds, and see ss.check_model(model, x)."
+        )
+    return "unclear", f"Not judged: {_left_out(rows)}. {UNTRAINED}"
+
+
+def _verdict(shift: float, floor: float, start: Start) -> tuple[str, str]:
     if floor > STEADY:
         return "unclear", f"The noise floor is {floor:.2f}: analyse more samples."
     if shift < STEADY:
