@@ -24,7 +24,7 @@ from steadyspike.report.png import data_url
 from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.weights import load_weights
+from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.run.evaluation import evaluation_device
 
 DETAILS = "details.json"
@@ -45,7 +45,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
     if (other := bundle.split.difference(about["data"]["split"])) is not None:
         raise RunError(other)
     task = SpikingTask.for_data(recipe, bundle)
-    load_weights(folder.weights, task.model)
+    load_own_weights(folder, task.model)
     device = evaluation_device(recipe)
     task.model.to(device).eval()
     with torch.inference_mode():

@@ -7,20 +7,21 @@ from typing import Any
 
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem
-from steadyspike.train.files.weights import read_weights
+from steadyspike.train.files.weights import check_own, read_weights
 
 
 def intact_result(folder: RunFolder) -> dict[str, Any] | None:
     """result.json of a run that has ended, if nothing is left to do.
 
-    None for a run that was interrupted, and where run.json, result.json, the weights or a table are missing or damaged:
-    continuing the run writes them again, or says what cannot be.
+    None for a run that was interrupted, and where run.json, result.json, the weights or a table are missing, damaged or
+    of another run: continuing the run writes them again, or says what cannot be.
     """
     try:
         folder.read_json("run.json")
         result = folder.read_json("result.json")
         if result["status"] != "interrupted":
             read_weights(folder.weights)
+            check_own(folder, result)
             if all(_same_table(folder.root / f"{name}.csv", extent) for name, extent in result["tables"].items()):
                 return result
     except RunError:

@@ -8,9 +8,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.files.folder import RunError
+from steadyspike.train.files.folder import RunError, RunFolder
+
+NOTED = "weights_sha256"  # the key of result.json
 
 
 def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -60,3 +63,21 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
             )
     model.load_state_dict(state)
     return about
+
+
+def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
+    """`load_weights` of a run that has ended; RunError where they are not those that its result is of."""
+    about = load_weights(folder.weights, model)
+    check_own(folder, folder.read_json("result.json"))
+    return about
+
+
+def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
+    """RunError where weights.safetensors is whole, but another file than the one that ``result`` was measured with.
+
+    A file that was copied from another run has a checksum that is right. Runs that noted nothing are believed.
+    """
+    if result.get(NOTED) not in (None, file_sha256(folder.weights)):
+        raise RunError(
+            f"{folder.weights} is not the file that result.json is of, it came from another run; --resume writes it"
+        )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from steadyspike.disk.checksum import file_sha256
 from steadyspike.train.callbacks.memory_use import most_memory
 from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import load_weights, save_weights
+from steadyspike.train.files.weights import NOTED, load_weights, save_weights
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
@@ -40,6 +41,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
     scores = evaluate_part(session.task, session.bundle, "test")
     result |= {
         "weights": source,
+        NOTED: file_sha256(folder.weights),
         "selection": session.bundle.split.record()["selection_text"],
         "split": session.bundle.split.fingerprint,
         "test": scores.record(),

@@ -18,7 +18,7 @@ from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem, read_table
-from steadyspike.train.files.weights import load_weights
+from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.measure.box_scores import BoxScores, BoxSums
 from steadyspike.train.measure.scores import EpochScores, ScoreSums
 from steadyspike.train.recipe import Recipe
@@ -124,7 +124,7 @@ def evaluate_run(
     bundle = load_data(recipe.data, data_dir or folder.data_dir(), split=split, download=download)
     same = bundle.split.warn_if_other(about["data"]["split"])
     task = task_for(recipe, bundle)
-    epoch = load_weights(folder.weights, task.model).get("epoch")
+    epoch = load_own_weights(folder, task.model).get("epoch")
     processes = 1
     if logged is None and epoch is not None and part != "train":  # training scores are of weights that moved
         columns = task.columns(part)

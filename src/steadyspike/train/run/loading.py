@@ -15,7 +15,7 @@ from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import load_weights
+from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.recipe import Recipe
 
 
@@ -47,7 +47,7 @@ def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRu
     root = RunFolder(Path(folder))
     recipe, model, place = _network(root, data_dir)
     result = root.read_json("result.json")
-    load_weights(root.weights, model)
+    load_own_weights(root, model)
     return LoadedRun(root.root, recipe, model.eval(), result, place)
 
 
