@@ -275,6 +275,21 @@ def test_a_disk_that_takes_no_more_is_one_line(tmp_path, limit):
     )
 
 
+def test_a_figure_that_a_disk_does_not_take_is_named(tmp_path):
+    import resource
+
+    process = subprocess.run(
+        [sys.executable, "-m", "steadyspike.cli", "reproduce", "windows", "--scale", "mini", "--out", str(tmp_path)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000)),
+        capture_output=True,
+        text=True,
+    )
+    assert process.returncode == 1 and (tmp_path / "windows-mini" / "page.md").is_file()
+    assert process.stderr.startswith(f"error: {tmp_path / 'windows-mini'}/") and process.stderr.count("\n") == 1
+    assert ".png could not be written: it would be larger" in process.stderr
+    assert [path.name for path in (tmp_path / "windows-mini").iterdir()] == ["page.md"]  # no part of a figure
+
+
 def test_a_folder_that_cannot_be_made_is_one_line(tmp_path):
     (tmp_path / "file").touch()
     result = call("train", "tiny", "--out", tmp_path / "file" / "run")

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from steadyspike.train.files.figure_file import save_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -46,7 +48,7 @@ def styled() -> Iterator[None]:
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as its ending says: .png, .pdf or .svg; text stays text in the last two."""
     with styled():
-        figure.savefig(path)
+        save_figure(figure, path)
 
 
 def panels(rows: int, columns: int, width: float = 3.0, height: float = 2.3, **options: Any) -> tuple[Figure, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from steadyspike.train.files.figure_file import save_figure
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 
@@ -19,10 +20,7 @@ def _column(rows: list[dict[str, str]], name: str) -> list[float]:
 
 def draw_runs(runs: dict[str, RunFolder], path: Path) -> Path:
     """Draws up to four runs (label -> folder) into a PNG or SVG file, see `figure_of`."""
-    figure = figure_of(runs)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
-    return path
+    return save_figure(figure_of(runs), path, dpi=110)
 
 
 def figure_of(runs: dict[str, RunFolder]) -> Any:
