@@ -52,8 +52,10 @@ def commit() -> str | None:
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
+        # Without optional locks: `status` would write the index, and leave its lock behind if the disk is full.
+        command = ["git", "--no-optional-locks", "-C", str(here), *arguments]
         try:
-            done = subprocess.run(["git", "-C", str(here), *arguments], capture_output=True, text=True, timeout=10)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10)
         except (OSError, subprocess.TimeoutExpired):
             return None
         return done.stdout.strip() if done.returncode == 0 else None
