@@ -52,13 +52,17 @@ using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, const
                               Steps<const IO>, Steps<IO>, int64_t);
 
 template <class IO, bool MAPPED>
-FastBackward<IO> fast_backward_for(const Scan& scan, bool one) {
+FastBackward<IO> fast_backward_for(const Scan& scan, FastCase fast_case) {
+    const bool rectangle = scan.surrogate == RECT, trsg = scan.family == TRSG;
+    if (rectangle && trsg && scan.width == scan.scale && fast_case >= PLAIN_CACHED)
+        return fast_case == PLAIN_CACHED ? fast_backward<PLAIN_CACHED, true, true, IO, MAPPED>
+                                         : fast_backward<PLAIN_PAST_CACHE, true, true, IO, MAPPED>;
     constexpr FastBackward<IO> table[] = {
-        fast_backward<false, false, false, IO, MAPPED>, fast_backward<false, false, true, IO, MAPPED>,
-        fast_backward<false, true, false, IO, MAPPED>,  fast_backward<false, true, true, IO, MAPPED>,
-        fast_backward<true, false, false, IO, MAPPED>,  fast_backward<true, false, true, IO, MAPPED>,
-        fast_backward<true, true, false, IO, MAPPED>,   fast_backward<true, true, true, IO, MAPPED>};
-    return table[4 * one + 2 * (scan.surrogate == RECT) + (scan.family == TRSG)];
+        fast_backward<MANY_CHANNELS, false, false, IO, MAPPED>, fast_backward<MANY_CHANNELS, false, true, IO, MAPPED>,
+        fast_backward<MANY_CHANNELS, true, false, IO, MAPPED>,  fast_backward<MANY_CHANNELS, true, true, IO, MAPPED>,
+        fast_backward<ONE_CHANNEL, false, false, IO, MAPPED>,   fast_backward<ONE_CHANNEL, false, true, IO, MAPPED>,
+        fast_backward<ONE_CHANNEL, true, false, IO, MAPPED>,    fast_backward<ONE_CHANNEL, true, true, IO, MAPPED>};
+    return table[4 * (fast_case != MANY_CHANNELS) + 2 * rectangle + trsg];
 }
 
 template <class R>
@@ -119,21 +123,23 @@ struct BackwardBlock {
                                        sum_du && tile == 0 ? nullptr : du, one ? lanes : dv, one ? lanes + places : da,
                                        lanes + 2 * places, tile == 0 && scan.u0_kind != ELEMENT && constants.one,
                                        last && !io.g_u, group};
+            const bool plain = one && !work.du && work.same_u && work.same_du;
             if constexpr (sizeof(R) == 4) {
+                const FastCase which = fast_case(one, plain, past);
                 if (halves) {
-                    const bool done = fast_backward_for<Bf16, false>(scan, constants.one)(
-                        work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0), {}, {},
-                        rows_of<Bf16>(io.g_out, io.g_out_stride, first, i0), rows_of<Bf16>(io.dx, scan.n, first, i0), n);
-                    if (!done) return false;
+                    const auto run_fast = fast_backward_for<Bf16, false>(scan, which);
+                    if (!run_fast(work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0), {}, {},
+                                  rows_of<Bf16>(io.g_out, io.g_out_stride, first, i0), rows_of<Bf16>(io.dx, scan.n, first, i0), n))
+                        return false;
                 } else if (mapped) {
                     const NormSumRows sums_of_norm{io.norm_sums ? norm.center : nullptr, norm.by_bias, norm.by_weight};
-                    if (!fast_backward_for<float, true>(scan, constants.one)(work, rows_of<float>(scan.x, scan.x_stride, first, i0),
-                                                                             input.map_rows(first, steps), sums_of_norm, g,
-                                                                             output.tile(first), n))
+                    const auto run_fast = fast_backward_for<float, true>(scan, which);
+                    if (!run_fast(work, rows_of<float>(scan.x, scan.x_stride, first, i0), input.map_rows(first, steps), sums_of_norm,
+                                  g, output.tile(first), n))
                         return false;
-                } else if (fast && !fast_backward_for<float, false>(scan, constants.one)(work, in, {}, {}, g,
-                                                                                          output.tile(first), padded(n))) {
-                    return false;
+                } else if (fast) {
+                    if (!fast_backward_for<float, false>(scan, which)(work, in, {}, {}, g, output.tile(first), padded(n)))
+                        return false;
                 }
             }
             if (!fast) general_backward<R>(work, padded(n));

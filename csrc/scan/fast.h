@@ -18,6 +18,15 @@
 
 namespace {
 
+// What the compiler may rely on. PLAIN: all neurons of the block belong to one channel and start at the same U, the tile has
+// all time steps, and nobody asks for U after the last one or has a gradient for it.
+enum FastCase : int { MANY_CHANNELS, ONE_CHANNEL, PLAIN_CACHED, PLAIN_PAST_CACHE };
+
+inline FastCase fast_case(bool one, bool plain, bool past_cache) {
+    if (plain) return past_cache ? PLAIN_PAST_CACHE : PLAIN_CACHED;
+    return one ? ONE_CHANNEL : MANY_CHANNELS;
+}
+
 // A row of constants, read where they are used. ONE: all are the same.
 template <bool ONE>
 struct Row {

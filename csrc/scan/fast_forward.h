@@ -6,12 +6,13 @@ namespace {
 
 // IO: float, with the tile's own rows; or Bf16, straight from and to the tensors. MAPPED: `in` is x, to be mapped.
 // WORDS: what is written as bits, 0 nothing, 1 the spikes, 2 the spikes and where the backward needs the gradient.
-// With ONE, the last tile writes U of the neurons that fired to kept and adds their number to count; fired is then not
-// written.
-template <bool ONE, class IO, bool MAPPED, int WORDS>
+// With one channel, the last tile writes U of the neurons that fired to kept and adds their number to count; fired is then
+// not written.
+template <int CASE, class IO, bool MAPPED, int WORDS>
 bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, Steps<IO> out, int64_t n,
-                  bool stream, BitRows bits, BitRows needed, float* kept, int64_t& count) {
+                  bool past_cache, BitRows bits, BitRows needed, float* kept, int64_t& count) {
     constexpr int64_t W = WIDTH<float>;
+    constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
     const ConstantRows<float>& c = tile.constants;
     const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v);
@@ -25,8 +26,9 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
     const BitMasks bit_masks;
     IO* const out_first = out.first;
     const float* const start = tile.start;
-    float *const u_row = tile.u, *const fired_row = tile.fired;
-    const bool first = tile.first, sums = ONE && tile.last, same_start = tile.same_start;
+    float *const u_row = PLAIN ? nullptr : tile.u, *const fired_row = tile.fired;
+    const bool first = PLAIN || tile.first, sums = ONE && (PLAIN || tile.last), same_start = PLAIN || tile.same_start;
+    const bool stream = PLAIN ? CASE == PLAIN_PAST_CACHE : past_cache;
     NanSeen nan;
     MaskCount active;
     for (int64_t i = 0; i < n; i += GROUP<float>) {

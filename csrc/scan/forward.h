@@ -8,12 +8,18 @@ template <class IO>
 using FastForward = bool (*)(const ForwardTile<float>&, Steps<const IO>, const MapRows<float>&, Steps<IO>, int64_t, bool, BitRows,
                              BitRows, float*, int64_t&);
 
-template <class IO, bool MAPPED>
-FastForward<IO> fast_forward_for(const Forward& io, bool one) {
+template <class IO, bool MAPPED, int WORDS>
+FastForward<IO> fast_forward_for(FastCase fast_case) {
     constexpr FastForward<IO> table[] = {
-        fast_forward<false, IO, MAPPED, 0>, fast_forward<false, IO, MAPPED, 1>, fast_forward<false, IO, MAPPED, 2>,
-        fast_forward<true, IO, MAPPED, 0>,  fast_forward<true, IO, MAPPED, 1>,  fast_forward<true, IO, MAPPED, 2>};
-    return table[3 * one + (io.needed ? 2 : io.bits ? 1 : 0)];
+        fast_forward<MANY_CHANNELS, IO, MAPPED, WORDS>, fast_forward<ONE_CHANNEL, IO, MAPPED, WORDS>,
+        fast_forward<PLAIN_CACHED, IO, MAPPED, WORDS>, fast_forward<PLAIN_PAST_CACHE, IO, MAPPED, WORDS>};
+    return table[fast_case];
+}
+
+template <class IO, bool MAPPED>
+FastForward<IO> fast_forward_for(const Forward& io, FastCase fast_case) {
+    if (io.needed) return fast_forward_for<IO, MAPPED, 2>(fast_case);
+    return io.bits ? fast_forward_for<IO, MAPPED, 1>(fast_case) : fast_forward_for<IO, MAPPED, 0>(fast_case);
 }
 
 // What a block's spikes and needed places are from values in scratch: the general twin of BitRows::put. Padding stays 0.
@@ -71,25 +77,27 @@ struct ForwardBlock {
             const Steps<const R> in = halves || mapped ? Steps<const R>{} : input.tile(first, steps);
             const ForwardTile<R> tile{task.scan, constants, steps,       in, out,         m,
                                       first ? u : start, keep_u || left > TILE ? u : nullptr, fired, first == 0, left <= TILE,
-                                      first == 0 && constants.one && task.scan.u0_kind != ELEMENT};
+                                      first == 0 && constants.one && task.scan.u0_kind != ELEMENT && n % PAD == 0};
+            const bool plain = lanes && tile.first && tile.last && tile.same_start && !tile.u;
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
                     // Not past the cache: with half the bytes for the same arithmetic, memory is not what it waits for.
-                    if (!fast_forward_for<Bf16, false>(io, lanes)(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
-                                                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, false,
-                                                                  bits, needed, kept, count))
+                    const auto run_fast = fast_forward_for<Bf16, false>(io, fast_case(lanes, plain, false));
+                    if (!run_fast(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
+                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, false, bits, needed, kept, count))
                         return false;
                     continue;
                 }
+                const FastCase which = fast_case(lanes, plain, output.streams());
                 if (mapped) {
-                    if (!fast_forward_for<float, true>(io, lanes)(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0),
-                                                                  input.map_rows(first, steps), out, wide, output.streams(),
-                                                                  bits, needed, kept, count))
+                    const auto run_fast = fast_forward_for<float, true>(io, which);
+                    if (!run_fast(tile, rows_of<float>(task.scan.x, task.scan.x_stride, first, i0), input.map_rows(first, steps),
+                                  out, wide, output.streams(), bits, needed, kept, count))
                         return false;
-                } else if (fast && !fast_forward_for<float, false>(io, lanes)(tile, in, {}, out, wide, output.streams(), bits,
-                                                                               needed, kept, count)) {
-                    return false;
+                } else if (fast) {
+                    const auto run_fast = fast_forward_for<float, false>(io, which);
+                    if (!run_fast(tile, in, {}, out, wide, output.streams(), bits, needed, kept, count)) return false;
                 }
             }
             if (!fast) {

@@ -84,7 +84,7 @@ Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
     if (plan.chunk < CHUNK_PER_CHANNEL * scan.channels) plan.chunk = CHUNK_PER_CHANNEL * scan.channels;
     plan.fast = fast && scan.dtype != F64 && scan.reset == SOFT && scan.detach == KEEP && scan.decay_input;
     const bool in_place = plan.fast && (scan.dtype == F32 || scan.dtype == BF16) && !scan.affine && scan.channels == 1;
-    plan.block = backward && in_place && plan.chunk >= LARGE_BLOCK ? LARGE_BLOCK : BLOCK;
+    plan.block = in_place && plan.chunk >= LARGE_BLOCK ? LARGE_BLOCK : BLOCK;
     plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= stream_bytes();

@@ -47,7 +47,7 @@ struct ChunkFunctions {
 };
 
 constexpr int64_t BLOCK = 512;         // what so many elements need, converted or mapped in scratch, fits the first cache
-constexpr int64_t LARGE_BLOCK = 2048;  // for a backward that reads and writes in place: what is done per block costs less
+constexpr int64_t LARGE_BLOCK = 2048;  // for a scan that reads and writes in place: what is done per block costs less
 constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
 constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
 // Rows of Plan::block elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import FAMILIES, ScanSpec
-from steadyspike.core.surrogate import SURROGATES
-from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
+from steadyspike.core.surrogate import SURROGATES, Rect
+from steadyspike.kernels.scan.contract import Affine, Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from tests.kernels.scan_cases import TUNED, Case, check_against_reference, draw_inputs, run
 
@@ -76,6 +77,53 @@ def test_a_nan_gradient_is_not_lost_where_nothing_fires() -> None:
     g[2, 0, 5] = float("nan")
     dx, _, dv, da = CpuBackend().backward(Scan(x, one, one, half, Call.of(spec)), OutputGradients(g))
     assert dx[:, 0, 5].isnan().all() and dv.isnan().all() and da.isnan().all()
+
+
+@pytest.mark.parametrize("n", [10, 64, 100])
+def test_what_a_row_is_filled_up_with_never_fires(n: int) -> None:
+    """A start above the threshold makes every neuron fire without input; the fill-up counted as neurons once."""
+    x, u0, v, a = torch.zeros(4, 1, n), torch.full((1,), 3.0), torch.ones(1), torch.full((1,), 0.5)
+    for isa in range(len(CpuBackend().instruction_sets)):
+        for potential in (False, True):
+            active = CpuBackend(isa=isa).forward(Scan(x, u0, v, a, Call.of(ScanSpec())), potential=potential)[3]
+            assert active[:, 0].tolist() == reference_scan(x, u0, v, a, ScanSpec()).active[:, 0].tolist() == [n / 16, n]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("norm", [False, True])
+def test_a_gradient_that_is_not_finite_takes_its_block_to_the_general_path(value: float, norm: bool) -> None:
+    """With one V for all and the rectangle of height 1, dx is a choice between gradients, which would hide it."""
+    x = torch.randn(4, 2, 8, 16, 16, generator=torch.Generator().manual_seed(0))
+    u0, v, a = torch.full((1,), 0.4), torch.ones(1), torch.full((1,), 0.5)
+    g = torch.randn_like(x)
+    g[3, 1, 2, 3, 4] = value
+    x[:, 1, 2, 3, 4] = -9.0  # outside of the window
+    affine = Affine(torch.ones(8), torch.zeros(8)) if norm else None
+    scan = Scan(x, u0, v, a, Call.of(ScanSpec()), affine)
+    got = CpuBackend().backward(scan, OutputGradients(g))
+    want = CpuBackend().backward(scan, OutputGradients(g, m=torch.zeros_like(x)))
+    assert want[0][:, 1, 2, 3, 4].isnan().all() and want[0].isnan().sum() == 4
+    torch.testing.assert_close(got[0], want[0], rtol=2e-5, atol=2e-6, equal_nan=True)
+    assert got[2].isnan().all() and got[3].isnan().all()
+
+
+@pytest.mark.parametrize("width", [0.5, 1.0, 2.5])
+@pytest.mark.parametrize("scale", [1.0, 2.5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_the_plain_case_with_windows_of_every_width_and_height(width: float, scale: float, dtype: torch.dtype) -> None:
+    """One V and one start for all, U[T] not asked for; potentials on V and on the window's edges among the others."""
+    spec = ScanSpec(surrogate=Rect(width=width, scale=scale))
+    g = torch.Generator().manual_seed(1)
+    x = torch.randn(4, 3, 7, 8, 8, generator=g).mul(4).round().div(4).to(dtype)
+    leaves = [x, torch.zeros(1), torch.ones(1), torch.full((1,), 0.5)]
+    cotangent = torch.randn(x.shape, generator=g).to(dtype)
+    got = CpuBackend().backward(Scan(*leaves, Call.of(spec)), OutputGradients(cotangent))
+    wide = [t.double().requires_grad_() for t in leaves]
+    want = torch.autograd.grad(reference_scan(*wide, spec).out, wide, cotangent.double())
+    assert (reference_scan(*wide, spec).u == 0).any()
+    rtol = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    for one, other in zip(got, want, strict=True):
+        torch.testing.assert_close(one.double(), other, rtol=rtol, atol=1e-4)
 
 
 def test_thresholds_that_are_no_thresholds_take_the_general_path() -> None:
