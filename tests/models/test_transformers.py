@@ -124,6 +124,13 @@ def test_wrong_options_say_what_is_known() -> None:
         models.create("spikingresformer_ti", image_size=200)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_images_that_are_smaller_than_a_patch_are_named(training: bool) -> None:
+    model = member("spikingresformer_tiny").train(training)
+    with pytest.raises(ValueError, match=r"^the image is too small for this network: 1x1 is left .* patches of 4x4"):
+        model(torch.randn(2, model.in_channels, 1, 1))
+
+
 def test_qkformer_is_right_by_default_and_its_defect_is_found() -> None:
     name = "qkformer_tiny"
     report = ss.check_model(member(name, neuron=ZERO), images(name), batch_dim=0)
