@@ -52,8 +52,8 @@ class DualAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if min(x.shape[-2:]) < self.patch:
             raise ValueError(
-                f"the image is too small for this network: {x.shape[-2]}x{x.shape[-1]} is left where the attention takes "
-                f"patches of {self.patch}x{self.patch}; give larger images"
+                f"the image is too small for this network: {x.shape[-2]}x{x.shape[-1]} is left where the attention "
+                f"takes patches of {self.patch}x{self.patch}; give larger images"
             )
         out = self.lif(x)
         y1, y2 = heads_of(self.y(out), self.heads).split(self.width, dim=3)
