@@ -259,3 +259,10 @@ def test_bad_arguments_are_refused() -> None:
     wrong = plan._replace(fixed=(9).to_bytes(8, "little") + plan.fixed[8:])  # a link that is none
     with pytest.raises(RuntimeError, match="out of range"):
         neuron_calls.neuron_backward(wrong, x, constants, plan.memory(), x, True, True)
+
+
+@pytest.mark.parametrize("init", ["zero", 0.3, "mp"])
+def test_a_layer_without_memory_runs_where_the_device_is_set_for_all(init: str | float) -> None:
+    """As the check of a recipe does, which builds a network of full size; a start is rounded by a tensor of its own."""
+    with torch.device("meta"):
+        assert ss.LIF(init=init)(torch.empty(2, 3, 4)).shape == (2, 3, 4)

@@ -167,7 +167,7 @@ _CONSTANT_METHODS = (ConstantInit.potential, ConstantInit.update)
 
 @lru_cache(maxsize=4096)
 def _rounded(value: float, dtype: torch.dtype) -> float:
-    return float(torch.tensor(value, dtype=dtype))
+    return float(torch.tensor(value, dtype=dtype, device="cpu"))  # in a "with torch.device" too
 
 
 class LearnedInit(InitialPotential):
