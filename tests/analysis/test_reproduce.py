@@ -37,12 +37,14 @@ def test_every_case_has_a_recipe():
     for experiment in EXPERIMENTS.values():
         for scale in experiment.scales:
             for case in experiment.cases(scale):
-                assert (case.deep if scale == "deep" else case.paper) in names, (experiment.name, case)
+                deep = scale == "deep" or (scale == "mini" and case.own)
+                assert (case.deep if deep else case.paper) in names, (experiment.name, case)
+                assert not (case.own and scale == "paper"), experiment.name
 
 
 MODELS = {}
 for _experiment in EXPERIMENTS.values():
-    for _case in _experiment.cases("mini") if "mini" in _experiment.scales else ():
+    for _case in (case for case in _experiment.cases("mini") if "mini" in _experiment.scales and not case.own):
         MODELS.setdefault(_case.paper.rpartition("-v")[0] or _case.paper, _case.paper)
 
 
@@ -54,6 +56,37 @@ def test_mini_runs_of_every_network_can_be_built():
             seen.add((recipe.model.name, recipe.data.name))
             check_recipe(load_recipe(*scales.Scale("mini").recipe(name, "")))
     assert ("resnet19", "cifar100") in seen
+
+
+OWN = ("depth", "optimizers", "norm-scale", "length")
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_mini_runs_of_what_the_paper_does_not_have_differ_as_the_deep_ones_do(name):
+    """Every name of the list has a mini scale, and no two of its rows are made the same by being made small."""
+    work, deep = (Work(scales.Scale(scale), 1, Store(Path("nowhere"))) for scale in ("mini", "deep"))
+    runs = [work.runs(case)[0].load() for case in EXPERIMENTS[name].cases("mini")]
+    large = [deep.runs(case)[0].load() for case in EXPERIMENTS[name].cases("deep")]
+    assert len({run.key() for run in work.all_runs(EXPERIMENTS[name].cases("mini"))}) == len(runs) == len(large)
+    for small, big in zip(runs, large, strict=True):
+        assert small.data.name == "digits-events" and small.model.width < big.model.width
+        one, other = (r.neuron.model_copy(update={"threshold": r.neuron.threshold or 1.0}) for r in (small, big))
+        assert (one, small.norm, small.optimizer) == (other, big.norm, big.optimizer)
+        assert small.schedule.epochs * scales.DEEP_EPOCHS == big.schedule.epochs * scales.MINI_EPOCHS
+        assert small.model.options.get("layers") == big.model.options.get("layers") or name == "norm-scale"
+    check_recipe(runs[0])
+
+
+def test_every_name_has_a_mini_scale():
+    assert [name for name, experiment in EXPERIMENTS.items() if "mini" not in experiment.scales] == []
+
+
+def test_headings_say_how_long_the_longer_training_is():
+    for scale, epochs in (("mini", 40), ("deep", 32)):
+        work = Work(scales.Scale(scale), 1, Store(Path("nowhere")))
+        page = EXPERIMENTS["length"].page(work)
+        longer = [run.load().schedule.epochs for case in EXPERIMENTS["length"].cases(scale) for run in work.runs(case)]
+        assert max(longer) == epochs and f"{epochs} epochs" in page.tables[-1].title
 
 
 def test_mini_takes_another_data_set_for_the_cases_of_its_kind():
@@ -260,7 +293,7 @@ def test_pages_are_made_of_what_is_there(trained, name):
 def test_wrong_questions_are_one_line():
     for arguments, text in (
         (["reproduce", "nothing"], "there is no table or figure"),
-        (["reproduce", "depth"], "has no scale 'mini'"),
+        (["reproduce", "depth", "--scale", "paper"], "has no scale 'paper'"),
         (["reproduce", "ablation", "--scale", "paper", "--data", "cifar10"], "--data belongs to --scale mini"),
     ):
         done = CliRunner().invoke(app, arguments)

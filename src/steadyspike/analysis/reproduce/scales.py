@@ -25,6 +25,7 @@ UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they come without an off
 DETECTOR = "detect-demo"  # a small detector on shapes that the library draws
 MINI_EPOCHS = 10
 MINI_STEPS = 6  # at most
+DEEP_EPOCHS = 8  # of a deep recipe that is not a longer one
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,16 @@ class Scale:
         data = f"{self.data} and data" if self.data else "data"
         return f"measured on {data} of this library in small networks (--scale mini); headings are the paper's"
 
-    def recipe(self, paper: str, deep: str) -> tuple[str, tuple[str, ...]]:
-        """(recipe, changes) of a case at this scale."""
+    def recipe(self, paper: str, deep: str, own: bool = False) -> tuple[str, tuple[str, ...]]:
+        """(recipe, changes) of a case at this scale; own: it is not in the paper, and "mini" starts from ``deep``."""
         if self.name == "deep":
             if not deep:
                 raise RecipeError(f"{paper} has no deep form; use --scale mini or --scale paper")
             return deep, ()
         if self.name == "paper":
             return paper, ()
+        if own:
+            return deep, mini_of_deep(load_recipe(deep), self.data)
         recipe = load_recipe(paper)
         if recipe.detection is not None:
             return DETECTOR, tuple(f"neuron.{key}={json.dumps(value)}" for key, value in changed(recipe.neuron).items())
@@ -76,9 +79,10 @@ def changed(table: BaseModel) -> dict[str, Any]:
 def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
     """Changes that make a recipe small, and leave neuron, norm and loss as they are."""
     family = next((one for one in FAMILIES if recipe.model.name.startswith(one)), None)
-    # A recipe's size cannot be taken away again, and the digits as images have one size: a transformer gets events.
+    # A recipe's size cannot be taken away again, and the digits as images have one size: others get events.
     events = recipe.data.name in EVENT_SETS or family is not None
-    name = data if data and (data in EVENT_SETS) == events else "digits-events" if events else "digits"
+    embedded = "digits-events" if events or recipe.data.size is not None else "digits"
+    name = data if data and (data in EVENT_SETS) == events else embedded
     small = f"{family}_tiny" if family else SMALL.get(recipe.model.name, recipe.model.name)
     changes = [
         f"model.name='{small}'", "model.options={}" if family else "model.options.dropout=0.0",
@@ -96,3 +100,13 @@ def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
     if name.startswith("cifar"):
         changes += ["data.size=16", "data.train_samples=2000"]
     return tuple(changes)
+
+
+def mini_of_deep(recipe: Recipe, data: str = "") -> tuple[str, ...]:
+    """`mini` of a deep recipe: what it says of layers, its learning rate, and how much longer it trains stay."""
+    epochs = MINI_EPOCHS * max(1, recipe.schedule.epochs // DEEP_EPOCHS)
+    samples = 2000 if data.startswith("cifar") else 1000
+    return (
+        *mini(recipe, data), "model.width=0.0625", f"data.train_samples={samples}",
+        f"optimizer.lr={recipe.optimizer.lr}", f"schedule.epochs={epochs}",
+    )  # fmt: skip

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Case:
     """One configuration: its label, its recipe at the paper's scale, and its recipe in the deep evidence, if any.
 
-    group: the data set or block of a table that it belongs to.
+    group: the data set or block of a table that it belongs to. own: it is not in the paper; its small form is made of
+    the deep recipe.
     """
 
     label: str
     paper: str
     deep: str = ""
     group: str = ""
+    own: bool = False
 
     def published(self) -> Paper | None:
         return load_recipe(self.paper).paper if self.paper else None
@@ -49,7 +51,7 @@ class Work:
 
     def runs(self, case: Case) -> list[Run]:
         """The runs of a case, one per seed."""
-        recipe, settings = self.scale.recipe(case.paper, case.deep)
+        recipe, settings = self.scale.recipe(case.paper, case.deep, case.own)
         return seeded(recipe, self.seeds, settings)
 
     def all_runs(self, cases: Iterable[Case]) -> list[Run]:

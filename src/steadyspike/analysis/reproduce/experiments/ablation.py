@@ -91,7 +91,7 @@ def trainable(work: Work) -> Page:
 
 def depth_cases(scale: str) -> list[Case]:
     return [
-        Case(LABELS[method], "", f"deep-{depth}-{method}-sgd", text)
+        Case(LABELS[method], "", f"deep-{depth}-{method}-sgd", text, own=True)
         for depth, text in DEPTHS.items()
         for method in METHODS
     ]
@@ -106,7 +106,7 @@ def depth(work: Work) -> Page:
 
 def optimizer_cases(scale: str) -> list[Case]:
     return [
-        Case(LABELS[method], "", f"deep-resnet19-{method}-{name}", text)
+        Case(LABELS[method], "", f"deep-resnet19-{method}-{name}", text, own=True)
         for name, text in (("sgd", "SGD 0.05, momentum 0.9"), ("adam", "Adam 1e-3"))
         for method in METHODS
     ]
@@ -127,6 +127,7 @@ EXPERIMENTS = (
     Experiment("two-steps", "table 6", "MP-Init with two time steps", two_steps, two_step_cases,
                ("mini", "deep", "paper")),
     Experiment("trainable", "table 12", "which of V and tau are trained", trainable, trainable_cases),
-    Experiment("depth", "own evidence", "the ablation at three depths", depth, depth_cases, ("deep",)),
-    Experiment("optimizers", "own evidence", "the ablation with SGD and Adam", optimizers, optimizer_cases, ("deep",)),
+    Experiment("depth", "own evidence", "the ablation at three depths", depth, depth_cases, ("mini", "deep")),
+    Experiment("optimizers", "own evidence", "the ablation with SGD and Adam", optimizers, optimizer_cases,
+               ("mini", "deep")),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from steadyspike.analysis.reproduce.accuracy_table import Claim, accuracy_table
 from steadyspike.analysis.reproduce.experiment import Experiment
 from steadyspike.analysis.reproduce.flow import flows
 from steadyspike.analysis.reproduce.page import Page, Table
+from steadyspike.analysis.reproduce.scales import DEEP_EPOCHS, MINI_EPOCHS
 from steadyspike.analysis.reproduce.work import Case, Work, chains
 
 FAMILIES = {"as": "AS-SG", "rs": "RS-SG", "trsg": "TrSG"}
@@ -31,7 +32,7 @@ PAPER_METRICS = {
 
 def frozen_cases(scale: str) -> list[Case]:
     if scale == "deep":
-        return _deep(("",), (0.1, 2.0, 1.0), "")
+        return _deep(("",), (0.1, 2.0, 1.0))
     return [
         Case(FAMILIES[family], f"frozen-{family}-{reset}-v{v}", "", f"{reset} reset, V = {v}")
         for reset in ("soft", "hard")
@@ -40,18 +41,31 @@ def frozen_cases(scale: str) -> list[Case]:
     ]
 
 
-def _deep(norms: Sequence[str], thresholds: Sequence[float], length: str) -> list[Case]:
-    """At V = 1 the families are one, forward and gradients; with the plain norm that is the ablation's "neither"."""
+def _deep(
+    norms: Sequence[str], thresholds: Sequence[float], epochs: int = 0, *, own: bool = False, small: bool = False
+) -> list[Case]:
+    """At V = 1 the families are one, forward and gradients; with the plain norm that is the ablation's "neither".
+
+    epochs: of the longer training, for its heading; 0: that of the others. own: cases that the paper does not have.
+    small: for "mini", where the ablation's network has more layers than these.
+    """
     texts = {"": "plain norm", "-scaled": "norm scaled to V"}
     found = []
     for v, norm in product(thresholds, norms):
-        group = f"V = {v}, {texts[norm]}{', 32 epochs' if length else ''}"
+        group = f"V = {v}, {texts[norm]}{f', {epochs} epochs' if epochs else ''}"
         if v == 1.0:
-            deep = f"deep-frozen-trsg-v1.0{norm}" if norm else "deep-resnet19-neither-sgd"
-            found.append(Case(SAME, "frozen-trsg-soft-v1.0", deep, group))
+            plain = "deep-frozen-as-v1.0" if small else "deep-resnet19-neither-sgd"
+            deep = f"deep-frozen-trsg-v1.0{norm}" if norm else plain
+            found.append(Case(SAME, "frozen-trsg-soft-v1.0", deep, group, own))
             continue
         found += [
-            Case(label, f"frozen-{family}-soft-v{v}", f"deep-frozen-{family}-v{v}{norm}{length}", group)
+            Case(
+                label,
+                f"frozen-{family}-soft-v{v}",
+                f"deep-frozen-{family}-v{v}{norm}{'-long' if epochs else ''}",
+                group,
+                own,
+            )
             for family, label in FAMILIES.items()
         ]
     return found
@@ -66,7 +80,7 @@ def _page(work: Work, title: str, cases: list[Case]) -> Page:
     page = Page(title)
     for own in chains(cases):
         page.tables.append(accuracy_table(work, own[0].group, own, _claims(own)))
-    if work.scale.name == "deep":
+    if any(case.label == SAME for case in cases):
         page.notes.append("At V = 1 the three families are one: forward and gradients are equal, so it ran once.")
     return page
 
@@ -76,28 +90,30 @@ def frozen(work: Work) -> Page:
 
 
 def norm_scale_cases(scale: str) -> list[Case]:
-    return _deep(("", "-scaled"), (0.1, 2.0, 1.0), "")
+    return _deep(("", "-scaled"), (0.1, 2.0, 1.0), own=True, small=scale == "mini")
 
 
 def norm_scale(work: Work) -> Page:
-    return _page(work, "V frozen, with a plain norm and with one scaled to V (own evidence)", norm_scale_cases("deep"))
+    cases = norm_scale_cases(work.scale.name)
+    return _page(work, "V frozen, with a plain norm and with one scaled to V (own evidence)", cases)
 
 
 def length_cases(scale: str) -> list[Case]:
-    both = [*_deep(("", "-scaled"), (0.1,), ""), *_deep(("", "-scaled"), (0.1,), "-long")]
+    longer = 4 * (MINI_EPOCHS if scale == "mini" else DEEP_EPOCHS)
+    both = [case for epochs in (0, longer) for case in _deep(("", "-scaled"), (0.1,), epochs, own=True)]
     return [case for case in both if case.label != "RS-SG"]
 
 
 def length(work: Work) -> Page:
     page = Page("Does TrSG overtake AS at V = 0.1 when training is four times longer? (own evidence)")
-    for own in chains(length_cases("deep")):
+    for own in chains(length_cases(work.scale.name)):
         page.tables.append(accuracy_table(work, own[0].group, own, _claims(own)))
     return page
 
 
 def metric_cases(scale: str) -> list[Case]:
     if scale == "deep":
-        return _deep(("",), (1.0, 0.1, 2.0), "")
+        return _deep(("",), (1.0, 0.1, 2.0))
     return [
         Case(FAMILIES[family], f"frozen-{family}-soft-v{v}", "", f"V = {v}")
         for v in (1.0, 0.1, 2.0)
@@ -138,7 +154,7 @@ EXPERIMENTS = (
     Experiment("frozen-v", "table 10", "AS, RS and TrSG with V and tau frozen", frozen, frozen_cases,
                ("mini", "deep", "paper")),
     Experiment("norm-scale", "own evidence", "V frozen, with a norm that follows V and one that does not", norm_scale,
-               norm_scale_cases, ("deep",)),
+               norm_scale_cases, ("mini", "deep")),
     Experiment("length", "own evidence", "AS against TrSG at V = 0.1 in training four times longer", length,
-               length_cases, ("deep",)),
+               length_cases, ("mini", "deep")),
 )  # fmt: skip
