@@ -82,10 +82,10 @@ struct ForwardBlock {
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {
-                    // Not past the cache: with half the bytes for the same arithmetic, memory is not what it waits for.
-                    const auto run_fast = fast_forward_for<Bf16, false>(io, fast_case(lanes, plain, false));
+                    const bool past = task.plan.stream && streams_halves(io.out, task.scan.n);
+                    const auto run_fast = fast_forward_for<Bf16, false>(io, fast_case(lanes, plain, past));
                     if (!run_fast(tile, rows_of<Bf16>(task.scan.x, task.scan.x_stride, first, i0), {},
-                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, false, bits, needed, kept, count))
+                                  rows_of<Bf16>(io.out, task.scan.n, first, i0), wide, past, bits, needed, kept, count))
                         return false;
                     continue;
                 }
