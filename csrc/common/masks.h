@@ -29,11 +29,6 @@ inline Mask between(Floats m, Floats low, Floats high) {
 // The value, else 0.
 inline Floats where(Mask mask, Floats value) { return Floats(_mm512_maskz_mov_ps(mask.on, __m512(value))); }
 
-// `yes`, else `no`.
-inline Floats choose(Mask mask, Floats yes, Floats no) {
-    return Floats(_mm512_mask_blend_ps(mask.on, __m512(no), __m512(yes)));
-}
-
 // m - where(mask, value).
 inline Floats minus_where(Floats m, Mask mask, Floats value) {
     return Floats(_mm512_mask_sub_ps(__m512(m), mask.on, __m512(m), __m512(value)));
@@ -47,14 +42,6 @@ inline FullHalves halves_where(Mask even, Mask odd) {
 
 // One bit per element, the first lowest.
 inline uint32_t mask_bits(Mask mask) { return mask.on; }
-
-// A mask in the memory of a register.
-inline void put_mask(Mask mask, Floats& to) { __builtin_memcpy(&to, &mask.on, sizeof(mask.on)); }
-inline Mask take_mask(const Floats& from) {
-    Mask mask;
-    __builtin_memcpy(&mask.on, &from, sizeof(mask.on));
-    return mask;
-}
 
 // Whether some element is NaN, and how many elements have a mask.
 struct NanSeen {
@@ -90,13 +77,6 @@ inline Floats where(Mask mask, Floats value) {
     return Floats(~mask.off & Words(value));
 #endif
 }
-inline Floats choose(Mask mask, Floats yes, Floats no) {
-#if defined(__AVX__)
-    return Floats(_mm256_blendv_ps(__m256(yes), __m256(no), __m256(mask.off)));
-#else
-    return Floats(Words(where(mask, yes)) | (mask.off & Words(no)));
-#endif
-}
 inline Floats minus_where(Floats m, Mask mask, Floats value) {
 #if defined(__AVX__)
     // The difference need not wait for the mask.
@@ -106,14 +86,6 @@ inline Floats minus_where(Floats m, Mask mask, Floats value) {
 #endif
 }
 
-inline void put_mask(Mask mask, Floats& to) { to = Floats(mask.off); }
-inline Mask take_mask(const Floats& from) {
-    Words off = Words(from);
-#if defined(__AVX__)
-    __asm__("" : "+x"(off));  // GCC would compare it with 0 again
-#endif
-    return {off};
-}
 inline FullHalves halves_where(Mask even, Mask odd) { return ~low_and_high(even.off, odd.off); }
 inline uint32_t mask_bits(Mask mask) { return ~lane_bits(mask.off) & ((1u << WIDTH<float>)-1); }
 

@@ -54,7 +54,7 @@ using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, const
 template <class IO, bool MAPPED>
 FastBackward<IO> fast_backward_for(const Scan& scan, FastCase fast_case) {
     const bool rectangle = scan.surrogate == RECT, trsg = scan.family == TRSG;
-    if (rectangle && trsg && scan.width == scan.scale && fast_case >= PLAIN_CACHED)
+    if (rectangle && trsg && fast_case >= PLAIN_CACHED)
         return fast_case == PLAIN_CACHED ? fast_backward<PLAIN_CACHED, true, true, IO, MAPPED>
                                          : fast_backward<PLAIN_PAST_CACHE, true, true, IO, MAPPED>;
     constexpr FastBackward<IO> table[] = {

@@ -18,9 +18,8 @@ struct HeldRows {
     explicit HeldRows(const ConstantRows<float>& c) : keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high) {}
 };
 
-// One group's potentials again, and what follows from them. READY: instead of M its step gets S V - f' M, and f'. UNIT: f' is
-// 0 or 1, and its step gets where it is 1 as a mask.
-template <bool ONE, bool READY, bool UNIT, class IO, bool MAPPED>
+// One group's potentials again, and what follows from them. READY: instead of M its step gets S V - f' M, and f'.
+template <bool ONE, bool READY, class IO, bool MAPPED>
 inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input, const BitMasks& bit_masks,
                                                      const float* start, int64_t i, int64_t steps, bool same_start, bool stream,
                                                      Floats height, NanSeen& nan, GroupStep<float>* to) {
@@ -43,11 +42,7 @@ inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Cur
                 const Floats spike = where(at_least(m, c.fire.at(at)), c.v.at(at));
                 to->by_a[k + j] = current - u[k + j];
                 u[k + j] = m - spike;
-                if constexpr (UNIT) {
-                    const Mask inside = between(m, c.low.at(at), c.high.at(at));
-                    put_mask(inside, to->f[k + j]);
-                    to->m[k + j] = spike - where(inside, m);
-                } else if constexpr (READY) {
+                if constexpr (READY) {
                     const Floats f = where(between(m, c.low.at(at), c.high.at(at)), height);
                     to->f[k + j] = f;
                     to->m[k + j] = spike - f * m;
@@ -82,15 +77,12 @@ inline void norm_sums(const GroupStep<float>* group, const Steps<const float>& x
 // ONE: the sums over the steps are added to the places of dv (with TrSG V dL/dV) and da, see place_of; so is dL/dU to
 // du_lanes if there is no row du.
 //
-// UNIT: f' is 0 or 1, so that dL/dM is g where it is 1, and dL/dU elsewhere. A g elsewhere that is not finite is then not
-// seen in dx, but in V dL/dV, since it is multiplied there: the sums are looked at in the end.
-//
 // bfloat16 is written without a look for NaN: whatever is not finite stays in dL/dU, so that this is seen at the end.
 template <int CASE, bool RECTANGLE, bool IS_TRSG, class IO, bool MAPPED>
 bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, const NormSumRows& norm,
                    Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
     constexpr int64_t W = WIDTH<float>;
-    constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED, UNIT = PLAIN;
+    constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE, READY = RECTANGLE && IS_TRSG;
     const ConstantRows<float>& c = tile.constants;
     const bool absolute = tile.task.scan.family == AS;
@@ -112,7 +104,7 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const BitMasks bit_masks;
     NanSeen bad;
     for (int64_t i = 0; i < n; i += GROUP<float>) {
-        recompute<ONE, READY, UNIT, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, height, bad, group);
+        recompute<ONE, READY, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, height, bad, group);
         if constexpr (!RECTANGLE) slopes<float>(group, steps, tile.task, c, i);
         Floats gu[TOGETHER], dv[TOGETHER], da[TOGETHER], weighted[TOGETHER];
         EACH_PAIR(k) {
@@ -133,28 +125,21 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
                     Floats g = j ? g_pair.second : g_pair.first;
                     if constexpr (!HALVES) g = load<true>(g_at + (k + j) * W, 0);
                     const Floats m = step->m[k + j], before = gu[k + j];
-                    Floats gm;
-                    if constexpr (UNIT) {
-                        dv[k + j] += (g - before) * m;
-                        gm = choose(take_mask(step->f[k + j]), g, before);
+                    const Floats f = RECTANGLE && !READY ? where(between(m, low.at(at), high.at(at)), height)
+                                                         : step->f[k + j];
+                    Floats d;
+                    if constexpr (IS_TRSG)
+                        d = g - before;
+                    else
+                        d = absolute ? g - before * v.at(at) : g * inverse.at(at) - before;
+                    const Floats from_spike = d * f, gm = from_spike + before;
+                    if constexpr (READY) {
+                        dv[k + j] += d * m;
+                    } else if constexpr (IS_TRSG) {
+                        dv[k + j] += d * (where(at_least(m, fire.at(at)), v.at(at)) - f * m);
                     } else {
-                        const Floats f = RECTANGLE && !READY ? where(between(m, low.at(at), high.at(at)), height)
-                                                             : step->f[k + j];
-                        Floats d;
-                        if constexpr (IS_TRSG)
-                            d = g - before;
-                        else
-                            d = absolute ? g - before * v.at(at) : g * inverse.at(at) - before;
-                        const Floats from_spike = d * f;
-                        gm = from_spike + before;
-                        if constexpr (READY) {
-                            dv[k + j] += d * m;
-                        } else if constexpr (IS_TRSG) {
-                            dv[k + j] += d * (where(at_least(m, fire.at(at)), v.at(at)) - f * m);
-                        } else {
-                            dv[k + j] -= where(at_least(m, fire.at(at)), before);
-                            weighted[k + j] += absolute ? from_spike : from_spike * m;
-                        }
+                        dv[k + j] -= where(at_least(m, fire.at(at)), before);
+                        weighted[k + j] += absolute ? from_spike : from_spike * m;
                     }
                     da[k + j] += gm * step->by_a[k + j];
                     gu[k + j] = gm * keep.at(at);
@@ -195,11 +180,6 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
             }
         }
     }
-    if (UNIT)
-        for (int64_t i = 0; i < places_of(n + BLOCK - 1); i += W) {
-            const Floats sum = load<true>(dv_row + i, 0), nothing = sum - sum;
-            bad.look(nothing, nothing);
-        }
     return !bad.any();
 }
 

@@ -91,8 +91,8 @@ def test_what_a_row_is_filled_up_with_never_fires(n: int) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("norm", [False, True])
-def test_a_gradient_that_is_not_finite_takes_its_block_to_the_general_path(value: float, norm: bool) -> None:
-    """With one V for all and the rectangle of height 1, dx is a choice between gradients, which would hide it."""
+def test_a_gradient_that_is_not_finite_is_not_lost_outside_of_the_window(value: float, norm: bool) -> None:
+    """One V for all, outside of the surrogate's window, where the gradient is multiplied by 0."""
     x = torch.randn(4, 2, 8, 16, 16, generator=torch.Generator().manual_seed(0))
     u0, v, a = torch.full((1,), 0.4), torch.ones(1), torch.full((1,), 0.5)
     g = torch.randn_like(x)
