@@ -266,3 +266,51 @@ def test_a_layer_without_memory_runs_where_the_device_is_set_for_all(init: str |
     """As the check of a recipe does, which builds a network of full size; a start is rounded by a tensor of its own."""
     with torch.device("meta"):
         assert ss.LIF(init=init)(torch.empty(2, 3, 4)).shape == (2, 3, 4)
+
+
+def _same_as_reference(layer: ss.LIF, x: Tensor) -> None:
+    other = copy.deepcopy(layer)
+    if "constant" in layer.__dict__:
+        other.constant = lambda name: ss.LIF.constant(other, name) * 0.5  # type: ignore[method-assign]
+    other.backend = "reference"
+    found = []
+    for one in (layer, other):
+        y = x.clone().requires_grad_()
+        out = one(y)
+        out.backward(torch.ones_like(out))
+        found.append((out, y.grad, one.k.grad, one.running_mean))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+
+
+def test_a_method_that_somebody_replaces_later_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one layer, and on the class; which methods a class has was looked at only when it was made."""
+    x = torch.randn(4, 2, 3, 50, generator=torch.Generator().manual_seed(0)).add_(0.5)
+    plain = ss.LIF()(x)
+    layer = ss.LIF()
+    layer.constant = lambda name: ss.LIF.constant(layer, name) * 0.5  # type: ignore[method-assign]
+    assert not torch.equal(layer(x), plain)
+    _same_as_reference(layer, x)
+    before = ss.LIF.threshold.fget
+    monkeypatch.setattr(module.Neuron, "threshold", property(lambda self: before(self) * 0.5))
+    assert not torch.equal(ss.LIF()(x), plain)
+    _same_as_reference(ss.LIF(), x)
+    monkeypatch.undo()
+    assert torch.equal(ss.LIF()(x), plain)
+    calls = []
+    run = module.Neuron.run
+    monkeypatch.setattr(
+        module.Neuron, "run", lambda self, *args, **options: calls.append(1) or run(self, *args, **options)
+    )
+    assert torch.equal(ss.LIF()(x), plain) and calls
+
+
+def test_limits_of_a_subclass_are_kept() -> None:
+    class Narrow(ss.LIF):
+        def limit_constants(self) -> None:
+            with torch.no_grad():
+                self.k.clamp_(-0.1, 0.1)
+
+    layer = Narrow(2.0)
+    layer(torch.randn(4, 2, 3, 50))
+    assert layer.k.abs().max() <= 0.1

@@ -52,8 +52,6 @@ class Neuron(Constants):
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
-    has_own_constants: ClassVar[bool] = True  # V and 1/tau are those of `Constants`, not a subclass's own properties
-    _runs_as_one: ClassVar[bool] = True  # and `run` is that of this class
     # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
 
@@ -80,10 +78,24 @@ class Neuron(Constants):
         super().__init_subclass__(**options)
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
-        cls.has_own_constants = (
-            cls.threshold is Neuron.threshold and cls.leak is Neuron.leak and cls.constant is Constants.constant
-        )
-        cls._runs_as_one = cls.has_own_constants and cls.run is Neuron.run
+
+    @property
+    def has_own_constants(self) -> bool:
+        """V and 1/tau are those of `Constants`: nobody has overridden or replaced how they are computed.
+
+        Asked at every forward, since somebody may replace a method of a class or of one layer at any time.
+        """
+        cls = type(self)
+        if cls.threshold is not _THRESHOLD or cls.leak is not _LEAK or cls.constant is not _CONSTANT:
+            return False
+        return "constant" not in self.__dict__
+
+    def _runs_as_one(self) -> bool:
+        """`has_own_constants`, and neither `run` nor `limit_constants` is somebody else's."""
+        cls, own = type(self), self.__dict__
+        if cls.run is not _RUN or cls.limit_constants is not _LIMIT or "run" in own or "limit_constants" in own:
+            return False
+        return self.has_own_constants
 
     def why_no_kernel(self) -> str | None:
         """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
@@ -147,8 +159,8 @@ class Neuron(Constants):
         self.check_input(x)
         own, training = self._modules.get("init"), self.training  # self.init, in a tenth of the time
         init = own if isinstance(own, InitialPotential) else self.init
-        alone = self._runs_as_one and not (self.taps or "run" in self.__dict__)
-        alone = alone and self.lif_scan is lif_scan and not torch.compiler.is_compiling()
+        alone = not self.taps and self.lif_scan is lif_scan and self._runs_as_one()
+        alone = alone and not torch.compiler.is_compiling()
         start = init.native_start(training) if alone and isinstance(init, InitialPotential) else None
         out = None if start is None else layer_forward(self, x, start)
         if out is not None:
@@ -231,6 +243,11 @@ class Neuron(Constants):
         with torch.no_grad():
             v, tau = _shown(self.threshold), _shown(1 / self.leak)
         return f"V={v}, tau={tau}" if self.spiking else f"tau={tau}"
+
+
+# As they are written here: the compiled code around a scan computes what they compute.
+_THRESHOLD, _LEAK, _CONSTANT = Neuron.threshold, Neuron.leak, Constants.constant
+_RUN, _LIMIT = Neuron.run, Constants.limit_constants
 
 
 def _shown(values: Tensor) -> str:
