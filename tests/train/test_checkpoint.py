@@ -4,13 +4,14 @@ import io
 import os
 import random
 import resource
+import signal
 import zipfile
 
 import pytest
 import torch
 
 from steadyspike.disk.sealed import TRAILER, SealedWriter
-from steadyspike.train.files.atomic import CheckpointError, link
+from steadyspike.train.files.atomic import CheckpointError, link, write_atomically
 from steadyspike.train.files.checkpoint import (
     FORMAT,
     AtomicCheckpointIO,
@@ -42,6 +43,39 @@ def test_the_previous_checkpoint_is_kept_and_nothing_else(kept):
     assert read_checkpoint(kept)["w"][0] == 2
     assert read_checkpoint(previous_of(kept))["w"][0] == 1
     assert sorted(os.listdir(kept.parent)) == ["last.ckpt", "last.previous.ckpt"]
+
+
+def test_two_may_write_one_file_at_a_time(tmp_path):
+    """`reproduce` twice in one folder: one renamed the temporary file of the other."""
+    path = tmp_path / "x.npz"
+
+    def write(file):
+        write_atomically(path, lambda other: other.write(b"first"))
+        assert path.read_bytes() == b"first"
+        file.write(b"second")
+
+    write_atomically(path, write)
+    assert path.read_bytes() == b"second" and os.listdir(tmp_path) == ["x.npz"]
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path):
+    path = tmp_path / "x.npz"
+    if (child := os.fork()) == 0:
+        write_atomically(path, lambda file: os.kill(os.getpid(), signal.SIGKILL))
+    os.waitpid(child, 0)
+    (tmp_path / ".x.npz.partial").write_bytes(b"of an older version")
+    assert len(os.listdir(tmp_path)) == 2
+    write_atomically(path, lambda file: file.write(b"new"))
+    assert os.listdir(tmp_path) == ["x.npz"]
+
+
+def test_a_write_that_is_interrupted_leaves_nothing(tmp_path):
+    def stop(file):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "x", stop)
+    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "garbage", "empty"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import uuid
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 class CheckpointError(RuntimeError):
@@ -29,20 +31,54 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
     has changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
+    _remove_left_overs(path)
+    # A name of its own: another process may write the same file at the same time, and the last one wins.
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
-        with open(partial, "wb") as file:
+        with _locked(partial) as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
+            if keep is not None and path.exists():
+                os.replace(path, keep)
+            os.replace(partial, path)  # under the lock, or others would take it for a left-over
     except (OSError, RuntimeError) as error:
-        partial.unlink(missing_ok=True)
         old = "; the one before it is intact" if path.exists() else ""
         raise CheckpointError(f"{path} could not be written: {why_not_written(path, error)}{old}") from error
-    if keep is not None and path.exists():
-        os.replace(path, keep)
-    os.replace(partial, path)
+    finally:
+        with suppress(OSError):  # it was renamed, or the first error is the one to tell
+            partial.unlink()
     sync_folder(path.parent)
+
+
+def _locked(partial: Path) -> IO[bytes]:
+    """Makes a file and locks it as long as it is open: who ends, however that is, leaves a file without a lock."""
+    while True:
+        file = open(partial, "xb")  # noqa: SIM115 - the caller closes it
+        _lock(file, wait=True)
+        if os.fstat(file.fileno()).st_nlink > 0:
+            return file
+        file.close()  # somebody took it for a left-over before it was locked
+
+
+def _lock(file: IO[bytes], wait: bool) -> bool:
+    """Whether the file is locked now; False where another process holds it, or there are no locks on this disk."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except (ImportError, OSError):
+        return False
+    return True
+
+
+def _remove_left_overs(path: Path) -> None:
+    """Removes what killed processes left of ``path``; a file that a process is writing now is locked, and stays."""
+    for name in os.listdir(path.parent):
+        if name.startswith(f".{path.name}.") and name.endswith(".partial"):
+            with suppress(OSError), open(path.with_name(name), "rb") as file:
+                if _lock(file, wait=False):
+                    path.with_name(name).unlink()
 
 
 def why_not_written(path: Path, error: BaseException) -> str:
@@ -61,7 +97,10 @@ def why_not_written(path: Path, error: BaseException) -> str:
 
 
 def link(source: Path, target: Path) -> None:
-    """Makes ``target`` another name of ``source`` in one step; a copy on disks without hard links."""
+    """Makes ``target`` another name of ``source`` in one step; a copy on disks without hard links.
+
+    Only for files of a run, whose folder one process has for itself: its temporary name is always the same.
+    """
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)
     try:
