@@ -70,6 +70,29 @@ def test_observation_equals_what_a_probe_records():
     torch.testing.assert_close(twice.membrane_shares, seen.membrane_shares)
 
 
+@pytest.mark.parametrize("size", [1, 3, 50, 100])
+def test_the_size_of_the_batches_changes_nothing(size):
+    """Even and odd samples were those of each batch, and the bins of the input those of the first batch."""
+    model = Layer(init="zero", tau=3.0)
+    x = (currents(4, 3) * 0.5 + 1.0).repeat(1, 2, 1)[:, :100] * torch.linspace(0.5, 1.5, 100)[:, None]
+    whole = observe(model, [x]).layers["lif"]
+    parts = observe(model, x.split(size, 1)).layers["lif"]
+    for name in ("membrane", "current", "current_edges", "spikes", "inside"):
+        assert torch.equal(getattr(parts, name), getattr(whole, name)), name
+    one, other = analyse(model, iter(x.split(size, 1))), analyse(model, x)
+    assert str(one) == str(other) and one.layers[0].floor < 0.1
+
+
+def test_a_layer_that_runs_twice_has_the_same_halves_in_batches_of_every_size():
+    class Twice(Layer):
+        def forward(self, x):
+            return self.lif(self.lif(x) + x)
+
+    model, x = Twice(init="zero"), currents()
+    whole, parts = (observe(model, x.split(size, 1)).layers["lif"] for size in (64, 1))
+    assert torch.equal(parts.membrane, whole.membrane)
+
+
 def test_independence_of_inputs_is_tested():
     model = Layer(init="zero")
     free = observe(model, [currents(10)], independence=True).layers["lif"]

@@ -28,6 +28,8 @@ from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.nn.probe import after_reset, chosen_layers
 
 TESTED = 20_000  # neurons of a layer and batch that are tested for independence
+# The bins of a layer's input are those of its first samples: as many as this, fewer if they have more values than that.
+EDGE_SAMPLES, EDGE_VALUES = 64, 2**23
 
 
 @dataclass
@@ -51,6 +53,8 @@ class LayerSteps:
     independent: int = 0
     constant: int = 0
     finite: bool = True  # False: its input has NaN or infinite values, and its counts mean nothing
+    # (place of the first sample, input, active neurons) of batches that are counted when the bins are known
+    waiting: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
@@ -134,7 +138,10 @@ def observe(
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if layer.spiking and result.m is not None:
                 sizes.append((x.shape[0], x.shape[1]))
-                _add(found.layers, name, layer, x, result, independence)
+                # Of the whole observation, so that the even and odd samples are the same in batches of every size; a
+                # layer may see a sample as several, patches for example.
+                place = found.samples * x.shape[1] // max(sizes[0][1], 1)
+                _add(found.layers, name, layer, x, result, place, independence)
 
         return Tap(see, membrane=True)
 
@@ -152,6 +159,8 @@ def observe(
                 outputs.append(out)
             if target is not None:
                 targets.append(target)
+    for one in found.layers.values():
+        _count_waiting(one)
     if outputs:
         found.logits = torch.cat(outputs, 1)
     if targets:
@@ -170,8 +179,15 @@ def _run(model: nn.Module, x: Tensor, timesteps: int | None) -> object:
 
 
 def _add(
-    layers: dict[str, LayerSteps], name: str, layer: Neuron, x: Tensor, result: ScanResult, independence: bool
+    layers: dict[str, LayerSteps],
+    name: str,
+    layer: Neuron,
+    x: Tensor,
+    result: ScanResult,
+    place: int,
+    independence: bool,
 ) -> None:
+    """Counts a batch whose first sample is the observation's sample number ``place``."""
     assert result.m is not None
     if not x.shape[1]:
         raise ValueError("a batch has no samples")
@@ -187,15 +203,20 @@ def _add(
         steps, bins = len(x), len(edges) + 1
         zeros = torch.zeros(2, steps, bins, dtype=torch.float64)
         layers[name] = LayerSteps(
-            name, float(layer.threshold.double().mean()), range_edges(x.nan_to_num()), zeros, zeros.clone(),
+            name, float(layer.threshold.double().mean()), torch.empty(0), zeros, zeros.clone(),
             torch.zeros(steps, dtype=torch.float64), torch.zeros(2, steps, dtype=torch.float64),
         )  # fmt: skip
     seen = layers[name]
     seen.finite &= bool(x.isfinite().all())
     for half in range(2):
-        own = active[half::2]
-        seen.membrane[half] += step_counts(u[:, half::2], edges, own)
-        seen.current[half] += step_counts(x[:, half::2], seen.current_edges, own)
+        own = slice((half + place) % 2, None, 2)
+        seen.membrane[half] += step_counts(u[:, own], edges, active[own])
+    first = max(1, min(EDGE_SAMPLES, EDGE_VALUES * x.shape[1] // max(x.numel(), 1)))
+    if len(seen.current_edges) or x.shape[1] + sum(one.shape[1] for _, one, _ in seen.waiting) >= first:
+        seen.waiting.append((place, x, active))
+        _count_waiting(seen, first)
+    else:  # a copy: the network may write into its own tensor later
+        seen.waiting.append((place, x.clone(), active))
     seen.spikes += (spikes > 0).flatten(1).sum(1)
     for place, factor in enumerate((1.0, 2.0)):
         seen.inside[place] += ((u.abs() <= factor) & active).flatten(1).sum(1)
@@ -206,3 +227,18 @@ def _add(
         seen.constant += int(p.isnan().sum())
         seen.tested += int((~p.isnan()).sum())
         seen.independent += int((p > 0.05).sum())
+
+
+def _count_waiting(seen: LayerSteps, first: int = EDGE_SAMPLES) -> None:
+    """Counts the inputs of the batches that wait; the bins are made of the ``first`` samples, if there are none yet."""
+    if not len(seen.current_edges):
+        parts, left = [], first
+        for _, x, _ in seen.waiting:
+            parts.append(x[:, :left].flatten(1))
+            left = max(0, left - x.shape[1])
+        seen.current_edges = range_edges(torch.cat(parts, 1).nan_to_num())
+    for place, x, active in seen.waiting:
+        for half in range(2):
+            own = slice((half + place) % 2, None, 2)
+            seen.current[half] += step_counts(x[:, own], seen.current_edges, active[own])
+    seen.waiting.clear()
