@@ -234,8 +234,36 @@ def test_a_network_that_averages_over_time_is_counted_by_its_samples():
     x = 3 * torch.randn(4, 8, 10)
     report = ss.analyse(Small(average=True), [(x, torch.zeros(8)), (x[:, :5], torch.zeros(5))])
     assert report.samples == 13 and report.agreement is None
-    assert ss.analyse(Small(), [x, x[:, :5]]).samples == 13  # two inputs, not an input and its targets
+    assert ss.analyse(Small(), [(x, None), (x[:, :5], None)]).samples == 13
+    assert ss.analyse(Small(), [x, x[:, :5], x]).samples == ss.analyse(Small(), iter([x, x[:, :5], x])).samples == 21
     assert ss.analyse(Small(), (x, torch.zeros(8))).samples == 8
+
+
+class Still(nn.Module):
+    """[B, 10] in, shown for four steps."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = Small()
+
+    def forward(self, x):
+        return self.net(x.expand(4, *x.shape))
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize(
+    "targets",
+    [torch.rand(16, 3), torch.rand(16, 10), torch.zeros(16).long(), [0, 1] * 8, [{"boxes": 1}] * 16, None],
+    ids=["of other features", "of the input's shape", "classes", "a list", "boxes", "none"],
+)
+def test_the_first_of_two_is_the_input_whatever_the_targets_are(kind, targets):
+    """Targets with as many axes as the input were run through the network."""
+    torch.manual_seed(0)
+    model, x = Still(), 3 * torch.randn(16, 10)
+    one = ss.analyse(model, kind((x, targets)))
+    assert one.samples == 16 and str(one) == str(ss.analyse(model, x))
+    assert ss.analyse(model, [kind((x, targets))] * 2).samples == 32
+    assert ss.analyse(model, kind((x,))).samples == ss.analyse(model, [kind((x,))]).samples == 16
 
 
 def test_values_that_are_not_finite_are_no_silence():
@@ -289,9 +317,13 @@ def test_a_mean_that_no_training_has_moved_is_a_start_at_zero():
     [
         ([], "no batch was given"),
         (torch.zeros(4, 0, 10), "has no samples"),
-        ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], "different numbers of time steps: 4 and 3"),
+        ([(torch.zeros(4, 2, 10), None), (torch.zeros(3, 2, 10), None)], "different numbers of time steps: 4 and 3"),
+        ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], r"two inputs are \[\(x, None\), \(y, None\)\]"),
         (torch.zeros(1, 2, 10), "a whole sequence at once"),
         ([{"x": 1}], "got dict"),
+        ((torch.zeros(4, 2, 10), torch.zeros(2), torch.zeros(2)), "got 3 parts"),
+        ([torch.zeros(4, 2, 10), torch.zeros(2), torch.zeros(2)], "got 3 parts"),
+        ([(torch.zeros(4, 2, 10), torch.zeros(2), torch.zeros(2))], "got 3 parts"),
         (None, "got NoneType"),
     ],
 )

@@ -95,6 +95,8 @@ class LayerSteps:
 class Observation:
     """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known.
 
+    targets is None if they are no tensors that fit together.
+
     logits is None for a network that does not return its time steps, such as one that averages over them.
     """
 
@@ -147,9 +149,7 @@ def observe(
 
     with evaluating(model), tapped(model, f"observe {id(found)}", make, only=chosen_layers(model, layers)):
         for batch in batches:
-            x, target = batch if isinstance(batch, (tuple, list)) else (batch, None)
-            if not isinstance(x, Tensor):
-                raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {type(x).__name__}")
+            x, target = _parts(batch)
             sizes.clear()
             found.batches += 1
             out = _run(model, x, timesteps)
@@ -158,14 +158,33 @@ def observe(
             if isinstance(out, Tensor) and out.ndim >= 2 and tuple(out.shape[:2]) in sizes:
                 outputs.append(out)
             if target is not None:
-                targets.append(target)
+                targets.append(_labels(target))
     for one in found.layers.values():
         _count_waiting(one)
     if outputs:
         found.logits = torch.cat(outputs, 1)
-    if targets:
-        found.targets = torch.cat(targets)
+    known = [one for one in targets if one is not None]
+    if known and len(known) == len(targets) and len({one.shape[1:] for one in known}) == 1:
+        found.targets = torch.cat(known)
     return found
+
+
+def _parts(batch: object) -> tuple[Tensor, object]:
+    """Input and targets of a batch; None without targets."""
+    parts = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
+    if len(parts) not in (1, 2):
+        raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {len(parts)} parts")
+    if not isinstance(parts[0], Tensor):
+        raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {type(parts[0]).__name__}")
+    return parts[0], parts[1] if len(parts) == 2 else None
+
+
+def _labels(target: object) -> Tensor | None:
+    """Targets as a tensor [N, ...], also those that are numbers in a list; None for others, such as boxes."""
+    try:
+        return torch.atleast_1d(torch.as_tensor(target))
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def _run(model: nn.Module, x: Tensor, timesteps: int | None) -> object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -120,27 +120,40 @@ def _shown(rates: list[float]) -> str:
 
 def analyse(
     model: nn.Module,
-    batch: Tensor | tuple[Tensor, Tensor] | Iterable[tuple[Tensor, Tensor]],
+    batch: Tensor | Sequence[Any] | Iterable[Tensor | Sequence[Any]],
     *,
     layers: str | Sequence[str] | None = None,
     timesteps: int | None = None,
 ) -> ShiftReport:
     """Measures how far membrane, input and firing rate of every layer drift over the time steps of one window.
 
-    batch: what the model takes, or (x, targets), or an iterable of such pairs. A few hundred samples are enough; the
-    noise floor says whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks that repeat
-    a still image, another number of steps than their own. The model is not changed.
+    batch: what the model takes, or (x, targets), or an iterable of such batches. Two tensors in a tuple or list are
+    always (x, targets), as a DataLoader gives them; two inputs are [(x, None), (y, None)]. A few hundred samples are
+    enough; the noise floor says whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks
+    that repeat a still image, another number of steps than their own. The model is not changed.
     """
     if not isinstance(batch, (Tensor, Iterable)):
         raise TypeError(
             f"batch must be a tensor, a pair (x, targets) or an iterable of them, got {type(batch).__name__}"
         )
-    pair = isinstance(batch, (tuple, list)) and len(batch) == 2 and isinstance(batch[0], Tensor)
-    if pair and isinstance(batch, (tuple, list)) and isinstance(batch[1], Tensor):
-        pair = batch[1].ndim < batch[0].ndim  # else two inputs: targets have no images' or features' axes
-    batches = [batch] if isinstance(batch, Tensor) or pair else batch
-    seen = observe(model, batches, layers=layers, timesteps=timesteps)  # type: ignore[arg-type]
+    batches: Iterable[Any] = [batch] if isinstance(batch, Tensor) or _is_one(batch) else batch
+    seen = observe(model, batches, layers=layers, timesteps=timesteps)
     return report_of(seen, start_of(model))
+
+
+def _is_one(batch: Iterable[Any]) -> bool:
+    """Whether a tuple or list is one batch, such as (x, targets), and not a sequence of batches."""
+    if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[0], Tensor):
+        return False
+    x, other = batch[:2]
+    if len(batch) == 2 and isinstance(other, Tensor) and other.ndim == x.ndim and other.shape[0] not in x.shape[:2]:
+        raise ValueError(
+            f"two tensors are (x, targets), but theirs are not the same samples: {list(x.shape)} and "
+            f"{list(other.shape)}; two inputs are [(x, None), (y, None)]"
+        )
+    # Three and more in a list are batches if they look alike. `observe` refuses one batch of so many parts.
+    alike = all(isinstance(part, Tensor) and part.ndim == x.ndim for part in batch)
+    return len(batch) == 2 or isinstance(batch, tuple) or not alike
 
 
 Start = Literal["mp", "mp, never trained", "other"]
