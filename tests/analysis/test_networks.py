@@ -1,6 +1,7 @@
 """What is measured inside networks: distributions per step, the shift report, gradients per step."""
 
 import copy
+import re
 from functools import partial
 
 import pytest
@@ -25,6 +26,7 @@ from steadyspike.analysis.networks.other_starts import (
     starting,
 )
 from steadyspike.analysis.networks.shift import analyse, report_of
+from steadyspike.nn.initial_potential import LearnedInit
 
 
 class Layer(nn.Module):
@@ -276,6 +278,36 @@ def test_values_that_are_not_finite_are_no_silence():
     last = Small()
     nn.init.constant_(last.last.weight, float("nan"))
     assert ss.analyse(last, x).agreement is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize(
+    ("what", "text"),
+    [
+        ("running_mean", "initial potential"),
+        ("threshold", "threshold|parameter"),
+        ("tau", "leak|parameter"),
+        ("imp", "initial"),
+    ],
+)
+def test_a_layer_whose_own_values_are_not_finite_is_the_one_that_is_named(what, text, value):
+    """It was called silent or saturated, or the layer after it was blamed."""
+    init = LearnedInit((10,)) if what == "imp" else "mp"
+    model = nn.Sequential(ss.LIF(), ss.LIF(init=init, learn=("threshold", "tau")), ss.LIF())
+    broken = model[1]
+    place = {
+        "running_mean": lambda: broken.running_mean,
+        "imp": lambda: next(broken.init.parameters()),
+        "threshold": lambda: broken.constant_parameter("threshold"),
+        "tau": lambda: broken.constant_parameter("leak"),
+    }[what]()
+    with torch.no_grad():
+        place.fill_(value)
+    report = ss.analyse(model, 1 + torch.randn(4, 64, 10))
+    assert [row.finite for row in report.layers][:2] == [True, False]
+    assert re.search(text, report.layers[1].broken) and not report.layers[1].judged
+    assert report.verdict == "unclear" and "layer '1' is NaN or infinite" in report.advice
+    assert re.search(r"^1 +its .* is NaN or infinite$", str(report), re.M)
 
 
 def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():

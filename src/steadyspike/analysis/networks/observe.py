@@ -52,9 +52,14 @@ class LayerSteps:
     tested: int = 0
     independent: int = 0
     constant: int = 0
-    finite: bool = True  # False: its input has NaN or infinite values, and its counts mean nothing
+    broken: str = ""  # what of it is NaN or infinite, "input" for example: its counts mean nothing then
     # (place of the first sample, input, active neurons) of batches that are counted when the bins are known
     waiting: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
+
+    @property
+    def finite(self) -> bool:
+        """False: it has NaN or infinite values."""
+        return not self.broken
 
     @property
     def steps(self) -> int:
@@ -144,6 +149,7 @@ def observe(
                 # layer may see a sample as several, patches for example.
                 place = found.samples * x.shape[1] // max(sizes[0][1], 1)
                 _add(found.layers, name, layer, x, result, place, independence)
+                found.layers[name].broken = found.layers[name].broken or _broken(layer, x, u0, result)
 
         return Tap(see, membrane=True)
 
@@ -226,7 +232,6 @@ def _add(
             torch.zeros(steps, dtype=torch.float64), torch.zeros(2, steps, dtype=torch.float64),
         )  # fmt: skip
     seen = layers[name]
-    seen.finite &= bool(x.isfinite().all())
     for half in range(2):
         own = slice((half + place) % 2, None, 2)
         seen.membrane[half] += step_counts(u[:, own], edges, active[own])
@@ -246,6 +251,18 @@ def _add(
         seen.constant += int(p.isnan().sum())
         seen.tested += int((~p.isnan()).sum())
         seen.independent += int((p > 0.05).sum())
+
+
+def _broken(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> str:
+    """What of a layer is NaN or infinite; "" if nothing is. The input is first: what is wrong there came from before.
+
+    Not its buffers: a folded MPBN fires at an infinite level where a channel always or never fires.
+    """
+    values = {"input": x, "initial potential": u0, "threshold": layer.threshold, "leak": layer.leak}
+    values |= {f"parameter {name}": value for name, value in layer.named_parameters()}
+    if result.m is not None:
+        values["membrane"] = result.m
+    return next((name for name, value in values.items() if not value.isfinite().all()), "")
 
 
 def _count_waiting(seen: LayerSteps, first: int = EDGE_SAMPLES) -> None:

@@ -34,7 +34,7 @@ class LayerShift(NamedTuple):
     shift: the layer's number, the largest distance of the membrane over the steps before the last, less its noise
         floor. membrane, current: the distances of U[t] and of the input I[t] per step, [T]; floor, current_floor: what
         they would be by chance. rates: firing rate per step [T]. active: share of neurons that fired in the window.
-        finite: False if NaN or infinite values reached the layer.
+        finite: False if its input, its start, its constants or its membrane are NaN or infinite; broken: which of them.
     """
 
     name: str
@@ -46,6 +46,7 @@ class LayerShift(NamedTuple):
     rates: Tensor
     active: float
     finite: bool = True
+    broken: str = ""
 
     @property
     def saturated(self) -> bool:
@@ -85,7 +86,7 @@ class ShiftReport:
         lines = [f"{'layer':{width}}  shift  floor  input  firing rate, first to last step    active"]
         for one in self.layers:
             if not one.finite:
-                lines.append(f"{one.name:{width}}  its input is NaN or infinite")
+                lines.append(f"{one.name:{width}}  its {one.broken} is NaN or infinite")
                 continue
             if not one.active:
                 lines.append(f"{one.name:{width}}  silent: no neuron fired")
@@ -188,12 +189,12 @@ def report_of(seen: Observation, start: Start) -> ShiftReport:
         verdict, advice = "unclear", f"Not judged: {left_out}. {UNTRAINED}"
     elif left_out and counted:
         advice += f" Not counted: {left_out}."
-    broken = next((row.name for row in rows if not row.finite), None)
+    broken = next((row for row in rows if not row.finite), None)
     if broken is not None:
-        verdict, advice = (
-            "unclear",
-            (f"NaN or infinite values reach layer '{broken}': look at the data and at ss.check_model(model, x) first."),
-        )
+        verdict = "unclear"
+        advice = f"The {broken.broken} of layer '{broken.name}' is NaN or infinite: look at "
+        before = "the data and at ss.check_model(model, x) first."
+        advice += before if broken.broken == "input" else "its values in model.state_dict() first."
     return ShiftReport(rows, shift, verdict, advice, _agreement(seen.logits), seen.samples)
 
 
@@ -204,7 +205,7 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
     active = seen.active / max(seen.neurons, 1)
     shift = max(0.0, float(membrane[:-1].max()) - floor) if seen.active else 0.0
     return LayerShift(
-        seen.name, shift, membrane, current, floor, seen.floor("current"), seen.rates, active, seen.finite
+        seen.name, shift, membrane, current, floor, seen.floor("current"), seen.rates, active, seen.finite, seen.broken
     )
 
 
