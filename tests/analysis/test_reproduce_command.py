@@ -107,6 +107,36 @@ def test_a_damaged_run_is_named_and_not_called_not_run(mine, tmp_path):
     assert "damaged since: tiny, seed 1" in shown.output
 
 
+def test_a_run_that_is_damaged_beyond_repair_does_not_cost_the_table(mine, tmp_path):
+    first = call(*mine, "--out", tmp_path)
+    assert first.exit_code == 0
+    for round_, files in enumerate((("last.ckpt", "last.previous.ckpt"), ())):
+        folder = next((tmp_path / "runs").glob("*seed0*"))
+        for path in (folder / "weights.safetensors", *(folder / "checkpoints" / name for name in files)):
+            content = bytearray(path.read_bytes())
+            content[len(content) // 2] ^= 1
+            path.write_bytes(content)
+        if not files:  # the second time they are gone
+            shutil.rmtree(folder / "checkpoints")
+        shutil.rmtree(next((tmp_path / "runs").glob("*seed1*")))
+        again = call(*mine, "--out", tmp_path)
+        assert again.exit_code == 0 and "[2/2]" in again.output and "(2 seeds)" in again.output, again.output
+        aside = tmp_path / "damaged" / (folder.name + ("-2" if round_ else ""))
+        assert f"can be deleted: {aside}" in again.output and (aside / "weights.safetensors").exists()
+        assert first.output.split("Mine")[1] == again.output.split("Mine")[1]
+
+
+def test_a_checkpoint_of_another_run_is_no_damage(mine, tmp_path):
+    """For example with another --data-dir: then the question is wrong, and the run must stay where it is."""
+    assert call(*mine, "--out", tmp_path).exit_code == 0
+    one, two = (next((tmp_path / "runs").glob(f"*seed{seed}*")) for seed in (0, 1))
+    for name in ("last.ckpt", "last.previous.ckpt"):
+        shutil.copy(two / "checkpoints" / name, one / "checkpoints" / name)
+    (one / "weights.safetensors").write_bytes(b"")
+    again = call(*mine, "--out", tmp_path)
+    assert again.exit_code == 1 and "belongs to another run" in again.output and one.exists(), again.output
+
+
 def test_each_data_set_has_pages_of_its_own(tmp_path):
     for data in ((), ("--data", "cifar10")):
         assert call("reproduce", "two-steps", *data, "--out", tmp_path, "--show").exit_code == 0

@@ -50,6 +50,17 @@ class Store:
     def folder(self, run: Run) -> RunFolder:
         return RunFolder(self.root / "runs" / f"{run.recipe}-seed{run.seed}-{run.key()[:8]}")
 
+    def put_aside(self, folder: RunFolder) -> Path:
+        """Moves a run folder out of ``runs/``, so that the run starts again; where it is now."""
+        (self.root / "damaged").mkdir(exist_ok=True)
+        target = free = self.root / "damaged" / folder.root.name
+        number = 1
+        while free.exists():
+            number += 1
+            free = target.with_name(f"{target.name}-{number}")
+        folder.root.rename(free)
+        return free
+
     def result(self, run: Run) -> Result | None:
         """The result of a run that has ended; None where it has not run, was interrupted or is damaged.
 

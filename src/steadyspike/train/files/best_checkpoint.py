@@ -10,7 +10,7 @@ from typing import Any
 
 from steadyspike.train.files.atomic import CheckpointError, link
 from steadyspike.train.files.checkpoint import previous_of, read_checkpoint
-from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.folder import DamagedRun, RunFolder
 
 
 def keep_best(folder: RunFolder) -> None:
@@ -23,7 +23,7 @@ def keep_best(folder: RunFolder) -> None:
 
 
 def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The checkpoint of the best epoch, ``epoch``; CheckpointError where it is gone or damaged."""
+    """The checkpoint of the best epoch, ``epoch``; DamagedRun where it is gone or damaged."""
     problems: list[str] = []
     for path in (folder.best, previous_of(folder.best)):
         if not path.exists():
@@ -37,7 +37,7 @@ def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = N
         if state.get("epoch") == epoch and state.get("batch") == 0:
             return state
         problems.append(f"{path} is of epoch {state.get('epoch')}")
-    raise CheckpointError(
+    raise DamagedRun(
         f"{problems[0]}: the best epoch ({epoch}) cannot be tested; restore the file and --resume, or train again in "
         "another folder (--out)"
     )

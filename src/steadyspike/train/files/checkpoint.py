@@ -12,9 +12,14 @@ from lightning.fabric.plugins import CheckpointIO
 
 from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
 from steadyspike.train.files.atomic import CheckpointError, write_atomically
+from steadyspike.train.files.folder import DamagedRun
 
 FORMAT = "steadyspike-checkpoint-2"
 _FOLDER_BIT = 0x10  # of a zip entry's attributes; torch does not read such a tensor and leaves its memory as it was
+
+
+class OtherRun(CheckpointError):
+    """A whole checkpoint of another recipe, split or number of processes."""
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -80,7 +85,7 @@ def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[
     for key, wanted in (identity or {}).items():
         found = carried.get(key) if isinstance(carried, dict) else None
         if found != wanted:
-            raise CheckpointError(f"{path} belongs to another run: its {key} is {found}, here it is {wanted}")
+            raise OtherRun(f"{path} belongs to another run: its {key} is {found}, here it is {wanted}")
     return state
 
 
@@ -101,9 +106,11 @@ def latest(
     """The newest usable checkpoint: ``path``, or the one before it.
 
     problem: says why a state cannot be used although its file is whole; None if it can. Where there are checkpoints and
-    none can be used, that is an error: to start over would hide a loss.
+    none can be used, that is an error: to start over would hide a loss. It is a DamagedRun unless one of them is whole
+    and of another run: then the question was wrong, and not the files.
     """
     refused: list[str] = []
+    kind: type[CheckpointError] = DamagedRun
     for candidate in (path, previous_of(path)):
         if not candidate.exists():
             continue
@@ -114,8 +121,10 @@ def latest(
             refused.append(f"{candidate} cannot be used: {text}")
         except CheckpointError as error:
             refused.append(str(error))
+            if isinstance(error, OtherRun):
+                kind = CheckpointError
     if refused:
-        raise CheckpointError(
+        raise kind(
             "; ".join(refused) + "; there is no checkpoint left to continue from: restore the damaged file from a "
             "copy, or start again in another folder (--out)"
         )

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
-from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.atomic import CheckpointError, write_atomically
 from steadyspike.train.files.forms import form_problem
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
@@ -37,6 +37,10 @@ _TRIES, _PAUSE = 5, 0.02  # to take a lock that somebody who only looks (`in_use
 
 class RunError(RuntimeError):
     """A run folder that cannot be used as asked; the message is one line."""
+
+
+class DamagedRun(RunError, CheckpointError):
+    """A run with nothing left to continue it from: its files are damaged or gone, and only a new start helps."""
 
 
 @dataclass(frozen=True)

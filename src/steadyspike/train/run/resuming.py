@@ -12,7 +12,7 @@ from steadyspike.train.callbacks.recorder import table_names
 from steadyspike.train.files.atomic import link
 from steadyspike.train.files.best_checkpoint import keep_best, read_best
 from steadyspike.train.files.checkpoint import latest
-from steadyspike.train.files.folder import RunError
+from steadyspike.train.files.folder import DamagedRun
 from steadyspike.train.files.tables import extent_problem
 from steadyspike.train.internals import set_loop_state
 from steadyspike.train.session.random_state import rng_state, set_rng_state
@@ -36,7 +36,7 @@ def continue_from(session: Session, processes: int, rank: int) -> list[str]:
     session.resumed = found.state
     if found.state is None:
         if folder.has_results():
-            raise RunError(
+            raise DamagedRun(
                 f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
                 "continue from; delete the folder, or choose another with --out, to start again"
             )
