@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from steadyspike.analysis.reproduce.over_seeds import Summary, judged
-from steadyspike.analysis.reproduce.page import MEASURED, Page, Table
+from steadyspike.analysis.reproduce.page import MEASURED, PAPER, Page, Table
 
 _TABLE = re.compile(r"\*\*(.+)\*\*$")
 _ENDED = re.compile(r"(?:^|; )(\d+) [a-z]")  # "1 diverged", alone or behind the mean of the runs that finished
@@ -39,21 +39,35 @@ class Written(NamedTuple):
 
 
 def read(page: str) -> Written:
-    """The tables of a page as `Table.markdown` writes them, under headings of three marks."""
+    """The tables of a page as `Table.markdown` writes them, under headings of three marks.
+
+    Refused where it cannot be told which row is meant: two of one name, or one with more or fewer cells than the head.
+    """
     written = Written({}, {}, next((line for line in reversed(page.splitlines()) if "; commit " in line), ""))
     section = table = ""
     head: list[str] = []
+    titles: set[tuple[str, str]] = set()
     for line in page.splitlines():
         if line.startswith("### "):
             section, table, head = line[4:], "", []
         elif found := _TABLE.match(line):
             table, head = found.group(1), []
+            if (section, table) in titles:
+                raise Refused(f"the page has two tables {section} / {table}: give each a title of its own")
+            titles.add((section, table))
         elif line.startswith("|---"):
             continue
         elif line.startswith("| "):
             cells = line[2:-2].split(" | ")
             if head:
-                written.rows[Key(section, table, cells[0])] = dict(zip(head, cells, strict=True))
+                key = Key(section, table, cells[0])
+                if len(cells) != len(head):
+                    raise Refused(
+                        f"the row {' / '.join(key)} has {len(cells)} cells, its table has {len(head)} columns"
+                    )
+                if key in written.rows:
+                    raise Refused(f"the page has two rows {' / '.join(key)}: take one out by hand")
+                written.rows[key] = dict(zip(head, cells, strict=True))
             else:
                 head = cells
         elif line.startswith("- ") and ": " in line:
@@ -69,14 +83,21 @@ def runs_in(cell: str) -> int:
 
 
 def keep(table: Table, section: str, before: Written) -> list[Key]:
-    """Puts the page's rows into ``table`` where it has fewer runs, judges its claims again; the rows that were put."""
+    """Puts the page's rows into ``table`` where it has fewer runs, judges its claims again; the rows that were put.
+
+    A kept row has no number of the folder's: "-" stands in a column that the page lacks. The paper's value is no
+    measurement, and is the recipe's in every row.
+    """
     kept = []
     measured = table.head.index(MEASURED)
     for row in table.rows:
         key = Key(section, table.title, row[0])
         old = before.rows.get(key)
         if old is not None and runs_in(row[measured]) < runs_in(old.get(MEASURED, "")):
-            row[:] = [old.get(name, cell) for name, cell in zip(table.head, row, strict=True)]
+            row[1:] = [
+                cell if name == PAPER else old.get(name, "-")
+                for name, cell in zip(table.head[1:], row[1:], strict=True)
+            ]
             kept.append(key)
     _judge_again(table, section, before.verdicts, {key.label for key in kept})
     return kept

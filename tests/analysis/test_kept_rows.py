@@ -81,6 +81,39 @@ def test_a_row_that_no_table_has_is_not_lost_in_silence():
         keep_all([page.Page("Depth", [new])], old)
 
 
+def test_a_kept_row_has_no_number_of_the_folder_and_the_paper_s_value_of_today():
+    old = table("39.43 ± 0.99 (3 seeds)", "not run", "not run", "old")
+    new = table("50.00 (1 seed)", "not run", "not run", "new")
+    for found, value in ((old, "75.00"), (new, "75.55")):
+        found.head.insert(1, page.PAPER)
+        for row in found.rows:
+            row.insert(1, value)
+    new.head.append("later")
+    for row in new.rows:
+        row.append("0.5")
+    keep(new, "Depth", read(written(old)))
+    assert new.rows[0] == ["neither", "75.55", "39.43 ± 0.99 (3 seeds)", "1", "old", "-"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("| both |", "| TrSG |"), "two rows Depth / 7 layers / TrSG"),
+        (lambda text: text.replace("\n### Other\n", ""), "two tables Depth / 7 layers"),
+        (
+            lambda text: text.replace("| 2 | old |", "| old |"),
+            "the row Depth / 7 layers / TrSG has 3 cells.* 4 columns",
+        ),
+        (lambda text: text.replace("| 2 | old |", "| 2 | old | 7 |"), "TrSG has 5 cells"),
+    ],
+)
+def test_a_page_that_can_be_read_in_two_ways_is_refused(change, message):
+    text = written(table("39.43 (1 seed)", "not run", "not run", "old"))
+    assert len(read(text).rows) == 6
+    with pytest.raises(Refused, match=message):
+        read(change(text))
+
+
 def test_the_last_line_names_all_commits_and_what_was_kept():
     rows = [Key("a", "b", "c"), Key("a", "b", "d")]
     assert stamp_of_both(NOW, BEFORE, []) == NOW

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from steadyspike.analysis.reproduce.flow import COLUMNS, flow_cells
-from steadyspike.analysis.reproduce.page import MEASURED, Claim, Table, claim, finals, measured
+from steadyspike.analysis.reproduce.page import MEASURED, PAPER, Claim, Table, claim, finals, measured
 from steadyspike.analysis.reproduce.work import Case, Work, published_text
 
 
@@ -15,7 +15,7 @@ def accuracy_table(
 ) -> Table:
     """One row per case, whether it ran or not. beside: also firing rate, gradient metrics and membrane shift."""
     published = any(case.paper and case.published() is not None for case in cases)
-    head = ["configuration", *(["paper (%)"] if published else []), MEASURED, "after step 1 (%)"]
+    head = ["configuration", *([PAPER] if published else []), MEASURED, "after step 1 (%)"]
     table = Table(title, [*head, *(COLUMNS if beside else ())], compared=list(claims))
     for case in cases:
         results = work.results(case)

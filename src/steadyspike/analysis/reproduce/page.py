@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOT_RUN = "not run"
+PAPER = "paper (%)"  # the column of the paper's accuracies
 MEASURED = "measured (%)"  # the column of the accuracies that claims are about
 Claim = tuple[str, str, str]  # text, label of the better row, label of the worse one
 
