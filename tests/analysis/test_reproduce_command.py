@@ -141,3 +141,13 @@ def test_each_data_set_has_pages_of_its_own(tmp_path):
     for data in ((), ("--data", "cifar10")):
         assert call("reproduce", "two-steps", *data, "--out", tmp_path, "--show").exit_code == 0
     assert {folder.name for folder in tmp_path.iterdir()} == {"two-steps-mini", "two-steps-mini-cifar10"}
+
+
+def test_data_sets_are_known_by_all_their_names_and_others_refused(tmp_path):
+    """By its other name N-MNIST was taken for still images, and a name that does not exist had a page."""
+    done = call("reproduce", "two-steps", "--data", "N-MNIST", "--out", tmp_path, "--show")
+    assert done.exit_code == 0 and [folder.name for folder in tmp_path.iterdir()] == ["two-steps-mini-nmnist"]
+    for show in ((), ("--show",)):
+        done = call("reproduce", "two-steps", "--data", "n-minst", "--out", tmp_path / "none", *show)
+        assert done.exit_code == 1 and "--data: there is no data set 'n-minst'; valid are " in done.output
+    assert not (tmp_path / "none").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import re
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -90,6 +91,16 @@ def test_wrong_archives(tmp_path: Path, place: Place, wreck: str) -> None:
         cifar.load(place, SMALL)
     assert path.exists()
     assert not list(place.cache_dir.rglob("*.bin"))
+
+
+def test_a_download_that_fails_says_where_the_data_was_looked_for(place: Place) -> None:
+    remote = Remote("a.tar.gz", "http://127.0.0.1:1/x", "0")
+    folder = re.escape(str(place.data_dir))
+    with pytest.raises(
+        DataError, match=rf"^cifar10 was not found in {folder}, .*: {folder}/a.tar.gz: .*failed"
+    ) as told:
+        replace(place, download=True).downloaded(remote, "cifar10")
+    assert told.value.path == place.data_dir / "a.tar.gz"
 
 
 def test_not_there_and_no_download(place: Place) -> None:

@@ -62,6 +62,8 @@ def run(
         raise _wrong(f"{experiment.name} has no scale {scale!r}: give --scale {' or '.join(experiment.scales)}")
     if data and scale != "mini":
         raise _wrong("--data belongs to --scale mini: the other scales name their data in their recipes")
+    if data:
+        data = _data_name(data)
     seeds = seeds or (min(experiment.seeds, _MINI_SEEDS) if scale == "mini" else experiment.seeds)
     work = Work(Scale(scale, data), seeds, Store(out), data_dir)
     code = _train(experiment, work) if train else ENDED
@@ -69,6 +71,18 @@ def run(
     if record:
         _record(experiment, work)
     return code
+
+
+def _data_name(data: str) -> str:
+    """The data set's own name: by another one, event data would pass for images. The user's code keeps its name."""
+    from steadyspike.data.dataset_catalogue import entry
+    from steadyspike.data.errors import DataError
+    from steadyspike.train.building.own_code import is_own
+
+    try:
+        return data if is_own(data) else entry(data)[0]
+    except DataError as error:
+        raise _wrong(f"--data: {error}") from None
 
 
 def _wrong(text: str) -> Exception:

@@ -72,4 +72,9 @@ class Place:
                 f"{what} was not found and downloading is off; put {remote.name} (from {remote.url}) there.",
                 self.data_dir,
             )
-        return fetch(remote, writable_dir(self.data_dir, self.cache_dir / "downloads"))
+        try:
+            return fetch(remote, writable_dir(self.data_dir, self.cache_dir / "downloads"))
+        except DataError as error:  # a wrong data folder is the likelier mistake: say where it was looked for
+            told = DataError(f"{what} was not found in {self.data_dir}, and could not be downloaded: {error}")
+            told.path = error.path
+            raise told from error
