@@ -6,7 +6,9 @@ import pytest
 
 from steadyspike.analysis.figures import curves, matrices, over_steps, windows
 from steadyspike.analysis.figures.style import COLOURS, save
-from steadyspike.analysis.reproduce.experiments import simulations
+from steadyspike.analysis.reproduce.experiments import networks, simulations, stationarity, sweeps
+from steadyspike.analysis.reproduce.page import Page
+from steadyspike.analysis.reproduce.registry import EXPERIMENTS
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Store
 from steadyspike.analysis.reproduce.work import Work
@@ -61,6 +63,48 @@ def test_a_silent_layer_is_called_silent():
     figure = over_steps.step_distributions(shares, "U", {"a": (-2, 2), "b": (-2, 2)})
     assert [len(axis.patches) for axis in figure.axes] == [T, 0]
     assert "silent" in figure.axes[1].texts[0].get_text()
+
+
+@pytest.mark.parametrize(("given", "still"), [("", "digits"), ("cifar10", "cifar10")])
+@pytest.mark.parametrize("name", ["threshold-paths", "final-values"])
+def test_figures_of_small_runs_name_the_data_that_were_used(name, given, still, monkeypatch):
+    """The panels were called CIFAR-100 and DVS-CIFAR10 over the embedded digits."""
+    values = {"threshold": [1.0, 0.9], "tau": [2.0, 2.1], "running_mean": [0.0, 0.4]}
+    monkeypatch.setattr(sweeps, "_layer_table", lambda *_: {"stem.lif": values})
+    page = EXPERIMENTS[name].page(Work(Scale("mini", given), 1, Store(None)))
+    wanted = [f"mini: {still} (paper: CIFAR-100)", "mini: digits-events (paper: DVS-CIFAR10)"]
+    assert [axis.get_title() for axis in page.figures[name].axes] == wanted
+    assert [row[0] for row in page.tables[0].rows] == wanted
+    assert page.tables[0].title != "V at the end"  # it also has the first epoch
+    assert all(axis.get_ylabel() for axis in page.figures[name].axes)
+    large = EXPERIMENTS[name].page(Work(Scale("paper"), 1, Store(None)))
+    assert [axis.get_title() for axis in large.figures[name].axes] == ["CIFAR-100", "DVS-CIFAR10"]
+
+
+@pytest.mark.parametrize("name", ["membrane", "activation"])
+def test_distributions_say_their_layer_and_both_axes(name, monkeypatch):
+    layers = np.array(["stem.lif", "body.1.lif", "body.2.lif"])
+    one = {"layers": layers, "membrane": np.stack([SHARES] * 3), "current": np.stack([SHARES] * 3),
+           "rates": np.ones((3, T)), "current_edges": np.stack([np.linspace(-1, 1, K - 1)] * 3)}  # fmt: skip
+    monkeypatch.setattr(networks, "arrays_of", lambda *_: {"tdBN": one, "TEBN": one})
+    (figure,) = EXPERIMENTS[name].page(Work(Scale("mini"), 1, Store(None))).figures.values()
+    chosen = layers[networks.middle(3)]
+    assert [axis.get_title().split(" (")[0] for axis in figure.axes] == [f"tdBN, {chosen}", f"TEBN, {chosen}"]
+    assert figure.axes[0].get_ylabel() == "density" and figure.axes[0].get_xlabel()
+
+
+def test_a_layer_without_a_test_of_independence_is_marked():
+    """It looked like a bar of 0 %."""
+    one = {"layers": np.array(["a", "b", "c"]), "current": np.zeros((3, 4)), "floor": np.zeros((3, 2)),
+           "independent": np.array([0.9, np.nan, np.nan]), "constant": np.array([0.0, 1.0, np.nan]),
+           "bounded": np.ones((3, 2, 4))}  # fmt: skip
+    one["bounded"][2] = np.nan
+    page = Page("")
+    stationarity._assumption_of(page, "events", one)
+    texts = {
+        round(text.get_position()[0]): text.get_text() for text in page.figures["independence-events"].axes[0].texts
+    }
+    assert texts == {1: "constant", 2: "silent"}
 
 
 def test_colours_differ_in_lightness_or_hue():

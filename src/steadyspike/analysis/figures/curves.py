@@ -114,5 +114,6 @@ def layer_values(panels_of: Mapping[str, Mapping[str, Sequence[float]]], layers:
                 axis.plot(range(len(row)), row, color=COLOURS[i], marker=MARKERS[i], label=name)
             axis.set_xticks(range(len(layers[title])), layers[title], rotation=70, ha="right", fontsize=6)
             axis.set_title(title)
+            axis.set_ylabel("after training (tau: steps)")
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper")
         return figure

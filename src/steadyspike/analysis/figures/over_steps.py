@@ -55,6 +55,8 @@ def step_distributions(shares: Mapping[str, Array], label: str, reach: Reach | M
         drawn = [axis for axis in axes.flat[: len(shares)] if axis.patches]
         if drawn:
             figure.legend(*drawn[0].get_legend_handles_labels(), loc="outside right upper")
+        for axis in axes[:, 0]:
+            axis.set_ylabel("density")
         hide_rest(axes.flat[len(shares) :])
         return figure
 
@@ -118,15 +120,25 @@ def predicted_classes(panels_of: Mapping[str, Array], classes: Sequence[str]) ->
         return figure
 
 
-def bars_with_baseline(values: Mapping[str, float], baseline: float, label: str, baseline_label: str) -> Figure:
-    """One bar per key in percent, and a line at what chance gives."""
+def bars_with_baseline(
+    values: Mapping[str, float],
+    baseline: float,
+    label: str,
+    baseline_label: str,
+    missing: Mapping[str, str] | None = None,
+) -> Figure:
+    """One bar per key in percent, and a line at what chance gives. missing: why a key whose value is NaN has no bar."""
     with styled():
         figure, axes = panels(1, 1, width=max(4.5, 0.35 * len(values)), height=3.0)
         axis = axes[0, 0]
         axis.bar(range(len(values)), [100 * v for v in values.values()], color=COLOURS[0])
+        for place, (name, value) in enumerate(values.items()):
+            if np.isnan(value):  # without a word, it would look like a bar of 0 %
+                axis.text(place, 2, (missing or {}).get(name, "no value"), rotation=90, ha="center", fontsize=7)
         axis.axhline(100 * baseline, color=COLOURS[1], linestyle="--", label=baseline_label)
         axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
         axis.set_ylabel(label)
         axis.set_ylim(0, 105)
+        axis.set_xlim(-0.6, len(values) - 0.4)  # also of a first or last place without a bar
         figure.legend(loc="outside upper center")
         return figure

@@ -129,7 +129,8 @@ def _distributions(
         layer = str(one["layers"][place])
         silent = one["rates"].sum(1) == 0
         low, high = reach(one, place)
-        shown[name], reaches[name] = np.where(silent[place], np.nan, one[key][place]), (low, high)
+        title = f"{name}, {layer}"
+        shown[title], reaches[title] = np.where(silent[place], np.nan, one[key][place]), (low, high)
         tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key][~silent]]
         own = float(against_last(torch.from_numpy(one[key][place]))[:-1].max())
         row = ["silent" if silent[place] else f"{own:.3f}", f"{np.mean(tv):.3f}" if tv else "silent"]

@@ -82,9 +82,11 @@ def _assumption_of(page: Page, data: str, one: Arrays) -> None:
         floor=float(np.nanmean(one["floor"][:, 1])),
         title=f"inputs of active neurons, {data}",
     )
+    silent = [bool(np.isnan(rows).any()) for rows in one["bounded"]]
     page.figures[f"independence-{key}"] = draw.bars_with_baseline(
-        dict(zip(names, one["independent"])), baseline, "not rejected (%)", f"i.i.d. numbers, n = {steps}"
-    )
+        dict(zip(names, one["independent"])), baseline, "not rejected (%)", f"i.i.d. numbers, n = {steps}",
+        {name: "silent" if silent[i] else "constant" for i, name in enumerate(names)},
+    )  # fmt: skip
     bounded = {f"within {k} V": 100 * np.nanmean(one["bounded"][:, k - 1], axis=0) for k in (1, 2)}
     page.figures[f"bounded-{key}"] = draw.distances(bounded, label="potentials inside (%)", title=data)
     table = Table(
@@ -92,7 +94,7 @@ def _assumption_of(page: Page, data: str, one: Arrays) -> None:
         ["layer", "TV t = 2", "floor", "independent (%)", "constant (%)", "within V (%)"],
     )
     for i, name in enumerate(names):
-        if np.isnan(one["bounded"][i]).any():
+        if silent[i]:
             table.rows.append([name, "silent", *["-"] * 4])
             continue
         independent = "-" if one["constant"][i] == 1 else f"{100 * one['independent'][i]:.1f}"

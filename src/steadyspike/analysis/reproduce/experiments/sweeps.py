@@ -133,6 +133,13 @@ def both_cases(scale: str) -> list[Case]:
     return [Case(label, name) for label, name in BOTH.items()]
 
 
+def _data_of(work: Work, case: Case) -> str:
+    """The data that a case of `both_cases` was measured on: in small runs not those that its label names."""
+    if work.scale.name != "mini":
+        return case.label
+    return f"mini: {work.runs(case)[0].load().data.name} (paper: {case.label})"
+
+
 def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
     """Per layer the columns of layers.csv over epochs; empty where it did not run."""
     result = work.first(case)
@@ -148,13 +155,13 @@ def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
 def threshold_paths(work: Work) -> Page:
     page = Page("Thresholds during training (figure 14)")
     shown = {}
-    table = Table("V at the end", ["data", "layer", "first epoch", "last epoch"])
+    table = Table("V after the first and the last epoch", ["data", "layer", "first epoch", "last epoch"])
     for case in both_cases(work.scale.name):
-        layers = _layer_table(work, case)
+        layers, data = _layer_table(work, case), _data_of(work, case)
         if layers:
-            shown[case.label] = {name: np.array(one["threshold"]) for name, one in layers.items()}
+            shown[data] = {name: np.array(one["threshold"]) for name, one in layers.items()}
         for name, one in layers.items():
-            table.rows.append([case.label, name, f"{one['threshold'][0]:.3f}", f"{one['threshold'][-1]:.3f}"])
+            table.rows.append([data, name, f"{one['threshold'][0]:.3f}", f"{one['threshold'][-1]:.3f}"])
     if shown:
         page.figures["threshold-paths"] = curves.paths(shown, "threshold V")
     page.tables.append(table)
@@ -166,22 +173,22 @@ def final_values(work: Work) -> Page:
     values, names = {}, {}
     table = Table("After training", ["data", "layer", "V", "tau", "running mean", "mean / V"])
     for case in both_cases(work.scale.name):
-        layers = _layer_table(work, case)
+        layers, data = _layer_table(work, case), _data_of(work, case)
         if not layers:
             continue
         last = {name: {key: column[-1] for key, column in one.items()} for name, one in layers.items()}
-        names[case.label] = list(last)
+        names[data] = list(last)
         texts = {"threshold": "V", "tau": "tau", "running_mean": "running mean"}
-        values[case.label] = {text: [one[key] for one in last.values()] for key, text in texts.items()}
+        values[data] = {text: [one[key] for one in last.values()] for key, text in texts.items()}
         for name, one in last.items():
             ratio = one["running_mean"] / one["threshold"]
             table.rows.append([
-                case.label, name, f"{one['threshold']:.3f}", f"{one['tau']:.3f}", f"{one['running_mean']:.3f}",
+                data, name, f"{one['threshold']:.3f}", f"{one['tau']:.3f}", f"{one['running_mean']:.3f}",
                 f"{ratio:.2f}",
             ])  # fmt: skip
         ratios = [one["running_mean"] / one["threshold"] for one in last.values()]
         table.claims.append(
-            f"{case.label}: running mean about half of V with soft reset (the paper): measured {np.mean(ratios):.2f} V"
+            f"{data}: running mean about half of V with soft reset (the paper): measured {np.mean(ratios):.2f} V"
         )
     if values:
         page.figures["final-values"] = curves.layer_values(values, names)
