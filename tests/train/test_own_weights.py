@@ -6,7 +6,7 @@ import pytest
 
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.intact import intact_result
-from steadyspike.train.files.weights import NOTED
+from steadyspike.train.files.weights import NOTED, NOTED_RECIPE
 from steadyspike.train.run.evaluation import evaluate_run
 from steadyspike.train.run.loading import load_run
 from steadyspike.train.run.training import train
@@ -41,11 +41,22 @@ def test_resuming_writes_the_run_s_own_again(exchanged: RunFolder, finished: Run
     assert intact_result(exchanged) is not None
 
 
+def test_the_result_of_another_run_is_refused(finished: RunFolder, other: RunFolder, tmp_path) -> None:
+    """With all that belongs to it, so that only the recipe is the folder's own."""
+    copy = RunFolder(tmp_path / "run")
+    shutil.copytree(other.root, copy.root)
+    shutil.copyfile(finished.root / "recipe.toml", copy.root / "recipe.toml")
+    assert intact_result(other) is not None and intact_result(copy) is None
+    for use in (evaluate_run, load_run):
+        with pytest.raises(RunError, match=r"recipe\.toml is not the recipe that result\.json is of"):
+            use(copy.root)
+
+
 def test_a_run_that_noted_nothing_is_believed(finished: RunFolder, tmp_path) -> None:
     old = RunFolder(tmp_path / "run")
     shutil.copytree(finished.root, old.root)
     result = old.read_json("result.json")
-    assert result.pop(NOTED)
+    assert result.pop(NOTED) and result.pop(NOTED_RECIPE)
     old.write_json("result.json", result)
     assert intact_result(old) == result and load_run(old.root).result == result
     assert evaluate_run(old.root).logged is not None

@@ -13,7 +13,7 @@ from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 
-NOTED = "weights_sha256"  # the key of result.json
+NOTED, NOTED_RECIPE = "weights_sha256", "recipe_sha256"  # keys of result.json
 
 
 def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
@@ -73,10 +73,16 @@ def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
 
 
 def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
-    """RunError where weights.safetensors is whole, but another file than the one that ``result`` was measured with.
+    """RunError where recipe.toml or weights.safetensors is another file than the one that ``result`` is of.
 
     A file that was copied from another run has a checksum that is right. Runs that noted nothing are believed.
     """
+    recipe = folder.root / "recipe.toml"
+    if result.get(NOTED_RECIPE) is not None and not (recipe.is_file() and file_sha256(recipe) == result[NOTED_RECIPE]):
+        raise RunError(
+            f"{recipe} is not the recipe that result.json is of, one of them came from another run; --resume with the "
+            "run's recipe writes both"
+        )
     if result.get(NOTED) not in (None, file_sha256(folder.weights)):
         raise RunError(
             f"{folder.weights} is not the file that result.json is of, it came from another run; --resume writes it"

@@ -11,7 +11,7 @@ from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import NOTED, load_weights, save_weights
+from steadyspike.train.files.weights import NOTED, NOTED_RECIPE, load_weights, save_weights
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
@@ -42,6 +42,7 @@ def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[s
     result |= {
         "weights": source,
         NOTED: file_sha256(folder.weights),
+        NOTED_RECIPE: file_sha256(folder.root / "recipe.toml"),
         "selection": session.bundle.split.record()["selection_text"],
         "split": session.bundle.split.fingerprint,
         "test": scores.record(),
