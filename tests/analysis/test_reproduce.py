@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.analysis.reproduce import page, scales
-from steadyspike.analysis.reproduce.experiments import networks
+from steadyspike.analysis.reproduce.experiments import comparisons, networks
 from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
 from steadyspike.analysis.reproduce.store import Result, Store, read_arrays, scores_of
@@ -288,6 +288,25 @@ def test_pages_are_made_of_what_is_there(trained, name):
     assert made.tables and all(len(row) == len(table.head) for table in made.tables for row in table.rows)
     assert bool(made.figures) == (name in WITH_FIGURES), list(made.figures)
     assert made.text() and made.markdown().startswith("# ")
+
+
+def test_the_energy_table_says_whether_the_papers_order_held(tmp_path, monkeypatch):
+    """Table 13: 1.03, 1.01, 1.13 and 1.12 G additions."""
+    work = Work(scales.Scale("mini"), 1, Store(tmp_path))
+    runs = {case.label: work.runs(case)[0] for case in comparisons.energy_cases("mini")}
+    counted = {runs["neither"]: 5e4, runs["MP-Init"]: 4e4, runs["TrSG"]: 7e4, runs["both"]: 8e4}
+    monkeypatch.setattr(Store, "result", lambda self, run: Result(run, tmp_path, "finished", [counted[run] / 1e3]))
+    arrays = {"energy": np.ones(2)}
+    measured = lambda self, result, *_: {**arrays, "counts": np.full(3, counted[result.run])}  # noqa: E731
+    monkeypatch.setattr(Work, "measure", measured)
+    (table,) = comparisons.energy(work).tables
+    verdicts = [claim.partition(": ")[2] for claim in table.claims]
+    assert [text.partition(",")[0] for text in verdicts] == [
+        "held (+10.00",
+        "held (+20.00",
+        "did not hold (-10.00",
+        "held (+30.00",
+    ]
 
 
 def test_wrong_questions_are_one_line():

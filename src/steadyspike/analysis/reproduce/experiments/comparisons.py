@@ -164,9 +164,13 @@ def energy(work: Work) -> Page:
             "accuracy (%)",
         ],
     )
+    additions: dict[str, list[float]] = {}
+    accuracy: dict[str, list[float]] = {}
     for case in energy_cases(work.scale.name):
         results = work.results(case)
         found = [work.measure(result, "operations-1", operations) for result in results]
+        additions[case.group] = [float(f["counts"][0]) / 1e3 for f in found]
+        accuracy[case.group] = finals(results)
         if not found:
             table.rows.append([case.label, ENERGY[case.group], *[NOT_RUN] * 4, NOT_RUN])
             continue
@@ -174,6 +178,13 @@ def energy(work: Work) -> Page:
         joule = 1e3 * np.mean([f["energy"][0] for f in found])
         numbers = [f"{acs:.3f}", f"{estimate:.3f}", f"{macs:.3f}", f"{joule:.3f}"]
         table.rows.append([case.label, ENERGY[case.group], *numbers, measured(results)])
+    unit = "ACs, thousands"
+    table.claims = [
+        claim(f"neither adds more than MP-Init ({unit})", additions["neither"], additions["mp"]),
+        claim(f"TrSG adds more than neither ({unit})", additions["trsg"], additions["neither"]),
+        claim(f"TrSG adds more than both ({unit})", additions["trsg"], additions["both"]),
+        claim("both above neither (accuracy, %)", accuracy["both"], accuracy["neither"]),
+    ]
     page.tables.append(table)
     page.notes.append(
         "the paper's 0.14 G MACs are ten times its first layer's work at T = 4, which no count of ours gives; "
