@@ -11,12 +11,13 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.parametrize import register_parametrization
+from torch.nn.utils.parametrize import register_parametrization, remove_parametrizations
 
 import steadyspike as ss
 from steadyspike.nn.factory import Site
 from steadyspike.nn.groups import no_decay_names
 from steadyspike.nn.neurons import neuron_factory
+from steadyspike.nn.overhead import stored
 from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, leak_from_w, threshold_from_k
 
 
@@ -269,3 +270,50 @@ def test_a_constant_may_be_parametrized(channels: int | None, raw: str) -> None:
     torch.testing.assert_close(layer.constant(name), torch.full((channels or 1,), value))
     with pytest.raises(ValueError, match="remove_parametrizations"):
         layer.set_learned(name, False)
+
+
+class Scaled(nn.Module):
+    """A parametrization that is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+    def right_inverse(self, x: Tensor) -> Tensor:
+        return x / self.factor
+
+
+@pytest.mark.parametrize("channels", [None, 3])
+@pytest.mark.parametrize("name", ["threshold", "leak"])
+def test_a_fixed_constant_may_be_parametrized(channels: int | None, name: str) -> None:
+    key = f"fixed_{name}"
+    x = torch.randn(4, 2, 3, 5, generator=torch.Generator().manual_seed(0)).mul_(3)
+    layers = [ss.LIF(learn=(), channels=channels, backend=backend) for backend in ("auto", "reference")]
+    plain = copy.deepcopy(layers[0])
+    for layer in layers:
+        register_parametrization(layer, key, Scaled())
+        with torch.no_grad():
+            layer.parametrizations[key][0].factor.mul_(0.5)
+        out, half = layer(x), copy.deepcopy(plain)
+        half.set_constant(name, plain.constant(name) / 2)
+        assert torch.equal(out, half(x)) and out.any()
+        out.square().sum().backward()
+    slopes = [layer.parametrizations[key][0].factor.grad for layer in layers]
+    assert slopes[0].abs() > 0
+    torch.testing.assert_close(*slopes)
+    layer, trained = layers[0], {"threshold": "threshold", "leak": "tau"}[name]
+    assert layer.learned == (trained,) and no_decay_names(layer) == {f"parametrizations.{key}.0.factor"}
+    assert stored(layer).statistics == stored(plain).statistics
+    copy.deepcopy(layer).double()(x.double())
+    layer.load_state_dict(layer.state_dict())
+    layer.set_constant(name, [0.3])
+    torch.testing.assert_close(layer.constant(name), torch.full((channels or 1,), 0.3))
+    assert copy.deepcopy(layer).bfloat16().constant(name).dtype == torch.float32
+    with pytest.raises(ValueError, match=f"remove_parametrizations.*{key}"):
+        layer.set_learned(name)
+    remove_parametrizations(layer, key)
+    layer.set_learned(name)
+    torch.testing.assert_close(layer.constant(name), torch.full((channels or 1,), 0.3))

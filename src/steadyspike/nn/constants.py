@@ -7,7 +7,8 @@ Both are part of ``state_dict``.
 - Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` gives it all digits asked for.
 - Loading: a state dict with a learned constant loads into a layer where this constant is fixed, and the other way
   round; the value is rounded to the nearest number that the layer can hold.
-- Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w from another parameter.
+- Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w of a learned constant from another parameter, and
+  ``fixed_<name>`` of a fixed one, which is then cast as a parameter is.
 - Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
   makes a fixed constant learned, before an optimizer is built, or a learned one fixed.
 """
@@ -71,11 +72,14 @@ class Constants(nn.Module):
     def constant(self, name: str) -> Tensor:
         """The value of a constant, [1] or [C], in float32 or better."""
         parameter = self.constant_parameter(name)
-        if parameter is None:
-            fixed = self._buffers[f"fixed_{name}"]
-            assert fixed is not None
-            return fixed
-        return self._constants[name].link.value(parameter)
+        if parameter is not None:
+            return self._constants[name].link.value(parameter)
+        key = f"fixed_{name}"
+        fixed = self._buffers.get(key)
+        if fixed is None:  # somebody computes it by torch.nn.utils.parametrize
+            computed: Tensor = getattr(self, key)
+            fixed = computed.to(torch.promote_types(computed.dtype, torch.float32))
+        return fixed
 
     def raw_constant(self, name: str) -> tuple[Tensor, Link | None]:
         """The parameter of a learned constant with its link; the value of a fixed one, and None."""
@@ -83,21 +87,25 @@ class Constants(nn.Module):
         return (self.constant(name), None) if parameter is None else (parameter, self._constants[name].link)
 
     def fixed_constants(self) -> list[Tensor]:
-        """The buffers of the constants that are fixed."""
-        buffers = (self._buffers[f"fixed_{name}"] for name in self._constants)
-        return [b for b in buffers if b is not None]
+        """The buffers of the constants that are fixed, or those from which a parametrization computes them."""
+        found: list[Tensor | None] = []
+        for key in (f"fixed_{name}" for name in self._constants):
+            if key in self._buffers:
+                found.append(self._buffers[key])
+            else:
+                found += self.get_submodule(f"parametrizations.{key}").buffers()
+        return [b for b in found if b is not None]
 
     def is_learned(self, name: str) -> bool:
-        """True if the constant is a parameter that is trained."""
-        parameter = self.constant_parameter(name)
-        return parameter is not None and parameter.requires_grad
+        """True if the constant is trained: its parameter, or those of the parametrization that computes it."""
+        return self.raw_constant(name)[0].requires_grad
 
     @torch.no_grad()
     def set_constant(self, name: str, values: Sequence[float] | Tensor) -> None:
         """Sets a learned or fixed constant to new values, in place; a single value is used for all channels."""
         raw, link, _ = self._constants[name]
         numbers = values.detach().double().tolist() if isinstance(values, Tensor) else list(values)
-        parameter, fixed = self.constant_parameter(name), self._buffers[f"fixed_{name}"]
+        parameter, fixed = self.constant_parameter(name), self._buffers.get(f"fixed_{name}")
         if parameter is not None and raw not in self._parameters:
             start = link.nearest(numbers, parameter.dtype).expand_as(parameter).clone()
             setattr(self, str(raw), start)  # by the parametrization's right_inverse
@@ -106,6 +114,9 @@ class Constants(nn.Module):
         elif fixed is not None:
             self._constants[name] = Constant(raw, link, tuple(numbers) * (fixed.numel() // len(numbers)))
             fixed.copy_(torch.tensor(numbers, dtype=fixed.dtype))
+        else:
+            now: Tensor = getattr(self, f"fixed_{name}")
+            setattr(self, f"fixed_{name}", torch.tensor(numbers, dtype=now.dtype).expand_as(now).to(now.device))
 
     @torch.no_grad()
     def set_learned(self, name: str, learned: bool = True) -> None:
@@ -113,11 +124,12 @@ class Constants(nn.Module):
         raw, link, _ = self._constants[name]
         if raw is None:
             raise ValueError(f"{type(self).__name__} cannot learn its {name}")
-        if raw not in self._parameters:
-            raise ValueError(
-                f"{raw} is computed by torch.nn.utils.parametrize; call remove_parametrizations(layer, {raw!r}) before "
-                "set_learned"
-            )
+        for key, own in ((raw, self._parameters), (f"fixed_{name}", self._buffers)):
+            if key not in own:
+                raise ValueError(
+                    f"{key} is computed by torch.nn.utils.parametrize; call remove_parametrizations(layer, {key!r}) "
+                    "before set_learned"
+                )
         parameter = self._parameters[raw]
         if parameter is not None and learned:
             parameter.requires_grad_(True)
@@ -146,7 +158,7 @@ class Constants(nn.Module):
         before = {name: self._buffers.get(f"fixed_{name}") for name in self._constants}
         super()._apply(fn, recurse)
         for name, old in before.items():
-            new = self._buffers[f"fixed_{name}"]
+            new = self._buffers.get(f"fixed_{name}")
             if old is None or new is None:
                 continue
             if new.dtype.itemsize < 4:

@@ -24,6 +24,8 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
             found.append(getattr(module, name, None))
     for layer in neurons(model).values():
         found += layer.parameters(recurse=False)
+        if is_parametrized(layer):  # these are what its own parameters and constants are computed from
+            found += layer.get_submodule("parametrizations").parameters()
     return {p for p in found if isinstance(p, nn.Parameter)}
 
 
