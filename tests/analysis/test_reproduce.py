@@ -12,7 +12,7 @@ from steadyspike.analysis.reproduce.experiments import comparisons, networks
 from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS, find
 from steadyspike.analysis.reproduce.store import Result, Store, read_arrays, scores_of
-from steadyspike.analysis.reproduce.work import Work
+from steadyspike.analysis.reproduce.work import Case, Work
 from steadyspike.cli import app
 from steadyspike.train.building.dry_run import check_recipe
 from steadyspike.train.files.folder import RunFolder
@@ -30,6 +30,20 @@ def test_a_run_is_known_by_what_decides_its_result():
     assert key == Run("demo").key()
     assert key == Run("demo", ("train.log_every=7",)).key()
     assert len({key, Run("demo", seed=1).key(), Run("demo", ("neuron.tau=3.0",)).key()}) == 3
+
+
+def test_recipes_that_say_the_same_in_different_words_are_one_run():
+    """`energy` and `trainable` trained V and tau with TrSG twice; one of them writes `learn` out."""
+    same = (
+        ("cifar100-resnet19-t4-trsg", "learn-both", "sg-rect-trsg-soft-v1.0-tau2.0"),
+        ("cifar100-resnet19-t4-tdbn", "frozen-as-soft-v1.0"),
+        ("learn-none", "frozen-trsg-soft-v1.0"),
+    )
+    keys = [{Run(name).key() for name in names} for names in same]
+    assert [len(one) for one in keys] == [1, 1, 1] and len(set.union(*keys)) == 3
+    for setting in ("threshold=1.00001", "init=0.5", "backend='reference'", "surrogate='triangle'", "detach='spike'"):
+        given = ("neuron.reset='soft'", f"neuron.{setting}")
+        assert Run("tiny", given[:1]).key() == Run("tiny").key() != Run("tiny", given).key(), setting
 
 
 def test_every_case_has_a_recipe():
@@ -251,6 +265,17 @@ def test_the_numbers_of_a_folder_that_was_renamed_are_not_believed(trained, tmp_
     assert work.store.missing(runs) == runs
     again = CliRunner().invoke(app, ["reproduce", "firing-rate", "--seeds", "1", "--out", str(tmp_path)])
     assert again.exit_code == 1 and "cannot be resumed with this recipe: neuron.init" in again.output
+
+
+def test_a_run_is_found_by_another_recipe_s_name_and_by_the_key_of_an_earlier_version(trained, tmp_path):
+    out, _ = trained
+    shutil.copytree(out / "runs", tmp_path / "runs")
+    work = Work(scales.Scale("mini"), 1, Store(tmp_path))
+    own, other = (Case("", name) for name in ("cifar100-resnet19-t4-tdbn", "frozen-as-soft-v1.0"))
+    folder = work.first(own).folder
+    assert work.first(other).folder == folder
+    folder = folder.rename(folder.with_name("cifar100-resnet19-t4-tdbn-seed0-01234567"))
+    assert work.first(own).folder == folder and work.first(other) is None
 
 
 def test_the_report_of_a_run_that_diverged_says_so(trained, tmp_path):

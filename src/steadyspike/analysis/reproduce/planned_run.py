@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
+from steadyspike.train.building.deciding_neuron import deciding_keys
 from steadyspike.train.recipe import PRIVATE, Recipe, dumps, load_recipe
 from steadyspike.train.recipe.load import INCIDENTAL
 
@@ -29,9 +30,10 @@ class Run:
     def key(self) -> str:
         """A checksum of everything that decides the run's result: the resolved recipe and the seed.
 
-        Only what differs from a default counts, so that a key that a later version adds changes no old result's key.
+        Only what differs from a default counts, so that a key that a later version adds changes no old result's key,
+        and recipes that say the same in different words have one key.
         """
-        return key_of(self.load())
+        return _key(self.recipe, self.settings, self.seed)
 
     def work(self) -> float:
         """How long it takes, in units that only compare runs of one table: samples shown, over epochs and steps."""
@@ -42,6 +44,7 @@ class Run:
 def key_of(recipe: Recipe) -> str:
     """The key of a resolved recipe, as `Run.key` gives it."""
     tables = recipe.model_dump(exclude=set(PRIVATE), exclude_defaults=True)
+    tables["neuron"] = deciding_keys(recipe.neuron)
     for name in INCIDENTAL - {"train.seed"}:
         table, _, key = name.partition(".")
         tables.get(table, {}).pop(key, None)
@@ -52,6 +55,11 @@ def key_of(recipe: Recipe) -> str:
 @lru_cache(maxsize=1024)
 def _resolved(recipe: str, settings: tuple[str, ...], seed: int) -> Recipe:
     return load_recipe(recipe, [*settings, f"train.seed={seed}"])
+
+
+@lru_cache(maxsize=1024)
+def _key(recipe: str, settings: tuple[str, ...], seed: int) -> str:
+    return key_of(_resolved(recipe, settings, seed))
 
 
 def seeded(recipe: str, seeds: int, settings: tuple[str, ...] = ()) -> list[Run]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,19 @@ class Store:
 
         The folder's name is no proof: a folder that was renamed holds the numbers of another configuration.
         """
-        folder = self.folder(run)
-        found = intact_result(folder)
-        if found is None or not _is_of(folder, run):
-            return None
-        return Result(run, folder.root, found["status"], scores_of(found["test"]))
+        for folder in self._folders(run):
+            if _is_of(folder, run) and (found := intact_result(folder)) is not None:
+                return Result(run, folder.root, found["status"], scores_of(found["test"]))
+        return None
+
+    def _folders(self, run: Run) -> Iterator[RunFolder]:
+        """Where a run may be: in its own folder, in that of another recipe with the same key, or in one of its recipe
+        under the key that an earlier version gave it."""
+        own = self.folder(run).root
+        yield RunFolder(own)
+        names = (f"*-seed{run.seed}-{run.key()[:8]}", f"{run.recipe}-seed{run.seed}-*")
+        others = {path for name in names for path in own.parent.glob(name)} - {own}
+        yield from map(RunFolder, sorted(others))
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs without a result, in order, each configuration once."""
