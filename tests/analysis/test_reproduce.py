@@ -72,6 +72,7 @@ def test_mini_runs_of_every_network_can_be_built():
     assert ("resnet19", "cifar100") in seen
 
 
+PAPER = scales.Scale("paper")
 OWN = ("depth", "optimizers", "norm-scale", "length")
 
 
@@ -101,6 +102,25 @@ def test_headings_say_how_long_the_longer_training_is():
         page = EXPERIMENTS["length"].page(work)
         longer = [run.load().schedule.epochs for case in EXPERIMENTS["length"].cases(scale) for run in work.runs(case)]
         assert max(longer) == epochs and f"{epochs} epochs" in page.tables[-1].title
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "headings"),
+    [
+        ("ablation", "", ["mini: digits (paper: CIFAR-100)", "mini: digits-events (paper: DVS-CIFAR10)"]),
+        ("mp-init-norms", "cifar10", ["mini: cifar10 (paper: CIFAR-100)", "mini: digits-events (paper: DVS-CIFAR10)"]),
+        ("comparison", "", [f"mini: digits, T = {t} (paper: CIFAR-10, ResNet-19, T = {t})" for t in (2, 4)]),
+        ("transformers", "", ["mini: digits-events, T = 6 (paper: DVS-CIFAR10, T = 10)",
+                              "mini: digits-events, T = 4 (paper: ImageNet, T = 4)"]),
+        ("qkformer-gradients", "", ["mini: digits-events, T = 4 (paper: ImageNet, T = 4)"]),
+        ("detection", "", ["mini: shapes, T = 2 (paper: COCO, T = 3)"]),
+    ],
+)  # fmt: skip
+def test_headings_of_mini_tables_name_the_data_that_were_used(name, data, headings):
+    """They named the paper's data sets over numbers of the embedded digits."""
+    small, large = (Work(scale, 1, Store(Path("nowhere"))) for scale in (scales.Scale("mini", data), PAPER))
+    assert [table.title for table in EXPERIMENTS[name].page(small).tables] == headings
+    assert not any("mini" in table.title for table in EXPERIMENTS[name].page(large).tables)
 
 
 def test_mini_takes_another_data_set_for_the_cases_of_its_kind():

@@ -45,15 +45,12 @@ class Scale:
 
     @property
     def note(self) -> str:
-        """What the runs of this scale are, for a page whose headings name the paper's data sets; "" for "paper"."""
+        """What the runs of this scale are, for a page with the paper's values beside them; "" for "paper"."""
         if self.name == "paper":
             return ""
-        if self.name == "deep":
-            return (
-                "measured on CIFAR-10 at 16 x 16 (--scale deep); the paper's values are of the data sets in its tables"
-            )
-        data = f"{self.data} and data" if self.data else "data"
-        return f"measured on {data} of this library in small networks (--scale mini); headings are the paper's"
+        small = f"{self.data} and data" if self.data else "data"
+        where = {"deep": "CIFAR-10 at 16 x 16", "mini": f"{small} of this library in small networks"}[self.name]
+        return f"measured on {where} (--scale {self.name}); the paper's values are of the data sets in its tables"
 
     def recipe(self, paper: str, deep: str, own: bool = False) -> tuple[str, tuple[str, ...]]:
         """(recipe, changes) of a case at this scale; own: it is not in the paper, and "mini" starts from ``deep``."""

@@ -54,6 +54,14 @@ class Work:
         recipe, settings = self.scale.recipe(case.paper, case.deep, case.own)
         return seeded(recipe, self.seeds, settings)
 
+    def heading(self, case: Case, paper: str) -> str:
+        """``paper``, a heading with the paper's data in it, as far as they were used: small runs have other data."""
+        if self.scale.name != "mini":
+            return paper
+        data = self.runs(case)[0].load().data
+        steps = f", T = {data.timesteps}" if "T = " in paper else ""
+        return f"mini: {data.name}{steps} (paper: {paper})"
+
     def all_runs(self, cases: Iterable[Case]) -> list[Run]:
         """The runs of all cases, seed by seed: a list that was cut short still compares like with like."""
         rows = [self.runs(case) for case in cases]

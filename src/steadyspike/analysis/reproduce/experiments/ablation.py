@@ -27,7 +27,7 @@ def ablation(work: Work) -> Page:
     page = Page("Ablation: MP-Init and TrSG (table 2)")
     for cases in chains(ablation_cases(work.scale.name)):
         claims = [*in_order(cases), ("both above neither", "both", "neither")]
-        page.tables.append(accuracy_table(work, cases[0].group, cases, claims))
+        page.tables.append(accuracy_table(work, work.heading(cases[0], cases[0].group), cases, claims))
     return page
 
 
@@ -56,7 +56,7 @@ def norms(work: Work) -> Page:
             (f"MP-Init helps {plain.label}", better.label, plain.label)
             for plain, better in zip(cases[::2], cases[1::2])
         ]
-        page.tables.append(accuracy_table(work, cases[0].group, cases, claims))
+        page.tables.append(accuracy_table(work, work.heading(cases[0], cases[0].group), cases, claims))
     return page
 
 

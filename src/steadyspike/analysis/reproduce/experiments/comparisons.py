@@ -69,7 +69,8 @@ def comparison(work: Work) -> Page:
     for cases in chains(comparison_cases(work.scale.name)):
         ours = cases[-1].label
         claims: list[Claim] = [(f"{ours} above {c.label}", ours, c.label) for c in cases if "MP-Init" not in c.label]
-        page.tables.append(accuracy_table(work, cases[0].group, cases, claims, beside=False))
+        heading = work.heading(cases[0], cases[0].group)
+        page.tables.append(accuracy_table(work, heading, cases, claims, beside=False))
     return page
 
 
@@ -95,7 +96,8 @@ def transformers(work: Work) -> Page:
         claims: list[Claim] = [
             (f"helps {c.label.split(' +')[0]}", c.label, c.label.split(" +")[0]) for c in cases if "+" in c.label
         ]
-        page.tables.append(accuracy_table(work, cases[0].group, cases, claims, beside=False))
+        heading = work.heading(cases[0], cases[0].group)
+        page.tables.append(accuracy_table(work, heading, cases, claims, beside=False))
     page.notes.append("small ones on real data: python -m benchmarks.proof_transformers")
     return page
 
@@ -109,7 +111,8 @@ def qkformer_cases(scale: str) -> list[Case]:
 def qkformer(work: Work) -> Page:
     cases = qkformer_cases("paper")
     claims: list[Claim] = [(f"TrSG above {c.label}", "+ TrSG", c.label) for c in cases[:-1]]
-    return Page("Surrogate gradients of QKFormer (table 11)", [accuracy_table(work, "ImageNet, T = 4", cases, claims)])
+    table = accuracy_table(work, work.heading(cases[0], "ImageNet, T = 4"), cases, claims)
+    return Page("Surrogate gradients of QKFormer (table 11)", [table])
 
 
 def detection_cases(scale: str) -> list[Case]:
@@ -118,9 +121,11 @@ def detection_cases(scale: str) -> list[Case]:
 
 
 def detection(work: Work) -> Page:
-    table = Table("COCO, T = 3", ["network", "paper: mAP at .5", "measured: mAP at .5", "measured: mAP at .5:.95"])
+    cases = detection_cases(work.scale.name)
+    head = ["network", "paper: mAP at .5", "measured: mAP at .5", "measured: mAP at .5:.95"]
+    table = Table(work.heading(cases[0], "COCO, T = 3"), head)
     found = {}
-    for case in detection_cases(work.scale.name):
+    for case in cases:
         results = [result for result in work.results(case) if result.finished]
         found[case.label] = finals(results)
         cells = [spread([result.accuracy[i] for result in results], 3) for i in (-1, 0)]

@@ -133,13 +133,6 @@ def both_cases(scale: str) -> list[Case]:
     return [Case(label, name) for label, name in BOTH.items()]
 
 
-def _data_of(work: Work, case: Case) -> str:
-    """The data that a case of `both_cases` was measured on: in small runs not those that its label names."""
-    if work.scale.name != "mini":
-        return case.label
-    return f"mini: {work.runs(case)[0].load().data.name} (paper: {case.label})"
-
-
 def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
     """Per layer the columns of layers.csv over epochs; empty where it did not run."""
     result = work.first(case)
@@ -157,7 +150,7 @@ def threshold_paths(work: Work) -> Page:
     shown = {}
     table = Table("V after the first and the last epoch", ["data", "layer", "first epoch", "last epoch"])
     for case in both_cases(work.scale.name):
-        layers, data = _layer_table(work, case), _data_of(work, case)
+        layers, data = _layer_table(work, case), work.heading(case, case.label)
         if layers:
             shown[data] = {name: np.array(one["threshold"]) for name, one in layers.items()}
         for name, one in layers.items():
@@ -173,7 +166,7 @@ def final_values(work: Work) -> Page:
     values, names = {}, {}
     table = Table("After training", ["data", "layer", "V", "tau", "running mean", "mean / V"])
     for case in both_cases(work.scale.name):
-        layers, data = _layer_table(work, case), _data_of(work, case)
+        layers, data = _layer_table(work, case), work.heading(case, case.label)
         if not layers:
             continue
         last = {name: {key: column[-1] for key, column in one.items()} for name, one in layers.items()}
