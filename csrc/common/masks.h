@@ -29,6 +29,25 @@ inline Mask between(Floats m, Floats low, Floats high) {
 // The value, else 0.
 inline Floats where(Mask mask, Floats value) { return Floats(_mm512_maskz_mov_ps(mask.on, __m512(value))); }
 
+inline Floats choose(Mask mask, Floats yes, Floats no) {
+    return Floats(_mm512_mask_mov_ps(__m512(no), mask.on, __m512(yes)));
+}
+
+// By the sign bit of `sign`.
+inline Floats choose_by_sign(Floats sign, Floats if_set, Floats otherwise) {
+    return choose({_mm512_movepi32_mask(__m512i(sign))}, if_set, otherwise);
+}
+
+// The numbers from low, which is above 0, to high, as integers. within: NaN is outside.
+struct Range {
+    Words low, size;
+
+    Range(Floats from, Floats to) : low(Words(from)), size(Words(to) - Words(from)) {}
+};
+inline Mask within(Floats m, const Range& range) {
+    return {_mm512_cmple_epu32_mask(__m512i(Words(m) - range.low), __m512i(range.size))};
+}
+
 // m - where(mask, value).
 inline Floats minus_where(Floats m, Mask mask, Floats value) {
     return Floats(_mm512_mask_sub_ps(__m512(m), mask.on, __m512(m), __m512(value)));
@@ -77,6 +96,21 @@ inline Floats where(Mask mask, Floats value) {
     return Floats(~mask.off & Words(value));
 #endif
 }
+inline Floats choose_by_sign(Floats sign, Floats if_set, Floats otherwise) {
+#if defined(__AVX__)
+    return Floats(_mm256_blendv_ps(__m256(otherwise), __m256(if_set), __m256(sign)));
+#else
+    const Words set = Words(Ints(sign) < Ints{});
+    return Floats((set & Words(if_set)) | (~set & Words(otherwise)));
+#endif
+}
+inline Floats choose(Mask mask, Floats yes, Floats no) { return choose_by_sign(Floats(mask.off), no, yes); }
+struct Range {
+    Words low, size;  // with the first bit turned over: only comparisons of numbers with a sign are one instruction
+
+    Range(Floats from, Floats to) : low(Words(from) + (1u << 31)), size(Words(to) - Words(from) + (1u << 31)) {}
+};
+inline Mask within(Floats m, const Range& range) { return {Words(Ints(Words(m) - range.low) > Ints(range.size))}; }
 inline Floats minus_where(Floats m, Mask mask, Floats value) {
 #if defined(__AVX__)
     // The difference need not wait for the mask.

@@ -52,17 +52,20 @@ using FastBackward = bool (*)(const BackwardTile<float>&, Steps<const IO>, const
                               Steps<const IO>, Steps<IO>, int64_t);
 
 template <class IO, bool MAPPED>
-FastBackward<IO> fast_backward_for(const Scan& scan, FastCase fast_case) {
-    const bool rectangle = scan.surrogate == RECT, trsg = scan.family == TRSG;
-    if (rectangle && trsg && fast_case >= PLAIN_CACHED)
-        return fast_case == PLAIN_CACHED ? fast_backward<PLAIN_CACHED, true, true, IO, MAPPED>
-                                         : fast_backward<PLAIN_PAST_CACHE, true, true, IO, MAPPED>;
-    constexpr FastBackward<IO> table[] = {
-        fast_backward<MANY_CHANNELS, false, false, IO, MAPPED>, fast_backward<MANY_CHANNELS, false, true, IO, MAPPED>,
-        fast_backward<MANY_CHANNELS, true, false, IO, MAPPED>,  fast_backward<MANY_CHANNELS, true, true, IO, MAPPED>,
-        fast_backward<ONE_CHANNEL, false, false, IO, MAPPED>,   fast_backward<ONE_CHANNEL, false, true, IO, MAPPED>,
-        fast_backward<ONE_CHANNEL, true, false, IO, MAPPED>,    fast_backward<ONE_CHANNEL, true, true, IO, MAPPED>};
-    return table[4 * (fast_case != MANY_CHANNELS) + 2 * rectangle + trsg];
+FastBackward<IO> fast_backward_for(const BackwardTask& task, FastCase fast_case) {
+    const bool rectangle = task.scan.surrogate == RECT, trsg = task.scan.family == TRSG, one = fast_case != MANY_CHANNELS;
+    if (task.usual) {
+        static constexpr FastBackward<IO> table[] = {
+            fast_backward<MANY_CHANNELS, USUAL, true, IO, MAPPED>, fast_backward<ONE_CHANNEL, USUAL, true, IO, MAPPED>,
+            fast_backward<PLAIN_CACHED, USUAL, true, IO, MAPPED>, fast_backward<PLAIN_PAST_CACHE, USUAL, true, IO, MAPPED>};
+        return table[fast_case];
+    }
+    static constexpr FastBackward<IO> table[] = {
+        fast_backward<MANY_CHANNELS, OTHER_SHAPE, false, IO, MAPPED>, fast_backward<MANY_CHANNELS, OTHER_SHAPE, true, IO, MAPPED>,
+        fast_backward<MANY_CHANNELS, RECTANGLE, false, IO, MAPPED>,   fast_backward<MANY_CHANNELS, RECTANGLE, true, IO, MAPPED>,
+        fast_backward<ONE_CHANNEL, OTHER_SHAPE, false, IO, MAPPED>,   fast_backward<ONE_CHANNEL, OTHER_SHAPE, true, IO, MAPPED>,
+        fast_backward<ONE_CHANNEL, RECTANGLE, false, IO, MAPPED>,     fast_backward<ONE_CHANNEL, RECTANGLE, true, IO, MAPPED>};
+    return table[4 * one + 2 * rectangle + trsg];
 }
 
 template <class R>
@@ -73,7 +76,7 @@ struct BackwardBlock {
     const NormRows<R>& norm;
     const R* first_start;
     R *starts, *du, *dv, *da, *lanes, *dx_rows, *g_rows, *g_m_rows;  // lanes: [3][places_of(block)]
-    GroupStep<R>* group;   // [TILE]
+    GroupStep<R>* group;   // [TILE], of any COUNT
     LaneSums<R>& lane_sums;
     double* sums;
 
@@ -127,18 +130,18 @@ struct BackwardBlock {
             if constexpr (sizeof(R) == 4) {
                 const FastCase which = fast_case(one, plain, past);
                 if (halves) {
-                    const auto run_fast = fast_backward_for<Bf16, false>(scan, which);
+                    const auto run_fast = fast_backward_for<Bf16, false>(task, which);
                     if (!run_fast(work, rows_of<Bf16>(scan.x, scan.x_stride, first, i0), {}, {},
                                   rows_of<Bf16>(io.g_out, io.g_out_stride, first, i0), rows_of<Bf16>(io.dx, scan.n, first, i0), n))
                         return false;
                 } else if (mapped) {
                     const NormSumRows sums_of_norm{io.norm_sums ? norm.center : nullptr, norm.by_bias, norm.by_weight};
-                    const auto run_fast = fast_backward_for<float, true>(scan, which);
+                    const auto run_fast = fast_backward_for<float, true>(task, which);
                     if (!run_fast(work, rows_of<float>(scan.x, scan.x_stride, first, i0), input.map_rows(first, steps), sums_of_norm,
                                   g, output.tile(first), n))
                         return false;
                 } else if (fast) {
-                    if (!fast_backward_for<float, false>(scan, which)(work, in, {}, {}, g, output.tile(first), padded(n)))
+                    if (!fast_backward_for<float, false>(task, which)(work, in, {}, {}, g, output.tile(first), padded(n)))
                         return false;
                 }
             }
@@ -149,8 +152,9 @@ struct BackwardBlock {
             du_after = du;
         }
         if (one) {
+            const R inverse = constants.inverse[0];
             if (scan.family == TRSG)  // still V dL/dV
-                for (int64_t i = 0; i < places; ++i) lanes[i] *= constants.inverse[0];
+                for (int64_t i = 0; i < places; ++i) lanes[i] *= inverse;
             lane_sums.add(constants.channel, lanes, places);
         }
         if (!sum_du) add_start(du);
@@ -191,7 +195,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     LaneSums<R> lane_sums(rows, sums, 3, scan.channels);
     R *du = rows.take(), *dv = rows.take(), *da = rows.take(), *lanes = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
-    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * GROUP<R> / plan.block + 1));
+    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * PAD / plan.block + 1));  // of any COUNT
     const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, lanes, dx_rows, g_rows,
                                  g_m_rows, group, lane_sums, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;

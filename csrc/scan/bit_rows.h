@@ -1,4 +1,4 @@
-// Spikes of a group of neurons, TOGETHER registers of them: from masks to bits in memory and back.
+// Spikes of a group of neurons: from masks to bits in memory and back.
 #pragma once
 #include "masks.h"
 #include "rows.h"
@@ -16,7 +16,8 @@ struct BitRows {
 // The bits of one group.
 inline void put_bits(uint64_t bits, char* to) { __builtin_memcpy(to, &bits, TOGETHER * WIDTH<float> / 8); }
 
-// The bits of a group as masks.
+// The bits of a group of COUNT registers as masks.
+template <int COUNT>
 struct BitMasks {
 #if defined(__AVX512F__)
     // Register k of the group whose bits begin at `from`.
@@ -26,18 +27,18 @@ struct BitMasks {
         return mask;
     }
 #else
-    Words lanes[TOGETHER];
+    static constexpr int64_t BITS = COUNT * WIDTH<float>, BYTES = BITS < 32 ? BITS / 8 : 4, PERIOD = 32 / WIDTH<float>;
+    Words lanes[PERIOD];
 
     BitMasks() {
-        for (int k = 0; k < TOGETHER; ++k)
-            for (int64_t j = 0; j < WIDTH<float>; ++j) lanes[k][j] = 1u << ((k * WIDTH<float> + j) % 32);
+        for (int k = 0; k < PERIOD; ++k)
+            for (int64_t j = 0; j < WIDTH<float>; ++j) lanes[k][j] = 1u << (k * WIDTH<float> + j);
     }
 
     Mask take(const char* from, int k) const {
-        constexpr int64_t BITS = TOGETHER * WIDTH<float>;
         uint32_t part = 0;
-        __builtin_memcpy(&part, from + k * WIDTH<float> / 32 * 4, BITS < 32 ? BITS / 8 : 4);
-        return {Words(((Words{} + part) & lanes[k]) == Words{})};
+        __builtin_memcpy(&part, from + k / PERIOD * 4, size_t(BYTES));
+        return {Words(((Words{} + part) & lanes[k % PERIOD]) == Words{})};
     }
 #endif
 };

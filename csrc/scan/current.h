@@ -8,9 +8,10 @@ namespace {
 
 constexpr int64_t AHEAD = 1024;  // bytes from a line that is read to the line that is loaded early
 
-template <class T>
+// COUNT: registers of elements.
+template <int COUNT, class T>
 inline void load_early(const T* from) {
-    for (int64_t line = 0; line < TOGETHER * WIDTH<float> * int64_t(sizeof(T)); line += 64)
+    for (int64_t line = 0; line < COUNT * WIDTH<float> * int64_t(sizeof(T)); line += 64)
         __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD + line);
 }
 
@@ -33,7 +34,8 @@ struct Current {
     }
 
     // Register k of the group.
-    Floats at(const BitMasks& bits, int k) const {
+    template <int COUNT>
+    Floats at(const BitMasks<COUNT>& bits, int k) const {
         const int64_t at = k * WIDTH<float>;
         Floats current = load<true>(x + at, 0);
         if constexpr (MAPPED) {
@@ -48,9 +50,10 @@ struct Current {
         return current;
     }
 
+    template <int COUNT>
     void early() const {
-        load_early(x);
-        if (MAPPED && extra) load_early(extra);
+        load_early<COUNT>(x);
+        if (MAPPED && extra) load_early<COUNT>(extra);
     }
 
     void next() {

@@ -4,7 +4,7 @@
 // A spike is a mask here, so that a NaN potential would pass for silence. But with this reset a NaN stays in U, so that
 // looking at U after the last step is enough: both functions return false then, and general.h does the block again.
 //
-// A step of a neuron waits for the one before, so TOGETHER registers of neurons are computed at the same time. Their state
+// A step of a neuron waits for the one before, so several registers of neurons are computed at the same time. Their state
 // fills most of the registers that AVX2 has: other operands are read from memory where they are used, and results are
 // written as soon as they are there.
 #pragma once
@@ -13,13 +13,13 @@
 #include "lane_sums.h"
 #include "pairs.h"
 
-#define EACH_PAIR(k) _Pragma("GCC unroll 2") for (int k = 0; k < TOGETHER; k += 2)
+#define EACH_PAIR(k, count) _Pragma("GCC unroll 16") for (int k = 0; k < count; k += 2)
 #define BOTH(j) _Pragma("GCC unroll 2") for (int j = 0; j < 2; ++j)
 
 namespace {
 
 // What the compiler may rely on. PLAIN: all neurons of the block belong to one channel and start at the same U, the tile has
-// all time steps, and nobody asks for U after the last one or has a gradient for it.
+// all time steps, and nobody asks for U after the last one or has a gradient for it. The forward in float: a spike's output is V.
 enum FastCase : int { MANY_CHANNELS, ONE_CHANNEL, PLAIN_CACHED, PLAIN_PAST_CACHE };
 
 inline FastCase fast_case(bool one, bool plain, bool past_cache) {

@@ -2,7 +2,15 @@
 #pragma once
 #include "fast.h"
 
+#define EACH_REGISTER(k) _Pragma("GCC unroll 16") for (int k = 0; k < COUNT; ++k)
+#define EACH_SUM(s) _Pragma("GCC unroll 16") for (int s = 0; s < SUMS; ++s)
+
 namespace {
+
+// Registers of neurons that are computed at the same time. With one channel the sums by V and a need few registers of their
+// own, so that there is room for more. As many elements with every instruction set: the order of additions is theirs.
+template <bool ONE>
+constexpr int ABREAST = ONE ? int(PAD / WIDTH<float>) : TOGETHER;
 
 // The sums over a tile's steps that the norm behind a map needs: rows of dx and of dx (x - center), for each element.
 struct NormSumRows {
@@ -14,50 +22,65 @@ struct NormSumRows {
 template <bool ONE>
 struct HeldRows {
     Held<ONE> keep, gain, fire, v, low, high;
+    Range window;                      // of the one channel
+    Floats silent = -Floats{}, fired;  // its -S V
 
-    explicit HeldRows(const ConstantRows<float>& c) : keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high) {}
+    explicit HeldRows(const ConstantRows<float>& c)
+        : keep(c.keep), gain(c.gain), fire(c.fire), v(c.v), low(c.low), high(c.high), window(low.value, high.value),
+          fired(-v.value) {}
+
+    // The lower edge of the window is above 0.
+    Mask inside(Floats m, int64_t at) const {
+        return ONE ? within(m, window) : between(m, low.at(at), high.at(at));
+    }
+
+    // -S V, with the sign set even if it is 0.
+    Floats minus_spike(Floats m, int64_t at) const {
+        return choose(at_least(m, fire.at(at)), ONE ? fired : -v.at(at), silent);
+    }
 };
 
-// One group's potentials again, and what follows from them. READY: instead of M its step gets S V - f' M, and f'.
-template <bool ONE, bool READY, class IO, bool MAPPED>
-inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input, const BitMasks& bit_masks,
-                                                     const float* start, int64_t i, int64_t steps, bool same_start, bool stream,
-                                                     Floats height, NanSeen& nan, GroupStep<float>* to) {
+// One group's potentials again, and what follows from them. USUAL: instead of M its step gets U inside of the window and -S V
+// outside; U is at least +0 there, because M is above 0, so that the sign tells which of the two it is.
+template <bool ONE, bool USUAL, class IO, bool MAPPED, int COUNT, class Step>
+inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input,
+                                                     const BitMasks<COUNT>& bit_masks, const float* start, int64_t i,
+                                                     int64_t steps, bool same_start, bool stream, NanSeen& nan, Step* to) {
     constexpr int64_t W = WIDTH<float>;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
-    Floats u[TOGETHER];
-    EACH_PAIR(k) {
+    Floats u[COUNT];
+    EACH_PAIR(k, COUNT) {
         const Pair before = load_pair<SPLIT>(same_start ? start : start + i + k * W, same_start);
         u[k] = before.first, u[k + 1] = before.second;
     }
     for (int64_t t = 0; t < steps; ++t, ++to, input.next()) {
-        if (stream) input.early();
-        EACH_PAIR(k) {
+        if (stream) input.template early<COUNT>();
+        EACH_PAIR(k, COUNT) {
             Pair x;
             if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
             BOTH(j) {
                 const int64_t at = i + (k + j) * W;
                 const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
                 const Floats m = charge<float>(u[k + j], current, c.keep.at(at), c.gain.at(at));
-                const Floats spike = where(at_least(m, c.fire.at(at)), c.v.at(at));
                 to->by_a[k + j] = current - u[k + j];
-                u[k + j] = m - spike;
-                if constexpr (READY) {
-                    const Floats f = where(between(m, c.low.at(at), c.high.at(at)), height);
-                    to->f[k + j] = f;
-                    to->m[k + j] = spike - f * m;
+                if constexpr (USUAL) {
+                    const Floats minus_spike = c.minus_spike(m, at);
+                    u[k + j] = m + minus_spike;
+                    to->m[k + j] = choose(c.inside(m, at), u[k + j], minus_spike);
                 } else {
+                    u[k + j] = minus_where(m, at_least(m, c.fire.at(at)), c.v.at(at));
                     to->m[k + j] = m;
                 }
             }
         }
     }
-    EACH_PAIR(k) nan.look(u[k], u[k + 1]);
+    if constexpr (!USUAL) EACH_PAIR(k, COUNT) nan.look(u[k], u[k + 1]);
 }
 
 // The sums of one group that has dx in the place of m.
-inline void norm_sums(const GroupStep<float>* group, const Steps<const float>& x, const NormSumRows& norm, int64_t steps, int64_t i) {
-    for (int k = 0; k < TOGETHER; ++k) {
+template <int COUNT, class Step>
+inline void norm_sums(const Step* group, const Steps<const float>& x, const NormSumRows& norm, int64_t steps, int64_t i) {
+    for (int k = 0; k < COUNT; ++k) {
         const int64_t at = i + k * WIDTH<float>;
         const Floats center = load<true>(norm.center + at, 0);
         Floats by_bias{}, by_weight{};
@@ -71,19 +94,28 @@ inline void norm_sums(const GroupStep<float>* group, const Steps<const float>& x
     }
 }
 
+// What fast_backward is compiled for. USUAL: TrSG with a rectangle of height 1 whose window lies above 0.
+enum Derivative : int { OTHER_SHAPE, RECTANGLE, USUAL };
+
 // dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
 // derivative cancel, and V dL/dV of a step is d (S V - f' M).
+//
+// In the usual case that is -d U inside of the window and d S V outside, and dL/dM is d + dL/dU inside and dL/dU outside: a
+// choice, where the reference multiplies by 0. What is not finite is not lost: every d is multiplied into the sum dv, and every
+// input and potential (M lies between the two) into the sum da. Looking at the sums is enough to send the block to general.h.
 //
 // ONE: the sums over the steps are added to the places of dv (with TrSG V dL/dV) and da, see place_of; so is dL/dU to
 // du_lanes if there is no row du.
 //
 // bfloat16 is written without a look for NaN: whatever is not finite stays in dL/dU, so that this is seen at the end.
-template <int CASE, bool RECTANGLE, bool IS_TRSG, class IO, bool MAPPED>
+template <int CASE, int DERIVATIVE, bool IS_TRSG, class IO, bool MAPPED>
 bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, const NormSumRows& norm,
                    Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {
     constexpr int64_t W = WIDTH<float>;
-    constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED;
-    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE, READY = RECTANGLE && IS_TRSG;
+    constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED, IS_USUAL = DERIVATIVE == USUAL;
+    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
+    constexpr int COUNT = ABREAST<ONE>, SUMS = ONE ? int(SUM_LANES / W) : COUNT;
+    using Step = std::conditional_t<DERIVATIVE == OTHER_SHAPE, GroupStep<float, COUNT>, ShortStep<float, COUNT>>;
     const ConstantRows<float>& c = tile.constants;
     const bool absolute = tile.task.scan.family == AS;
     const Row<ONE> v{c.v}, fire{c.fire}, inverse{c.inverse}, low{c.low}, high{c.high};
@@ -96,57 +128,68 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const float* const start = tile.u;
     const float* const du_after = tile.du_after;
     float *const du_row = PLAIN ? nullptr : tile.du, *const dv_row = tile.dv, *const da_row = tile.da, *const du_lanes = tile.du_lanes;
-    GroupStep<float>* const group = tile.group;
+    Step* const group = reinterpret_cast<Step*>(tile.group);
     const bool stream = PLAIN ? CASE == PLAIN_PAST_CACHE : tile.stream, sums = MAPPED && norm.center;
     const bool same_u = PLAIN || tile.same_u, same_du = PLAIN || tile.same_du;
     const Steps<const IO> x_rows = in;
     const MapRows<float> map_rows = map;
-    const BitMasks bit_masks;
+    const BitMasks<COUNT> bit_masks;
     NanSeen bad;
-    for (int64_t i = 0; i < n; i += GROUP<float>) {
-        recompute<ONE, READY, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, height, bad, group);
-        if constexpr (!RECTANGLE) slopes<float>(group, steps, tile.task, c, i);
-        Floats gu[TOGETHER], dv[TOGETHER], da[TOGETHER], weighted[TOGETHER];
-        EACH_PAIR(k) {
+    for (int64_t i = 0; i < n; i += COUNT * W) {
+        recompute<ONE, IS_USUAL, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, bad, group);
+        if constexpr (DERIVATIVE == OTHER_SHAPE) slopes(group, steps, tile.task, c, i);
+        Floats gu[COUNT], dv[SUMS], da[SUMS], weighted[SUMS];
+        EACH_PAIR(k, COUNT) {
             const Pair after = load_pair<SPLIT>(same_du ? du_after : du_after + i + k * W, same_du);
             gu[k] = after.first, gu[k + 1] = after.second;
-            BOTH(j) dv[k + j] = da[k + j] = weighted[k + j] = Floats{};
+        }
+        const int64_t place = ONE ? place_of(i) : i;
+        EACH_SUM(s) {
+            dv[s] = da[s] = weighted[s] = Floats{};
         }
         const IO* g_at = g_last + i;
         IO* to = dx_last + i;
-        for (GroupStep<float>* step = group + steps - 1; step >= group; --step, g_at -= g_stride, to -= dx_stride) {
-            if (stream) load_early(g_at);
-            EACH_PAIR(k) {
+        for (Step* step = group + steps - 1; step >= group; --step, g_at -= g_stride, to -= dx_stride) {
+            if (stream) load_early<COUNT>(g_at);
+            EACH_PAIR(k, COUNT) {
                 Pair g_pair;
                 Floats dx[2];
                 if constexpr (HALVES) g_pair = load_pair<SPLIT>(g_at + k * W);
                 BOTH(j) {
                     const int64_t at = i + (k + j) * W;
+                    const int s = sum_of<SPLIT>(k + j, SUMS);
                     Floats g = j ? g_pair.second : g_pair.first;
                     if constexpr (!HALVES) g = load<true>(g_at + (k + j) * W, 0);
                     const Floats m = step->m[k + j], before = gu[k + j];
-                    const Floats f = RECTANGLE && !READY ? where(between(m, low.at(at), high.at(at)), height)
-                                                         : step->f[k + j];
-                    Floats d;
+                    Floats d, gm;
                     if constexpr (IS_TRSG)
                         d = g - before;
                     else
                         d = absolute ? g - before * v.at(at) : g * inverse.at(at) - before;
-                    const Floats from_spike = d * f, gm = from_spike + before;
-                    if constexpr (READY) {
-                        dv[k + j] += d * m;
-                    } else if constexpr (IS_TRSG) {
-                        dv[k + j] += d * (where(at_least(m, fire.at(at)), v.at(at)) - f * m);
+                    if constexpr (IS_USUAL) {
+                        gm = choose_by_sign(m, before, d + before);
+                        dv[s] -= d * m;
                     } else {
-                        dv[k + j] -= where(at_least(m, fire.at(at)), before);
-                        weighted[k + j] += absolute ? from_spike : from_spike * m;
+                        Floats f;
+                        if constexpr (DERIVATIVE == RECTANGLE)
+                            f = where(between(m, low.at(at), high.at(at)), height);
+                        else
+                            f = step->f[k + j];
+                        const Floats from_spike = d * f;
+                        gm = from_spike + before;
+                        if constexpr (IS_TRSG) {
+                            dv[s] += d * (where(at_least(m, fire.at(at)), v.at(at)) - f * m);
+                        } else {
+                            dv[s] -= where(at_least(m, fire.at(at)), before);
+                            weighted[s] += absolute ? from_spike : from_spike * m;
+                        }
                     }
-                    da[k + j] += gm * step->by_a[k + j];
+                    da[s] += gm * step->by_a[k + j];
                     gu[k + j] = gm * keep.at(at);
                     dx[j] = gm * gain.at(at);
                     if constexpr (!HALVES) write_register(dx[j], to + (k + j) * W, stream);
                     if (sums) step->m[k + j] = dx[j];
-                    read_again();
+                    if constexpr (!IS_USUAL) read_again();
                 }
                 if constexpr (SPLIT)
                     write_register(narrow_split({dx[0], dx[1]}), to + k * W, stream);
@@ -155,31 +198,32 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
             }
         }
         if constexpr (MAPPED) {
-            if (sums) norm_sums(group, x_rows, norm, steps, i);
+            if (sums) norm_sums<COUNT>(group, x_rows, norm, steps, i);
         }
-        const int64_t place = place_of(i);
-        EACH_PAIR(k) {
-            BOTH(j) {
-                const int64_t at = i + (k + j) * W;
-                if (IS_TRSG && !ONE) dv[k + j] = dv[k + j] * inverse.at(at);
-                if (!IS_TRSG) dv[k + j] -= absolute ? weighted[k + j] : weighted[k + j] * inverse.at(at);
+        EACH_SUM(s) {
+            const int64_t at = i + s * W;
+            if (IS_TRSG && !ONE) dv[s] = dv[s] * inverse.at(at);
+            if (!IS_TRSG) dv[s] -= absolute ? weighted[s] : weighted[s] * inverse.at(at);
+            if (IS_USUAL && !ONE) bad.look(dv[s] - dv[s], da[s] - da[s]);
+            if (ONE) {
+                add_to_row(dv[s], dv_row + place + s * W), add_to_row(da[s], da_row + place + s * W);
+            } else {
+                store<true>(dv[s], dv_row + place + s * W, 0), store<true>(da[s], da_row + place + s * W, 0);
             }
-            if (SPLIT) bad.look(gu[k] - gu[k], gu[k + 1] - gu[k + 1]);
-            Pair us{gu[k], gu[k + 1]}, vs{dv[k], dv[k + 1]}, as{da[k], da[k + 1]};
-            if (SPLIT) us = join(us), vs = join(vs), as = join(as);
-            BOTH(j) {
-                const Floats by_u = j ? us.second : us.first, by_v = j ? vs.second : vs.first, by_a = j ? as.second : as.first;
-                const int64_t at = i + (k + j) * W, lane = place + (k + j) * W % LANES;
-                if (du_row) store<true>(by_u, du_row + at, 0);
-                if (ONE) {
-                    add_to_row(by_v, dv_row + lane), add_to_row(by_a, da_row + lane);
-                    if (!du_row) add_to_row(by_u, du_lanes + lane);
-                } else {
-                    store<true>(by_v, dv_row + at, 0), store<true>(by_a, da_row + at, 0);
-                }
-            }
+        }
+        if (SPLIT && !IS_USUAL) EACH_PAIR(k, COUNT) bad.look(gu[k] - gu[k], gu[k + 1] - gu[k + 1]);
+        if (du_row) {
+            EACH_PAIR(k, COUNT) store_pair<SPLIT>({gu[k], gu[k + 1]}, du_row + i + k * W);
+        } else if (ONE) {
+            Floats by_u[SUMS];
+            EACH_SUM(s) by_u[s] = Floats{};
+            EACH_REGISTER(k) by_u[sum_of<SPLIT>(k, SUMS)] += gu[k];
+            EACH_SUM(s) add_to_row(by_u[s], du_lanes + place + s * W);
         }
     }
+    if (IS_USUAL && ONE)
+        for (int64_t place = 0; place < places_of(n); place += W)
+            bad.look(load<true>(dv_row + place, 0) * Floats{}, load<true>(da_row + place, 0) * Floats{});
     return !bad.any();
 }
 

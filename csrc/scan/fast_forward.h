@@ -13,7 +13,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
                   bool past_cache, BitRows bits, BitRows needed, float* kept, int64_t& count) {
     constexpr int64_t W = WIDTH<float>;
     constexpr bool ONE = CASE >= ONE_CHANNEL, PLAIN = CASE >= PLAIN_CACHED;
-    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
+    constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE, LEVEL_IS_V = PLAIN && !HALVES;
     const ConstantRows<float>& c = tile.constants;
     const Held<ONE> keep(c.keep), gain(c.gain), fire(c.fire), v(c.v);
     const Row<ONE> level{c.level}, low{c.low}, high{c.high};
@@ -23,7 +23,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
     const int64_t steps = tile.steps, out_stride = out.stride;
     const Steps<const IO> x_rows = in;
     const MapRows<float> map_rows = map;
-    const BitMasks bit_masks;
+    const BitMasks<TOGETHER> bit_masks;
     IO* const out_first = out.first;
     const float* const start = tile.start;
     float *const u_row = PLAIN ? nullptr : tile.u, *const fired_row = tile.fired;
@@ -37,7 +37,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
         char *bits_to = bits.at(i), *needed_to = needed.at(i);
         Floats u[TOGETHER];
         Mask any[TOGETHER];
-        EACH_PAIR(k) {
+        EACH_PAIR(k, TOGETHER) {
             const Pair before = load_pair<SPLIT>(same_start ? start : start + i + k * W, same_start);
             u[k] = before.first, u[k + 1] = before.second;
             any[k] = any[k + 1] = nowhere();
@@ -48,8 +48,8 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
         }
         for (int64_t t = 0; t < steps; ++t, input.next(), to += out_stride) {
             uint64_t spike_bits = 0, inside_bits = 0;
-            if (stream) input.early();
-            EACH_PAIR(k) {
+            if (stream) input.template early<TOGETHER>();
+            EACH_PAIR(k, TOGETHER) {
                 Pair x;
                 Mask s[2], inside[2];
                 if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
@@ -58,10 +58,11 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
                     const Floats current = HALVES ? j ? x.second : x.first : input.at(bit_masks, k + j);
                     const Floats m = charge<float>(u[k + j], current, keep.at(at), gain.at(at));
                     s[j] = at_least(m, fire.at(at));
-                    u[k + j] = minus_where(m, s[j], v.at(at));
+                    const Floats spike = where(s[j], level.at(at));
+                    u[k + j] = LEVEL_IS_V ? m - spike : minus_where(m, s[j], v.at(at));
                     any[k + j] = either(any[k + j], s[j]);
                     if constexpr (WORDS == 2) inside[j] = either(s[j], between(m, low.at(at), high.at(at)));
-                    if constexpr (!HALVES) write_register(where(s[j], level.at(at)), to + (k + j) * W, stream);
+                    if constexpr (!HALVES) write_register(spike, to + (k + j) * W, stream);
                     if constexpr (!SPLIT && WORDS >= 1) spike_bits |= uint64_t(mask_bits(s[j])) << ((k + j) * W);
                     if constexpr (!SPLIT && WORDS == 2) inside_bits |= uint64_t(mask_bits(inside[j])) << ((k + j) * W);
                 }
@@ -78,7 +79,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
             if constexpr (WORDS >= 1) put_bits(spike_bits, bits_to), bits_to += 8 * bits.stride;
             if constexpr (WORDS == 2) put_bits(inside_bits, needed_to), needed_to += 8 * needed.stride;
         }
-        EACH_PAIR(k) {
+        EACH_PAIR(k, TOGETHER) {
             nan.look(u[k], u[k + 1]);
             if (u_row) store_pair<SPLIT>({u[k], u[k + 1]}, u_row + i + k * W);
             if (sums) {

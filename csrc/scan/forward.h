@@ -10,7 +10,7 @@ using FastForward = bool (*)(const ForwardTile<float>&, Steps<const IO>, const M
 
 template <class IO, bool MAPPED, int WORDS>
 FastForward<IO> fast_forward_for(FastCase fast_case) {
-    constexpr FastForward<IO> table[] = {
+    static constexpr FastForward<IO> table[] = {
         fast_forward<MANY_CHANNELS, IO, MAPPED, WORDS>, fast_forward<ONE_CHANNEL, IO, MAPPED, WORDS>,
         fast_forward<PLAIN_CACHED, IO, MAPPED, WORDS>, fast_forward<PLAIN_PAST_CACHE, IO, MAPPED, WORDS>};
     return table[fast_case];
@@ -78,7 +78,8 @@ struct ForwardBlock {
             const ForwardTile<R> tile{task.scan, constants, steps,       in, out,         m,
                                       first ? u : start, keep_u || left > TILE ? u : nullptr, fired, first == 0, left <= TILE,
                                       first == 0 && constants.one && task.scan.u0_kind != ELEMENT && n % PAD == 0};
-            const bool plain = lanes && tile.first && tile.last && tile.same_start && !tile.u;
+            const bool level_fits = halves || task.scan.family == TRSG;
+            const bool plain = lanes && tile.first && tile.last && tile.same_start && !tile.u && level_fits;
             const BitRows bits = bit_rows(io.bits, first), needed = bit_rows(io.needed, first);
             if constexpr (sizeof(R) == 4) {
                 if (halves) {

@@ -88,7 +88,7 @@ void general_backward(const BackwardTile<R>& tile, int64_t n) {
                 u[k] = after_reset<R>(m, spike<R>(m, c[k].fire), c[k].v, scan.reset);
             }
         }
-        slopes<R>(tile.group, tile.steps, tile.task, tile.constants, i);
+        slopes(tile.group, tile.steps, tile.task, tile.constants, i);
         for (int64_t t = tile.steps - 1; t >= 0; --t) {
             const Reached reached(tile.g.first != nullptr, t + 1 < tile.steps || !tile.same_du, scan);
             EACH(k) {

@@ -8,9 +8,21 @@ namespace {
 constexpr int64_t LANES = 32;
 static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
-// The backward keeps them in the compute type at first, LANES places for each BLOCK elements of a block.
-inline int64_t place_of(int64_t i) { return i / BLOCK * LANES + i % LANES; }
-inline int64_t places_of(int64_t block) { return block / BLOCK * LANES; }
+// fast_backward.h keeps them in the compute type at first, in registers of SUM_LANES lanes altogether: that of an element is
+// its place in so many. Where a register has every second element, lanes are those of pairs of elements.
+constexpr int64_t SUM_LANES = 16;
+
+// The register of sums, of `sums`, for a group's register k of elements.
+template <bool SPLIT>
+constexpr int sum_of(int k, int sums) {
+    return (SPLIT ? k / 2 : k) % sums;
+}
+
+// Where the lanes of a group that begins at element i are added, so that a place gets as many elements whatever the size of
+// the block: SUM_LANES places for every second group of PAD, up to BLOCK elements.
+inline int64_t place_of(int64_t i) { return i / BLOCK * LANES + i / PAD % 2 * SUM_LANES; }
+inline int64_t places_of(int64_t n) { return (n + BLOCK - 1) / BLOCK * LANES; }
+static_assert(LANES == 2 * SUM_LANES && PAD % LANES == 0, "whole places");
 
 // Unrolled: the compiler would make one slow instruction of a loop.
 template <int64_t N, class R>

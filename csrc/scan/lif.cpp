@@ -1,4 +1,5 @@
 // The entry points: check the arguments, plan the work, run chunks in parallel, add up the partial sums in fixed order.
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -120,6 +121,11 @@ struct ParamTable {
         }
     }
 
+    // Whether all windows lie above 0.
+    bool above_zero() const {
+        return std::all_of(low.begin(), low.end(), [](R edge) { return edge > 0; });
+    }
+
     // How far from V the triangle may be above 0, with room for every rounding.
     static R triangle_reach(const Scan& scan, R value) {
         const R width = R(scan.width), size = std::fabs(value);
@@ -215,7 +221,9 @@ int64_t backward(const Scan& scan, const Backward& io) {
     const ParamTable<R> table(scan, true, false);
     want_huge_pages(io.dx, scan.steps * scan.n * io_size(scan.dtype));
     const bool fast = table.ordinary && io.g_out && !io.g_m;
-    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), surrogate_shape(scan.surrogate, scan.width, scan.scale, scan.temperature)};
+    const SurrogateShape shape = surrogate_shape(scan.surrogate, scan.width, scan.scale, scan.temperature);
+    const bool usual = scan.family == TRSG && scan.surrogate == RECT && shape.height == 1 && table.above_zero();
+    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), shape, usual};
     std::vector<double> sums;
     const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0;
     const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], 3 * scan.channels + norm_sums, sums);

@@ -308,9 +308,15 @@ constexpr int64_t GROUP = TOGETHER * WIDTH<R>;
 #define EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < TOGETHER; ++k)
 
 // What the backward needs of one time step of a group, side by side in memory.
-template <class R>
+template <class R, int COUNT = TOGETHER>
 struct GroupStep {
-    Vec<R> m[TOGETHER], by_a[TOGETHER], f[TOGETHER];  // M, dM/da, the surrogate's derivative
+    Vec<R> m[COUNT], by_a[COUNT], f[COUNT];  // M, dM/da, the surrogate's derivative
+};
+
+// The same where the derivative follows from m.
+template <class R, int COUNT>
+struct ShortStep {
+    Vec<R> m[COUNT], by_a[COUNT];
 };
 static_assert(PAD % (TOGETHER * STEADYSPIKE_REGISTER / 4) == 0, "a padded row is a whole number of groups");
 

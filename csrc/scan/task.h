@@ -33,6 +33,7 @@ struct BackwardTask {
     Plan plan;
     ChannelParams params;
     SurrogateShape shape;
+    bool usual;         // TrSG with a rectangle of height 1, all windows above 0
 };
 
 // sums: this chunk's partial sums in double, zeroed by the caller. Forward [2][channels]: sum of U[T] over active
