@@ -93,6 +93,34 @@ def test_distributions_say_their_layer_and_both_axes(name, monkeypatch):
     assert figure.axes[0].get_ylabel() == "density" and figure.axes[0].get_xlabel()
 
 
+def drifting(*distances):
+    """Measurements of three layers whose distribution at the first step is so far from that at the last."""
+    steps = np.zeros((3, T, K))
+    steps[..., 0] = 1.0
+    steps[:, 0, 0] -= distances
+    steps[:, 0, 1] = distances
+    edges = np.stack([np.linspace(-1, 1, K - 1)] * 3)
+    layers = np.array(["a", "b", "c"])
+    return {"layers": layers, "membrane": steps, "current": steps, "rates": np.ones((3, T)), "current_edges": edges}
+
+
+@pytest.mark.parametrize("name", ["membrane", "activation"])
+def test_pages_of_distributions_say_whether_mp_init_drifts_least(name, monkeypatch):
+    silent = drifting(0.9, 0.9, 0.9) | {"rates": np.zeros((3, T))}
+    found = {"tdBN": drifting(0.3, 0.3, 0.3), "TEBN": drifting(0.3, 0.3, 0.03), "MP-Init": drifting(0.1, 0.1, 0.04)}
+    assert networks.middle(3) == 2
+    monkeypatch.setattr(networks, "arrays_of", lambda *_: found)
+    make = lambda: EXPERIMENTS[name].page(Work(Scale("mini"), 1, Store(None))).tables[0].claims  # noqa: E731
+    own, means = make()[:3], make()[3:]
+    assert [text.partition(": ")[2].partition(",")[0] for text in (*own, *means)] == [
+        "held (+26.00", "did not hold (-1.00", "not measured yet", "held (+22.00", "held (+13.00", "not measured yet",
+        "held (0.080)",
+    ]  # fmt: skip
+    assert own[0].startswith("MP-Init drifts less than tdBN (this layer") and "mean of layers" in means[0]
+    found["TAB"], found["MP-Init"] = silent, drifting(0.2, 0.2, 0.2)
+    assert make()[2].endswith("nothing to judge, TAB is silent") and make()[-1].endswith("did not hold (0.200)")
+
+
 def test_a_layer_without_a_test_of_independence_is_marked():
     """It looked like a bar of 0 %."""
     one = {"layers": np.array(["a", "b", "c"]), "current": np.zeros((3, 4)), "floor": np.zeros((3, 2)),

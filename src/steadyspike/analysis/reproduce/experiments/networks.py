@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from steadyspike.analysis.figures import over_steps as draw
 from steadyspike.analysis.networks.gradient_flow import step_cosines, weights_before
 from steadyspike.analysis.networks.observe import Observation, observe
 from steadyspike.analysis.reproduce.experiment import Experiment
-from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
+from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table, claim
 from steadyspike.analysis.reproduce.store import Arrays
 from steadyspike.analysis.reproduce.work import Case, Work
 from steadyspike.analysis.statistics.distributions import against_last
@@ -33,6 +33,8 @@ NORMS = [
     Case("TAB", f"{STEM}-tab", "deep-tab"),
     Case("MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd"),
 ]
+OURS = NORMS[-1].label
+NEGLIGIBLE = 0.1  # what the supplement calls so, of a total variation
 ALL = ("mini", "deep", "paper")
 SAMPLES = 512
 
@@ -123,7 +125,7 @@ def _distributions(
         "Largest total variation against the last step",
         ["network", "layer", "this layer", "mean of layers", "silent layers"],
     )
-    shown, reaches = {}, {}
+    shown, reaches, drifts = {}, {}, {}
     for name, one in found.items():
         place = middle(len(one["layers"]))
         layer = str(one["layers"][place])
@@ -132,12 +134,36 @@ def _distributions(
         title = f"{name}, {layer}"
         shown[title], reaches[title] = np.where(silent[place], np.nan, one[key][place]), (low, high)
         tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key][~silent]]
-        own = float(against_last(torch.from_numpy(one[key][place]))[:-1].max())
-        row = ["silent" if silent[place] else f"{own:.3f}", f"{np.mean(tv):.3f}" if tv else "silent"]
+        own = None if silent[place] else float(against_last(torch.from_numpy(one[key][place]))[:-1].max())
+        drifts[name] = (own, float(np.mean(tv)) if tv else None)
+        row = ["silent" if drift is None else f"{drift:.3f}" for drift in drifts[name]]
         table.rows.append([name, layer, *row, str(int(silent.sum()))])
+    table.claims = drift_claims(drifts)
     if shown:
         page.figures[key] = draw.step_distributions(shown, label, reaches)
     page.tables.append(table)
+
+
+def drift_claims(drifts: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
+    """Figures 1 and 2: the others drift clearly, and MP-Init gives consistent distributions over time.
+
+    drifts: of the networks that ran, this layer's largest distance and the mean of the layers; None: silent.
+    """
+    found = []
+    for i, where in enumerate(("this layer", "mean of layers")):
+        values = {name: drift[i] for name, drift in drifts.items()}
+        for other in (case.label for case in NORMS if case.label != OURS):
+            text = f"{OURS} drifts less than {other} ({where}, hundredths)"
+            pair = [[100 * value] if (value := values.get(name)) is not None else [] for name in (other, OURS)]
+            silent = [name for name in (other, OURS) if name in values and values[name] is None]
+            found.append(f"{text}: nothing to judge, {silent[0]} is silent" if silent else claim(text, *pair))
+    mean = drifts[OURS][1] if OURS in drifts else None
+    if mean is not None:
+        held = "held" if mean < NEGLIGIBLE else "did not hold"
+        found.append(
+            f"{OURS} stays below {NEGLIGIBLE}, negligible to the supplement (mean of layers): {held} ({mean:.3f})"
+        )
+    return found
 
 
 def pca(work: Work) -> Page:
