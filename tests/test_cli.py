@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import steadyspike
 from steadyspike.cli import app
+from steadyspike.commands import sample_progress
 
 SHORT = ["--set", "schedule.epochs=1"]
 
@@ -49,6 +50,18 @@ def test_analyse_gives_a_number_per_layer_and_a_verdict(run, tmp_path):
     broken.write_bytes(b"no checkpoint")
     missing = CliRunner().invoke(app, ["analyse", str(broken)])
     assert missing.exit_code == 1 and "is not a run folder" in missing.output
+
+
+def test_analyse_says_now_and_then_how_far_it_is(run, monkeypatch):
+    """With its output in a file it was silent for minutes where the windows are long."""
+    arguments = ("analyse", run[0], "--samples", 60, "--timesteps", 64)
+    quick = call(*arguments)
+    monkeypatch.setattr(sample_progress, "_SELDOM", 0.0)
+    long = call(*arguments)
+    assert (quick.exit_code, long.exit_code) == (0, 0), long.output
+    lines = long.output.splitlines()
+    assert [line.partition(", about ")[0] for line in lines[:3]] == [f"{n} of 60 samples" for n in (16, 32, 48)]
+    assert all(line.endswith(" s left") for line in lines[:3]) and lines[3:] == quick.output.splitlines()
 
 
 def test_the_help_of_record_names_the_entry_it_writes():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+
+_FRAMES = 1024  # of a batch, at most: long windows take more memory and time in large batches
 
 
 @one_line_errors
@@ -13,7 +16,8 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
-    from steadyspike.commands.deployed import batches
+    from steadyspike.commands.deployed import BATCH, batches
+    from steadyspike.commands.sample_progress import with_progress
     from steadyspike.train.recipe import RecipeError
 
     loaded = _load(place, data_dir)
@@ -22,8 +26,10 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
         raise RecipeError(f"--timesteps {timesteps}: the data are clips of {loaded.data.timesteps} frames")
     if steps < 2:
         raise RecipeError("a drift over time needs at least 2 time steps: give --timesteps 4")
-    with console.status(f"running {samples} samples"):
-        seen = observe(loaded.model, batches(loaded, part, samples), timesteps=timesteps)
+    samples = min(samples, len(loaded.data.indices(part)))
+    several = batches(loaded, part, samples, max(1, min(BATCH, _FRAMES // steps)))
+    with closing(with_progress(several, samples, console)) as shown:
+        seen = observe(loaded.model, shown, timesteps=timesteps)
     report = report_of(seen, start_of(loaded.model))
     status = loaded.result["status"]
     if status not in ("finished", "checkpoint"):

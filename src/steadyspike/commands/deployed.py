@@ -45,10 +45,10 @@ def _digest(folder: Path) -> str:
     return hashlib.blake2b(RunFolder(folder).weights.read_bytes(), digest_size=16).hexdigest()
 
 
-def batches(run: LoadedRun, part: str, samples: int | None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of a part of the run's data, at most ``samples`` samples of it."""
+def batches(run: LoadedRun, part: str, samples: int | None, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batches of ``size`` of a part of the run's data, at most ``samples`` samples of it."""
     left = samples
-    for x, y in run.data.eval_loader(part, BATCH):
+    for x, y in run.data.eval_loader(part, size):
         if left is not None:
             if left <= 0:
                 return
