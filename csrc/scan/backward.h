@@ -74,13 +74,13 @@ struct BackwardBlock {
     const ConstantRows<R>& constants;
     const Input<R>& input;
     const NormRows<R>& norm;
-    const R* first_start;
+    StartRow<R>& start_row;
     R *starts, *du, *dv, *da, *lanes, *dx_rows, *g_rows, *g_m_rows;  // lanes: [3][places_of(block)]
     GroupStep<R>* group;   // [TILE], of any COUNT
     LaneSums<R>& lane_sums;
     double* sums;
 
-    const R* start(int64_t tile) const { return tile == 0 ? first_start : starts + tile * task.plan.block; }
+    const R* start(int64_t tile) const { return tile == 0 ? start_row.row : starts + tile * task.plan.block; }
 
     int64_t steps_of(int64_t tile) const {
         const int64_t left = task.scan.steps - tile * TILE;
@@ -89,6 +89,7 @@ struct BackwardBlock {
 
     // U at the start of every tile but the first.
     void find_starts() const {
+        if (task.plan.tiles > 1) start_row.every();
         for (int64_t tile = 0; tile + 1 < task.plan.tiles; ++tile)
             general_forward<R>({task.scan, constants, steps_of(tile), input.tile(tile * TILE, steps_of(tile)), {}, {},
                                 start(tile), starts + (tile + 1) * task.plan.block, da, true, false, false}, padded(input.n));
@@ -110,6 +111,7 @@ struct BackwardBlock {
         const bool collect = (io.norm_sums != nullptr && !mapped) || (!fast && task.plan.stream);
         const bool halves = fast && scan.dtype == BF16 && !scan.affine && n % PAD == 0;
         const Output<R> output(io.dx, scan, task.plan.stream, i0, n, collect, dx_rows);
+        if (!fast) start_row.every();
         const bool one = fast && constants.one, sum_du = one && scan.u0_kind != ELEMENT;
         const R* du_after = last_gradient();
         const int64_t places = places_of(task.plan.block);
@@ -196,7 +198,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     R *du = rows.take(), *dv = rows.take(), *da = rows.take(), *lanes = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
     GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * PAD / plan.block + 1));  // of any COUNT
-    const BackwardBlock<R> block{task, constants, input, norm, start.row, rows.next, du, dv, da, lanes, dx_rows, g_rows,
+    const BackwardBlock<R> block{task, constants, input, norm, start, rows.next, du, dv, da, lanes, dx_rows, g_rows,
                                  g_m_rows, group, lane_sums, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;
     for (int64_t i0 = chunk * plan.chunk; i0 < end; i0 += plan.block) {

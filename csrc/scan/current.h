@@ -8,11 +8,11 @@ namespace {
 
 constexpr int64_t AHEAD = 1024;  // bytes from a line that is read to the line that is loaded early
 
-// COUNT: registers of elements.
+// COUNT: registers of elements. What is ahead need not exist.
 template <int COUNT, class T>
-inline void load_early(const T* from) {
+inline void load_early(const T* from, int64_t ahead = AHEAD) {
     for (int64_t line = 0; line < COUNT * WIDTH<float> * int64_t(sizeof(T)); line += 64)
-        __builtin_prefetch(reinterpret_cast<const char*>(from) + AHEAD + line);
+        __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
 }
 
 // MAPPED: scale x + shift [+ extra or level extra], rounded as Input::map rounds it.

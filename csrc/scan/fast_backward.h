@@ -41,11 +41,13 @@ struct HeldRows {
 };
 
 // One group's potentials again, and what follows from them. USUAL: instead of M its step gets U inside of the window and -S V
-// outside; U is at least +0 there, because M is above 0, so that the sign tells which of the two it is.
+// outside; U is at least +0 there, because M is above 0, so that the sign tells which of the two it is. next: what is read
+// after the last step.
 template <bool ONE, bool USUAL, class IO, bool MAPPED, int COUNT, class Step>
 inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input,
                                                      const BitMasks<COUNT>& bit_masks, const float* start, int64_t i,
-                                                     int64_t steps, bool same_start, bool stream, NanSeen& nan, Step* to) {
+                                                     int64_t steps, bool same_start, bool stream, NanSeen& nan, Step* to,
+                                                     const IO* next) {
     constexpr int64_t W = WIDTH<float>;
     constexpr bool HALVES = !std::is_same<IO, float>::value, SPLIT = HALVES && ONE;
     Floats u[COUNT];
@@ -54,7 +56,10 @@ inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Cur
         u[k] = before.first, u[k + 1] = before.second;
     }
     for (int64_t t = 0; t < steps; ++t, ++to, input.next()) {
-        if (stream) input.template early<COUNT>();
+        if (stream)
+            input.template early<COUNT>();
+        else
+            load_early<COUNT>(t + 1 < steps ? input.x + input.x_stride : next, 0);
         EACH_PAIR(k, COUNT) {
             Pair x;
             if constexpr (HALVES) x = load_pair<SPLIT>(input.x + k * W);
@@ -136,7 +141,8 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
     const BitMasks<COUNT> bit_masks;
     NanSeen bad;
     for (int64_t i = 0; i < n; i += COUNT * W) {
-        recompute<ONE, IS_USUAL, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, bad, group);
+        recompute<ONE, IS_USUAL, IO, MAPPED>(held, {x_rows, map_rows, i}, bit_masks, start, i, steps, same_u, stream, bad, group,
+                                             g_last + i);
         if constexpr (DERIVATIVE == OTHER_SHAPE) slopes(group, steps, tile.task, c, i);
         Floats gu[COUNT], dv[SUMS], da[SUMS], weighted[SUMS];
         EACH_PAIR(k, COUNT) {
@@ -144,13 +150,14 @@ bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const Ma
             gu[k] = after.first, gu[k + 1] = after.second;
         }
         const int64_t place = ONE ? place_of(i) : i;
-        EACH_SUM(s) {
-            dv[s] = da[s] = weighted[s] = Floats{};
-        }
+        EACH_SUM(s) dv[s] = da[s] = weighted[s] = Floats{};
         const IO* g_at = g_last + i;
         IO* to = dx_last + i;
         for (Step* step = group + steps - 1; step >= group; --step, g_at -= g_stride, to -= dx_stride) {
-            if (stream) load_early<COUNT>(g_at);
+            if (stream)
+                load_early<COUNT>(g_at);
+            else
+                load_early<COUNT>(step > group ? g_at - g_stride : x_rows.first + i + COUNT * W, 0);
             EACH_PAIR(k, COUNT) {
                 Pair g_pair;
                 Floats dx[2];

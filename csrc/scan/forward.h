@@ -48,7 +48,7 @@ struct ForwardBlock {
     const ForwardTask& task;
     const ConstantRows<R>& constants;
     const Input<R>& input;
-    const R* start;
+    StartRow<R>& start_row;
     R *u_row, *fired, *kept, *out_rows, *m_rows;
     LaneSums<R>& lane_sums;
     double *sums, *bit_sums;  // of active neurons, [2][channels]; spikes per step, blocks with a NaN
@@ -65,6 +65,7 @@ struct ForwardBlock {
         const bool direct = io.u && n % PAD == 0 && !task.plan.stream, lanes = fast && constants.one;
         const bool halves = fast && task.scan.dtype == BF16 && !task.scan.affine && n % PAD == 0;
         const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
+        const R* const start = fast ? start_row.row : start_row.every();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
         const bool keep_u = io.u || !lanes;  // else nobody looks at U after the last step
         bool nan = false;
@@ -160,7 +161,7 @@ void forward_chunk(const ForwardTask& task, int64_t chunk, void* scratch, double
     LaneSums<R> lane_sums(rows, sums, 1, scan.channels);
     R *u = rows.take(), *fired = rows.take(), *kept = rows.take();
     R *out_rows = rows.take(TILE), *m_rows = rows.take(TILE);
-    const ForwardBlock<R> block{task,     constants, input,     start.row, u,
+    const ForwardBlock<R> block{task,     constants, input,     start,     u,
                                 fired,    kept,      out_rows,  m_rows,    lane_sums,
                                 sums,     sums + 2 * scan.channels};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;

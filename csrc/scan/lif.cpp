@@ -89,7 +89,7 @@ Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
     plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= stream_bytes();
-    plan.scratch = (rows + (backward ? plan.tiles : 0)) * plan.block * (scan.dtype == F64 ? 8 : 4);
+    plan.scratch = (rows + (backward ? plan.tiles : 0)) * (plan.block + ROW_GAP) * (scan.dtype == F64 ? 8 : 4);
     return plan;
 }
 

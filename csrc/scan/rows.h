@@ -17,9 +17,10 @@ struct Rows {
     R* next;
     int64_t width;  // elements of a row, Plan::block
 
+    // Not a multiple of the first cache's period apart: it could hold only eight of them.
     R* take(int64_t rows = 1) {
         R* row = next;
-        next += rows * width;
+        next += rows * width + ROW_GAP;
         return row;
     }
 };
@@ -287,6 +288,7 @@ template <class R>
 struct StartRow {
     R* row;
     int64_t width, channel = -1;  // channel: that the whole row is for
+    int64_t filled = 0;           // elements, if it is for one channel: at first PAD, which is all that fast.h reads
 
     explicit StartRow(Rows<R>& rows) : row(rows.take()), width(rows.width) {}
 
@@ -296,8 +298,21 @@ struct StartRow {
         const bool whole = one >= 0 && n == width;
         if (whole && channel == one) return;
         channel = whole ? one : -1;
+        if (whole) return fill(static_cast<const R*>(params.u0)[one], 0, PAD);
         Geometry<R>{scan.channels, scan.inner}.expand(static_cast<const R*>(params.u0), i0, n, row);
         for (int64_t i = n; i < padded(n); ++i) row[i] = R(0);
+    }
+
+    // For who does not know that all elements are the same.
+    const R* every() {
+        if (channel >= 0 && filled < width) fill(row[0], PAD, width);
+        return row;
+    }
+
+private:
+    void fill(R value, int64_t first, int64_t last) {
+        for (int64_t i = first; i < last; i += WIDTH<R>) store<true>(all<R>(value), row + i, 0);
+        filled = last;
     }
 };
 

@@ -48,9 +48,10 @@ struct ChunkFunctions {
 };
 
 constexpr int64_t BLOCK = 512;         // what so many elements need, converted or mapped in scratch, fits the first cache
-constexpr int64_t LARGE_BLOCK = 2048;  // for a scan that reads and writes in place: what is done per block costs less
+constexpr int64_t LARGE_BLOCK = 4096;  // for a scan that reads and writes in place: what is done per block costs less
 constexpr int64_t TILE = 16;    // time steps that are worked on at once; sums over them are kept in the compute type
 constexpr int64_t PAD = 64;     // rows in scratch are filled up to a multiple of this
+constexpr int64_t ROW_GAP = 80;  // elements between rows in scratch
 // Rows of Plan::block elements (of the compute type) in a thread's scratch; the driver sizes it, forward.h and backward.h cut it.
 constexpr int64_t FORWARD_ROWS = 16 + 6 * TILE;
 constexpr int64_t BACKWARD_ROWS = 24 + 8 * TILE;
