@@ -208,7 +208,12 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
         norm.set(task, i0, n);
         start.set(scan, task.params, constants.channel, i0, n);
         block.find_starts();
-        if (!plan.fast || !block.run(true)) block.run(false);
+        // Tiles are added to the sums one by one: if one of them fails, so that all are done again, the others must go.
+        double* const before = reinterpret_cast<double*>(rows.next + plan.tiles * plan.block);
+        if (plan.fast && plan.tiles > 1) std::memcpy(before, sums, size_t(task.sums) * sizeof(double));
+        if (plan.fast && block.run(true)) continue;
+        if (plan.fast && plan.tiles > 1) std::memcpy(sums, before, size_t(task.sums) * sizeof(double));
+        block.run(false);
     }
     lane_sums.finish();
     if (plan.stream) stream_end();

@@ -77,7 +77,8 @@ int64_t stream_bytes() {
 
 int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
-Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
+// sums: of the backward, which keeps a copy of them if it has several tiles; 0 for the forward.
+Plan make_plan(const Scan& scan, int64_t rows, int64_t sums, bool fast) {
     Plan plan{};
     plan.tiles = (scan.steps + TILE - 1) / TILE;
     plan.chunk = (scan.n + MAX_CHUNKS - 1) / MAX_CHUNKS;
@@ -89,7 +90,7 @@ Plan make_plan(const Scan& scan, int64_t rows, bool backward, bool fast) {
     plan.chunk = round_up(plan.chunk < 1 ? 1 : plan.chunk, plan.block);
     plan.chunks = (scan.n + plan.chunk - 1) / plan.chunk;
     plan.stream = scan.steps * scan.n * io_size(scan.dtype) >= stream_bytes();
-    plan.scratch = (rows + (backward ? plan.tiles : 0)) * (plan.block + ROW_GAP) * (scan.dtype == F64 ? 8 : 4);
+    plan.scratch = (rows + (sums ? plan.tiles : 0)) * (plan.block + ROW_GAP) * (scan.dtype == F64 ? 8 : 4) + 8 * sums;
     return plan;
 }
 
@@ -203,7 +204,7 @@ int64_t forward(const Scan& scan, const Forward& io) {
     const int64_t elements = scan.steps * scan.n;
     want_huge_pages(io.out, elements * io_size(scan.dtype));
     want_huge_pages(io.m, elements * int64_t(sizeof(R)));
-    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, false, table.ordinary && !io.m), table.pointers()};
+    const ForwardTask task{scan, io, make_plan(scan, FORWARD_ROWS, 0, table.ordinary && !io.m), table.pointers()};
     std::vector<double> sums;
     const int64_t bit_sums = io.bits ? scan.steps + 1 : 0;
     const int64_t status = run(task, chunks_for(scan).forward[sizeof(R) == 4], 2 * scan.channels + bit_sums, sums);
@@ -223,10 +224,11 @@ int64_t backward(const Scan& scan, const Backward& io) {
     const bool fast = table.ordinary && io.g_out && !io.g_m;
     const SurrogateShape shape = surrogate_shape(scan.surrogate, scan.width, scan.scale, scan.temperature);
     const bool usual = scan.family == TRSG && scan.surrogate == RECT && shape.height == 1 && table.above_zero();
-    const BackwardTask task{scan, io, make_plan(scan, BACKWARD_ROWS, true, fast), table.pointers(), shape, usual};
+    const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0, count = 3 * scan.channels + norm_sums;
+    const Plan plan = make_plan(scan, BACKWARD_ROWS, count, fast);
+    const BackwardTask task{scan, io, plan, table.pointers(), shape, usual, count};
     std::vector<double> sums;
-    const int64_t norm_sums = io.norm_sums ? 2 * scan.affine->channels : 0;
-    const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], 3 * scan.channels + norm_sums, sums);
+    const int64_t status = run(task, chunks_for(scan).backward[sizeof(R) == 4], count, sums);
     if (status != OK) return status;
     store<R>(sums.data(), scan.channels, scan.v_kind, io.dv, io.v_slope);
     store<R>(sums.data() + scan.channels, scan.channels, scan.a_kind, io.da, io.a_slope);

@@ -34,6 +34,7 @@ struct BackwardTask {
     ChannelParams params;
     SurrogateShape shape;
     bool usual;         // TrSG with a rectangle of height 1, all windows above 0
+    int64_t sums;       // how many partial sums a chunk has, see below
 };
 
 // sums: this chunk's partial sums in double, zeroed by the caller. Forward [2][channels]: sum of U[T] over active

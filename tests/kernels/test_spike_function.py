@@ -140,6 +140,19 @@ def test_a_nan_gradient_is_not_lost():
     assert torch.equal(dw.isnan(), wanted.isnan()) and dw.isnan().any()
 
 
+@pytest.mark.parametrize(("kernel", "padding", "dilation"), [(1, 1, 1), (3, 3, 1), (2, 1, 9), (3, 1, 1)])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_nan_gradient_is_not_lost_where_its_output_reads_only_padding(kernel, padding, dilation, bad):
+    """Dense, it is multiplied by the zeros of the padding."""
+    x, weight = spikes(6, 16, 8, 8, rate=0.01), torch.randn(8, 16, kernel, kernel, requires_grad=True)
+    out = spike_conv2d(x, weight, None, (1, 1), (padding, padding), (dilation, dilation), costs=ALWAYS)
+    g = torch.ones_like(out)
+    g[3, 2, 0, 0] = bad
+    (dw,) = torch.autograd.grad(out, weight, g)
+    (wanted,) = torch.autograd.grad(F.conv2d(x, weight, None, 1, padding, dilation), weight, g)
+    assert torch.equal(dw.isnan(), wanted.isnan()) and not dw.isfinite().all()
+
+
 def test_values_are_looked_at_whatever_happened_on_the_way():
     """Changes that autograd does not count are seen all the same."""
     x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3)

@@ -89,6 +89,22 @@ def test_gradients_that_are_not_finite_are_not_lost(
 
 
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("t", [0, 3, 17, 39])
+def test_long_scans_count_no_step_twice(isa: int, t: int) -> None:
+    """More than 16 steps go in parts; one that is not finite sends the block back after later parts were added up."""
+    x = torch.randn(40, 2, 64, generator=torch.Generator().manual_seed(7)) * 2
+    g = torch.randn(x.shape, generator=torch.Generator().manual_seed(8))
+    g[t, 0, 0] = torch.inf
+    spec = ScanSpec()
+    scan = Scan(x, torch.zeros(1), torch.ones(64), torch.full((64,), 0.5), Call.of(spec))
+    got, want = CpuBackend(isa=isa).backward(scan, OutputGradients(g)), reference_gradients(scan, spec, g)
+    rtol, atol = TOLERANCE[torch.float32]
+    for found, expected in zip(got[2:], want[2:]):
+        assert not found[0].isfinite()
+        torch.testing.assert_close(found[1:], expected[1:], rtol=rtol, atol=10 * atol)
+
+
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("steps", [1, 4, 16, 21])
 def test_the_three_families_agree_to_the_last_bit_at_v_1(isa: int, dtype: torch.dtype, steps: int) -> None:

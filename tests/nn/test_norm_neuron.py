@@ -389,3 +389,24 @@ def test_a_frozen_norm_below_a_trained_neuron() -> None:
         one_after_the_other(plain[0], plain[1], y, None)
     torch.testing.assert_close(pair[1].running_mean, plain[1].running_mean)
     assert float(pair[1].running_mean) != pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("steps", [16, 20, 40])
+def test_a_gradient_that_is_not_finite_spoils_only_its_channel(steps: int) -> None:
+    """Also where the scan goes in parts of 16 steps, some of which have been added up when it is met."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randn(steps, 2, 8, 4, 4, generator=generator) * 2
+    g = torch.randn(y.shape, generator=generator)
+    g[3, 0, 0, 0, 0] = torch.inf
+    found = []
+    for separate in (True, False):
+        norm, neuron, x = TDBN(8), ss.LIF(), y.clone().requires_grad_()
+        if separate:
+            neuron.backend = "reference"
+        out = neuron(norm(x)) if separate else norm_neuron(norm, neuron, x)
+        found.append(torch.autograd.grad(out, [x, norm.weight, norm.bias], g))
+    (dx, *by_norm), (fused_dx, *fused_by_norm) = found
+    torch.testing.assert_close(fused_dx[:, :, 1:], dx[:, :, 1:], rtol=1e-4, atol=1e-5)
+    for got, want in zip(fused_by_norm, by_norm):
+        torch.testing.assert_close(got[1:], want[1:], rtol=1e-4, atol=1e-4)
+        assert not got[0].isfinite()

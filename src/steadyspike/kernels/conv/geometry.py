@@ -58,6 +58,16 @@ class ConvGeometry:
         return rows, columns
 
     @cached_property
+    def has_outputs_of_padding(self) -> bool:
+        """True if some output reads nothing but padding."""
+        sizes = zip((self.height, self.width), self.out_size, self.padding, self.dilation, self.kernel, self.stride)
+        return any(
+            not any(0 <= out * s - p + d * tap < size for tap in range(k))
+            for size, outs, p, d, k, s in sizes
+            for out in range(outs)
+        )
+
+    @cached_property
     def inputs(self) -> int:
         """Elements of the input."""
         return self.images * self.in_channels * self.height * self.width
