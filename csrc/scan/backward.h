@@ -197,7 +197,7 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
     LaneSums<R> lane_sums(rows, sums, 3, scan.channels);
     R *du = rows.take(), *dv = rows.take(), *da = rows.take(), *lanes = rows.take();
     R *dx_rows = rows.take(TILE), *g_rows = rows.take(TILE), *g_m_rows = rows.take(TILE);
-    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * PAD / plan.block + 1));  // of any COUNT
+    GroupStep<R>* group = reinterpret_cast<GroupStep<R>*>(rows.take(3 * TILE * PAD / plan.block + 1));
     const BackwardBlock<R> block{task, constants, input, norm, start, rows.next, du, dv, da, lanes, dx_rows, g_rows,
                                  g_m_rows, group, lane_sums, sums};
     const int64_t last = (chunk + 1) * plan.chunk, end = last < scan.n ? last : scan.n;

@@ -17,7 +17,7 @@ struct Rows {
     R* next;
     int64_t width;  // elements of a row, Plan::block
 
-    // Not a multiple of the first cache's period apart: it could hold only eight of them.
+    // Rows are not a multiple of 4096 bytes apart: the first cache could hold only eight of them then.
     R* take(int64_t rows = 1) {
         R* row = next;
         next += rows * width + ROW_GAP;
@@ -303,7 +303,7 @@ struct StartRow {
         for (int64_t i = n; i < padded(n); ++i) row[i] = R(0);
     }
 
-    // For who does not know that all elements are the same.
+    // The row for code that reads each of its elements.
     const R* every() {
         if (channel >= 0 && filled < width) fill(row[0], PAD, width);
         return row;
