@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 
@@ -71,3 +72,74 @@ def suppress(boxes, scores, classes, overlap):
         if all(classes[i] != classes[j] or iou(boxes[i], boxes[j]) <= overlap for j in kept):
             kept.append(i)
     return kept
+
+
+def yolo_matching(detections, labels, least=0.5):
+    """The IoU by which each detection counts, 0 if it does not: the matching of YOLOv5's and EMS-YOLO's validation.
+
+    detections: (corner box, class) by falling score; labels: (corner box, class). Of every detection the pair with the
+    largest overlap stays; then of every label the first pair that is left, in the order of detections.
+    """
+    pairs = []
+    for number, (box, kind) in enumerate(labels):
+        for place, (other, label) in enumerate(detections):
+            if kind == label and iou(box, other) >= least:
+                pairs.append((number, place, iou(box, other)))
+    pairs.sort(key=lambda pair: -pair[2])
+    of_detection = {}
+    for pair in pairs:
+        of_detection.setdefault(pair[1], pair)
+    of_label = {}
+    for place in sorted(of_detection):
+        of_label.setdefault(of_detection[place][0], of_detection[place])
+    counted = [0.0] * len(detections)
+    for _, place, overlap in of_label.values():
+        counted[place] = overlap
+    return counted
+
+
+def yolo_average_precision(hits, truths):
+    """The area under the curve of (score, hit or not) of one class: 101 recalls, straight lines between points."""
+    ranked = sorted(hits, key=lambda pair: -pair[0])
+    recalls, precisions, right = [0.0], [1.0], 0
+    for seen, (_, hit) in enumerate(ranked, 1):
+        right += hit
+        recalls.append(right / truths)
+        precisions.append(right / seen)
+    recalls, precisions = [*recalls, 1.0], [*precisions, 0.0]
+    for i in range(len(precisions) - 2, -1, -1):
+        precisions[i] = max(precisions[i], precisions[i + 1])
+
+    def height(x):
+        after = next((i for i in range(len(recalls)) if recalls[i] > x), None)
+        if after is None:  # x is the last recall
+            return precisions[-1]
+        left, right = recalls[after - 1], recalls[after]
+        return precisions[after - 1] + (precisions[after] - precisions[after - 1]) * (x - left) / (right - left)
+
+    heights = [height(i / 100) for i in range(101)]
+    return sum((a + b) / 200 for a, b in itertools.pairwise(heights))
+
+
+def yolo_ap(truth, results, thresholds):
+    """{class: [average precision at each threshold]} of COCO's forms."""
+
+    def corner(box):
+        return box[0], box[1], box[0] + box[2], box[1] + box[3]
+
+    plain = [row for row in truth["annotations"] if not row["iscrowd"]]
+    hits = {}
+    for image in sorted(truth["images"], key=lambda row: row["id"]):  # the order decides between equal scores
+        labels = [(corner(r["bbox"]), r["category_id"]) for r in plain if r["image_id"] == image["id"]]
+        own = sorted((r for r in results if r["image_id"] == image["id"]), key=lambda r: -r["score"])[:300]
+        overlaps = yolo_matching([(corner(r["bbox"]), r["category_id"]) for r in own], labels)
+        for row, overlap in zip(own, overlaps):
+            hits.setdefault(row["category_id"], []).append((row["score"], overlap))
+    table = {}
+    for category in sorted({row["category_id"] for row in plain}):
+        count = sum(row["category_id"] == category for row in plain)
+        found = hits.get(category, [])
+        table[category] = [
+            yolo_average_precision([(s, o >= t) for s, o in found], count) if found else 0.0 for t in thresholds
+        ]
+    return table

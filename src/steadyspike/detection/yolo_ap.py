@@ -16,9 +16,10 @@ _MOST = 300
 def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
     """{"yolo_AP50": ..., "yolo_AP": ...}: what YOLOv5's validation calls mAP@.5 and mAP@.5:.95.
 
-    It differs from COCO's AP (`mean_ap`): in every image each detection is matched once, at IoU .5, in the order of
-    overlaps and not of scores; crowds are left out; sizes do not matter; up to 300 detections of an image count; and
-    precision is interpolated linearly between recalls, with precision 1 at recall 0, and integrated by trapezoids.
+    It differs from COCO's AP (`mean_ap`): a detection belongs to the true box of its class that it overlaps most, if by
+    at least .5, and of the detections of one box the one with the highest score counts, for all thresholds; crowds are
+    left out; sizes do not matter; up to 300 detections of an image count; and precision is interpolated linearly
+    between recalls, with precision 1 at recall 0, and integrated by trapezoids.
     """
     known, found = as_truth(truth), as_results(results)
     plain = ~known.crowd
@@ -43,15 +44,17 @@ def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
 
 
 def _matched_once(overlap: Floats) -> Flags:
-    """[detections, thresholds]: whether the one true box that a detection got overlaps it enough."""
+    """[detections, thresholds]: whether the one true box that a detection got overlaps it enough.
+
+    overlap: [detections in order of falling scores, true boxes], 0 if the classes differ.
+    """
     right = np.zeros((len(overlap), len(IOU_THRESHOLDS)), bool)
     rows, columns = np.nonzero(overlap >= IOU_THRESHOLDS[0])
     order = np.argsort(-overlap[rows, columns], kind="mergesort")
     rows, columns = rows[order], columns[order]
-    best = np.unique(rows, return_index=True)[1]  # of every detection its best box ...
-    best.sort()
-    rows, columns = rows[best], columns[best]
-    owner = np.unique(columns, return_index=True)[1]  # ... and of every box its best detection among those
+    best = np.unique(rows, return_index=True)[1]  # of every detection its best box
+    rows, columns = rows[best], columns[best]  # `unique` sorts, so these are in the order of scores again
+    owner = np.unique(columns, return_index=True)[1]  # of every box the detection with the highest score
     rows, columns = rows[owner], columns[owner]
     right[rows] = overlap[rows, columns][:, None] >= IOU_THRESHOLDS
     return right
