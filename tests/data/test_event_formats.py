@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import steadyspike.data as data
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
 from steadyspike.data.formats import aedat2, aedat4, aedat31, atis
@@ -55,6 +56,24 @@ def test_aedat2_is_upright() -> None:
     raw = b"#!AER-DAT2.0\r\n# note\r\n" + struct.pack(">II", 1 | (10 << 1) | (20 << 8), 7)
     events = aedat2.decode(raw, "a.aedat")
     assert (events.x[0], events.y[0], events.t[0], events.p[0]) == (107, 117, 7, 0)
+
+
+def test_aedat2_of_a_camera_that_was_not_rotated(tmp_path: Path) -> None:
+    """Bits 1-7 are x and 8-14 are y, both counted from the lower right corner."""
+    raw = aedat2.MAGIC + b"\r\n" + struct.pack(">II", (3 << 1) | (100 << 8), 5)
+    rotated, upright = aedat2.decode(raw, "a.aedat"), aedat2.decode(raw, "a.aedat", axes="camera")
+    assert (upright.x.tolist(), upright.y.tolist()) == ([124], [27])
+    assert (rotated.x.tolist(), rotated.y.tolist()) == ([27], [124])
+    with pytest.raises(DataError, match="axes must be dvs-cifar10 or camera"):
+        aedat2.decode(raw, "a.aedat", axes="upside-down")
+    for part in ("left", "right"):
+        (tmp_path / "all" / part).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "all" / part / f"{i}.aedat").write_bytes(raw)
+    for axes, (row, column) in (("camera", (27, 124)), ("dvs-cifar10", (124, 27))):
+        bundle = data.load("event-folder", tmp_path / "all", cache_dir=tmp_path / "cache", timesteps=1, axes=axes)
+        x, _ = next(iter(bundle.eval_loader("test", 1)))
+        assert int(x[0, 0, :, row, column].sum()) == 1, "clips of one reading are not taken for those of the other"
 
 
 def test_aedat2_drops_external_marks_and_unwraps_time() -> None:

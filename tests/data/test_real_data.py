@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import steadyspike.data as data
-from steadyspike.data.formats import atis
+from steadyspike.data.formats import aedat2, atis
+from steadyspike.data.frames import integrate
 from steadyspike.data.place import Place
 from steadyspike.data.sets import cifar
 
@@ -52,3 +53,21 @@ def test_nmnist(real_data: Path, tmp_path: Path) -> None:
     assert all(250_000 < e.t[-1] < 345_000 and (np.diff(e.t) >= 0).all() for e in recordings), "three saccades"
     x, _ = next(iter(bundle.eval_loader("test", 100)))
     assert int(x.sum()) == sum(len(e) for e in recordings), "every event is in a frame"
+
+
+def test_dvs128_objects(real_data: Path, tmp_path: Path) -> None:
+    """Train is one day and test another; a mug stands upright, wider at its rim than at its foot."""
+    bundle = data.load("dvs128-objects", real_data, cache_dir=tmp_path, validation="none")
+    assert (len(bundle.split.train), len(bundle.split.test)) == (844, 470)
+    assert bundle.classes == ("box", "mug", "pencil", "scissors", "stiletto") and bundle.shape == (64, 64)
+    mug = aedat2.read(sorted((real_data / "dvs128-objects" / "train" / "mug").glob("*.aedat"))[20], axes="camera")
+    rows = integrate(mug, 1)[0].sum(0)
+    middle = np.flatnonzero(rows.sum(1) > 20)
+    spread = [np.ptp(np.flatnonzero(rows[row] > 2)) for row in (middle[2], middle[-3])]
+    assert spread[0] > spread[1] + 10, f"the rim is {spread[0]} pixels wide, the foot {spread[1]}"
+
+
+def test_imagenette(real_data: Path, tmp_path: Path) -> None:
+    bundle = data.load("imagenette", real_data, cache_dir=tmp_path, validation="none", resize=96)
+    assert (len(bundle.split.train), len(bundle.split.test)) == (9469, 3925)
+    assert bundle.classes[0] == "tench" and bundle.classes[-1] == "parachute" and bundle.shape == (96, 96)

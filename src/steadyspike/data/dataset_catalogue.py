@@ -123,6 +123,10 @@ DATA_SETS: dict[str, Entry] = {
     "imagenet": Entry(
         _load_imagenet, _imagenet_root, "ILSVRC2012, train/<wnid> and val/<wnid>", Shape(1000, 3, (224, 224))
     ),
+    "imagenette": Entry(
+        image_folder.load_imagenette, image_folder.find_imagenette, "ten easy classes of ImageNet, 96 x 96",
+        Shape(10, 3, (96, 96)),
+    ),
     "folder": Entry(
         _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
         Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten stand for them until it is read
@@ -142,6 +146,10 @@ DATA_SETS: dict[str, Entry] = {
     "dvs-gesture": Entry(
         dvs_gesture.load, dvs_gesture.find, "DVS128-Gesture, 128 x 128 events", Shape(11, 2, (128, 128)),
         frames=FrameSettings(timesteps=16),
+    ),
+    "dvs128-objects": Entry(
+        event_folder.load_objects, event_folder.find_objects, "five objects before a DVS128 camera, resized to 64 x 64",
+        Shape(5, 2, (64, 64)), frames=FrameSettings(timesteps=6, size=(64, 64)),
     ),
     "shapes": Entry(
         shapes.load, lambda p: "embedded", "coloured shapes with boxes, drawn by the library", Shape(3, 3, (96, 96)),
@@ -229,8 +237,9 @@ def load(
     validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
     timesteps: frames of event data.
     options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias, total (a
-    third channel, the sum of both polarities); a folder of recordings also sensor ((height, width)). Image folders:
-    size, policy, resize, least_area, interpolation. All: augment ({"padding": 4, "flip": True}, or "none"), mean, std.
+    third channel, the sum of both polarities); a folder of recordings also sensor ((height, width)), axes. Image
+    folders: size, policy, resize, least_area, interpolation. All: augment ({"padding": 4, "flip": True}, or
+    "none"), mean, std.
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)

@@ -1,11 +1,12 @@
-r"""AEDAT 2.0 as DVS-CIFAR10 (CIFAR10-DVS) was published: DVS128 camera, 128 x 128 pixels.
+r"""AEDAT 2.0 of the DVS128 camera, 128 x 128 pixels, as DVS-CIFAR10 (CIFAR10-DVS) was published.
 
 ASCII header lines that begin with '#' and end in CRLF, then pairs of big-endian uint32: address, time in us.
 Address bits: 0 polarity, 1-7 x, 8-14 y; bit 15 marks an external signal (no pixel), higher bits are unused.
 
-Orientation: the raw axes are transposed and mirrored, so the image is upright for x = 127 - y_raw, y = 127 - x_raw,
-p = 1 - p_raw (the convention TEBN and TAB trained with). Another one in use mirrors x only; a horizontal flip then acts
-on another physical axis.
+Orientation: p = 1 - p_raw, and the image is upright with one of two `AXES`:
+"dvs-cifar10"  x = 127 - y_raw, y = 127 - x_raw: its raw axes are transposed and mirrored (TEBN and TAB read it so).
+"camera"       x = 127 - x_raw, y = 127 - y_raw: a camera that was not rotated; jAER shows recordings so.
+Another convention in use mirrors x only; a horizontal flip then acts on another physical axis.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from steadyspike.data.events import Events, checked, read_bytes
 SIZE = (128, 128)
 MAGIC = b"#!AER-DAT2.0"
 EXTERNAL = 1 << 15
+AXES = ("dvs-cifar10", "camera")
 
 
-def read(path: str | Path) -> Events:
-    """Events of one .aedat file, upright."""
-    return decode(read_bytes(path), path)
+def read(path: str | Path, axes: str = "dvs-cifar10") -> Events:
+    """Events of one .aedat file, upright if it was recorded with these `AXES`."""
+    return decode(read_bytes(path), path, axes)
 
 
 def header_length(raw: bytes, path: str | Path) -> int:
@@ -40,7 +42,10 @@ def header_length(raw: bytes, path: str | Path) -> int:
     return at
 
 
-def decode(raw: bytes, path: str | Path) -> Events:
+def decode(raw: bytes, path: str | Path, axes: str = "dvs-cifar10") -> Events:
+    """Events of the bytes of a file; ``path`` is named in errors, ``axes`` as in `read`."""
+    if axes not in AXES:
+        raise DataError(f"axes must be {' or '.join(AXES)}, not '{axes}'.")
     start = header_length(raw, path)
     if (len(raw) - start) % 8:
         raise DataError(f"is truncated: {len(raw) - start} bytes are not a whole number of 8-byte events.", path)
@@ -53,8 +58,8 @@ def decode(raw: bytes, path: str | Path) -> Events:
             raise DataError(f"event {i} has address {int(address[i]):#x}, outside the 128 x 128 sensor.", path)
         keep = address < EXTERNAL
         address, t = address[keep], t[keep]
-    x = 127 - ((address >> 8) & 0x7F)
-    y = 127 - ((address >> 1) & 0x7F)
+    across, down = 127 - ((address >> 1) & 0x7F), 127 - ((address >> 8) & 0x7F)
+    x, y = (across, down) if axes == "camera" else (down, across)
     return checked(x, y, t, 1 - (address & 1), SIZE, path)
 
 
@@ -67,7 +72,7 @@ def unwrap(t: np.ndarray) -> np.ndarray:
 
 
 def encode(events: Events) -> bytes:
-    """The inverse of `decode`, for tests and for making data in the published layout."""
+    """The inverse of `decode` with the axes of DVS-CIFAR10, for tests and for making data in the published layout."""
     x_raw, y_raw = 127 - events.y.astype(np.uint32), 127 - events.x.astype(np.uint32)
     address = (1 - events.p.astype(np.uint32)) | (x_raw << 1) | (y_raw << 8)
     pairs = np.stack([address, events.t.astype(np.uint32)], axis=1).astype(">u4")

@@ -11,8 +11,11 @@ from steadyspike.data.formats import aedat2, aedat4, aedat31, atis
 SUFFIXES = (".bin", ".aedat", ".aedat4")
 
 
-def read_recording(path: Path, sensor: tuple[int, int]) -> Events:
-    """The events of a .bin (N-MNIST), .aedat or .aedat4 file; ``sensor`` (height, width) for files that name none."""
+def read_recording(path: Path, sensor: tuple[int, int], axes: str = "dvs-cifar10") -> Events:
+    """The events of a .bin (N-MNIST), .aedat or .aedat4 file.
+
+    sensor: (height, width) for files that name none. axes: of AEDAT 2.0 files, see `aedat2`.
+    """
     if path.suffix == ".bin":
         return atis.read(path, sensor)
     if path.suffix == ".aedat4":
@@ -20,5 +23,5 @@ def read_recording(path: Path, sensor: tuple[int, int]) -> Events:
     if path.suffix == ".aedat":
         with path.open("rb") as file:
             newer = file.read(12).startswith(b"#!AER-DAT3")
-        return aedat31.read(path) if newer else aedat2.read(path)
+        return aedat31.read(path) if newer else aedat2.read(path, axes)
     raise DataError("is no event file that is known by its ending: .bin, .aedat or .aedat4.", path)

@@ -15,26 +15,49 @@ from steadyspike.data.place import Place
 from steadyspike.data.sets.class_folders import read_tree
 from steadyspike.data.sets.recordings import Recordings, event_dataset
 
+OBJECTS = "dvs128-objects"
 
-def load(place: Place, frames: FrameSettings, sensor: Sequence[int] | None = None) -> DataSet:
+
+def load(
+    place: Place, frames: FrameSettings, sensor: Sequence[int] | None = None, axes: str = "dvs-cifar10"
+) -> DataSet:
     """The recordings below data_dir. All must come from one sensor.
 
     sensor: its (height, width). .aedat and .aedat4 files say it themselves. It must be given for .bin files (the 40-bit
     format of N-MNIST), which do not.
+    axes: of AEDAT 2.0 files: "dvs-cifar10" (rotated as that data set) or "camera" (not rotated).
     """
-    root = place.data_dir
+    return _read("event-folder", place.data_dir, place, frames, sensor, axes)
+
+
+def load_objects(place: Place, frames: FrameSettings) -> DataSet:
+    """Five objects before a DVS128 camera: dvs128-objects/train/<object>/*.aedat, test/ recorded on another day."""
+    if (root := find_objects(place)) is None:
+        raise DataError("was not found; train/<object>/*.aedat and test/ are expected in it.", place.data_dir / OBJECTS)
+    return _read(OBJECTS, root, place, frames, None, "camera")
+
+
+def find_objects(place: Place) -> Path | None:
+    root = place.data_dir / OBJECTS
+    return root if (root / "train").is_dir() else None
+
+
+def _read(
+    name: str, root: Path, place: Place, frames: FrameSettings, sensor: Sequence[int] | None, axes: str
+) -> DataSet:
     tree = read_tree(root, SUFFIXES, "recording")
     files = [root / path for path in tree.paths]
     size = _sensor(files, sensor)
 
     def read(path: Path) -> Events:
-        return read_recording(path, size)
+        return read_recording(path, size, axes)
 
-    recordings = Recordings("event-folder", files, read, f"recording-file-1 {size[0]} x {size[1]}", size)
+    # The reader is part of the cache's key: clips of other axes are other clips.
+    reader = f"recording-file-1 {size[0]} x {size[1]}" + (f" {axes}" if axes != "dvs-cifar10" else "")
     return event_dataset(
-        place, recordings, tree.population(), frames,
+        place, Recordings(name, files, read, reader, size), tree.population(), frames,
         classes=tree.classes, default_split=tree.default_split, augment=Augment(padding=4, flip=True),
-        settings={"sensor": list(size)},
+        settings={"sensor": list(size), **({"axes": axes} if axes != "dvs-cifar10" else {})},
     )  # fmt: skip
 
 

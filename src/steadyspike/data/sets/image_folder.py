@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,12 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".pgm", ".tif", ".
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 POLICIES = ("resized-crop", "crop")
 INTERPOLATIONS = ("bilinear", "bicubic")
+IMAGENETTE = {
+    "n01440764": "tench", "n02102040": "English springer", "n02979186": "cassette player", "n03000684": "chain saw",
+    "n03028079": "church", "n03394916": "French horn", "n03417042": "garbage truck", "n03425413": "gas pump",
+    "n03445777": "golf ball", "n03888257": "parachute",
+}  # fmt: skip
+IMAGENETTE_FOLDERS = ("imagenette-96", "imagenette2-160", "imagenette2-320", "imagenette2", "imagenette")
 
 
 @dataclass(frozen=True)
@@ -97,3 +103,27 @@ def load(
             "image_interpolation": interpolation,
         },
     )
+
+
+def load_imagenette(
+    place: Place,
+    size: int = 96,
+    policy: str = "resized-crop",
+    resize: int | None = None,
+    least_area: float = 0.35,
+    interpolation: str = "bilinear",
+) -> DataSet:
+    """Imagenette: ten classes of ImageNet that are easy to tell apart, in train/<wnid>/ and val/<wnid>/."""
+    if (root := find_imagenette(place)) is None:
+        raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/.", place.data_dir)
+    dataset = load(place, "imagenette", root, size, policy, resize, least_area, interpolation)
+    if dataset.classes != tuple(IMAGENETTE):
+        raise DataError(f"has other classes than Imagenette: {', '.join(dataset.classes[:5])}, ...", root)
+    return replace(dataset, classes=tuple(IMAGENETTE.values()))
+
+
+def find_imagenette(place: Place) -> Path | None:
+    for name in IMAGENETTE_FOLDERS:
+        if (place.data_dir / name / "train").is_dir() and (place.data_dir / name / "val").is_dir():
+            return place.data_dir / name
+    return None
