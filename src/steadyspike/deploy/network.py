@@ -85,7 +85,7 @@ class FoldedNetwork(nn.Module):
             elif node.op == "lif":
                 value = neuron(name, values[node.inputs[0]])
             else:
-                value = OPS[node.op].compute(node, *(values[i] for i in node.inputs))
+                value = self.compute(node, *(values[i] for i in node.inputs))
             if watch is not None:
                 watch(node, value)
             values[name] = value
@@ -93,6 +93,10 @@ class FoldedNetwork(nn.Module):
                 if last[used] == name and used != self.graph.output:
                     del values[used]
         return values[self.graph.output]
+
+    def compute(self, node: Node, *values: Tensor) -> Tensor:
+        """The value of a node that is neither the input nor a neuron layer."""
+        return OPS[node.op].compute(node, *values)
 
     def check_input(self, x: Tensor, timesteps: int | None = None) -> int:
         """T of this call; refuses an input that is not of the shape that the network was folded for."""

@@ -57,7 +57,7 @@ def over_channels(node: Node, constant: Tensor, last: bool = False) -> Tensor:
     return constant.view(constant.shape[0], 1, *front, -1, *tail)
 
 
-def _gained(node: Node, y: Tensor, last: bool) -> Tensor:
+def gained(node: Node, y: Tensor, last: bool) -> Tensor:
     """The output of a synapse with its gain (per step) and bias."""
     if "gain" in node.tensors:
         y = y * over_channels(node, node.tensors["gain"][: y.shape[0]], last)
@@ -70,28 +70,32 @@ def _gained(node: Node, y: Tensor, last: bool) -> Tensor:
 CONVS: dict[int, Callable[..., Tensor]] = {3: F.conv1d, 4: F.conv2d}
 
 
+def inner_bias(node: Node) -> Tensor | None:
+    """The bias that a convolution or linear layer adds itself; None if a gain or the time step comes in between."""
+    bias = node.tensors.get("bias")
+    return bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
+
+
 def conv(node: Node, x: Tensor) -> Tensor:
-    o, weight, bias = node.options, node.tensors["weight"], node.tensors.get("bias")
-    inside = bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
+    o, weight, inside = node.options, node.tensors["weight"], inner_bias(node)
 
     def apply(folded: Tensor) -> Tensor:
         function = CONVS[weight.ndim]
         return function(folded, weight, inside, o["stride"], o["padding"], o["dilation"], o["groups"])
 
     y = per_sample(apply, x, node.timed)
-    return y if inside is bias else _gained(node, y, last=False)
+    return y if inside is node.tensors.get("bias") else gained(node, y, last=False)
 
 
 def linear(node: Node, x: Tensor) -> Tensor:
-    bias = node.tensors.get("bias")
-    inside = bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
+    inside = inner_bias(node)
     y = F.linear(x, node.tensors["weight"], inside)
-    return y if inside is bias else _gained(node, y, last=True)
+    return y if inside is node.tensors.get("bias") else gained(node, y, last=True)
 
 
 def affine(node: Node, x: Tensor) -> Tensor:
     """gain * x + bias, per channel or per step and channel; [C] or [T, C]."""
-    return _gained(node, x, last=False).to(x.dtype)  # norms and thresholds keep float32 constants in bfloat16 models
+    return gained(node, x, last=False).to(x.dtype)  # norms and thresholds keep float32 constants in bfloat16 models
 
 
 def weighted_sum(node: Node, *values: Tensor) -> Tensor:
