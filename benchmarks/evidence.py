@@ -99,8 +99,8 @@ def share(text: str) -> tuple[int, int]:
     return int(number) - 1, int(of)
 
 
-def train(work: Work, runs: Sequence[Run], hours: float, console: Console) -> int:
-    """Trains and measures run by run; the exit code."""
+def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measured: bool = True) -> int:
+    """Trains run by run, and with ``measured`` also records how gradients flow; the exit code."""
     keep_freed_memory()
     ends = time.monotonic() + 3600 * hours
     with Signals(commands=True) as signals:
@@ -114,7 +114,7 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console) -> in
                     console.print(f"{time.strftime('%H:%M:%S')} {run.label} ({todo} runs left)")
                     train_missing([run], work.store, work.data_dir, console, signals)
                 result = work.store.result(run)
-                if result is not None:
+                if measured and result is not None:
                     work.measure(result, KIND, flow)
         except (Interrupted, Stopped) as stop:
             console.print("stopped; the same command goes on from here")

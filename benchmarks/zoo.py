@@ -1,0 +1,81 @@
+"""Trains the zoo's networks and the ablation on CIFAR-100, one after the other; stop it at any time.
+
+    python -m benchmarks.zoo --data-dir DATA [--out runs/zoo]      # prints what is done and left, trains the rest
+    python -m benchmarks.zoo --data-dir DATA --share 1/2           # every second run: one process a core
+    python -m benchmarks.zoo --data-dir DATA --only spikformer     # recipes with such a word
+    python -m benchmarks.zoo --show                                # how far it is
+
+Set OMP_NUM_THREADS=1. Runs are in OUT/runs; `steadyspike zoo --add` makes an entry of one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks.evidence import share, train
+from rich.console import Console
+
+from steadyspike.analysis.reproduce.planned_run import Run
+from steadyspike.analysis.reproduce.scales import Scale
+from steadyspike.analysis.reproduce.store import Store
+from steadyspike.analysis.reproduce.work import Work
+
+METHODS = ("neither", "both", "mp", "trsg")
+ZOO = (
+    "digits-cnn7", "nmnist-cnn7", "dvs128-objects-cnn7", "bccd-emsyolo", "imagenette-msresnet18", "cifar10-resnet19",
+    "cifar10-spikformer", "cifar100-resnet19",
+)  # fmt: skip
+REST = ("mp", "tebn", "tebn-mp", "tab", "tab-mp", "frozen-as-v0.1", "frozen-trsg-v0.1")
+
+
+def order() -> list[Run]:
+    """What is trained, in order: the ablation's first seed, the zoo from the quickest on, then what is left of both."""
+    first = [Run(f"cifar100-narrow-{method}") for method in METHODS]
+    zoo = [Run(f"zoo-{name}") for name in ZOO]
+    seeds = [Run(f"cifar100-narrow-{method}", seed=seed) for seed in (1, 2) for method in METHODS]
+    return list(dict.fromkeys([*first, *zoo, *seeds, *(Run(f"cifar100-narrow-{name}") for name in REST)]))
+
+
+def progress(store: Store, run: Run) -> str:
+    """How far a run is, in a few words."""
+    if (result := store.result(run)) is not None:
+        return f"{result.status}, {', '.join(f'{score:.4g}' for score in result.accuracy)}"
+    try:
+        with (store.folder(run).root / "metrics.csv").open() as file:
+            epochs = sum(1 for _ in csv.DictReader(file))
+    except OSError:
+        return "not begun"
+    return f"{epochs} of {run.load().schedule.epochs} epochs"
+
+
+def show(store: Store, runs: Sequence[Run], console: Console) -> None:
+    """Prints every run and how far it is; scores are accuracies after each step, or a detector's two APs."""
+    for run in runs:
+        console.print(f"{run.label:44} {progress(store, run)}", markup=False)
+    console.print(f"{len(runs) - len(store.missing(runs))} of {len(runs)} runs are done")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
+    parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
+    parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
+    parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
+    parser.add_argument("--show", action="store_true")
+    args = parser.parse_args()
+    console = Console(highlight=False, width=200)
+    work = Work(Scale("deep"), 1, Store(args.out), args.data_dir)
+    start, stride = args.share
+    runs = [run for run in order() if not args.only or any(word in run.recipe for word in args.only)][start::stride]
+    show(work.store, runs, console)
+    if not args.show:
+        sys.exit(train(work, runs, args.limit, console, measured=False))
+
+
+if __name__ == "__main__":
+    main()
