@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import steadyspike as ss
+from steadyspike.nn.model_check import firing_rates
 from steadyspike.nn.time import Folded
 
 
@@ -262,3 +263,20 @@ def test_a_leak_between_samples_is_found_in_an_averaging_network(example):
 
     x = torch.rand(4, 3, 6)
     assert failed(ss.check_model(Leaking(), x), "batch")
+
+
+class CalledTwice(nn.Module):
+    """One neuron object for two layers; only its first call fires."""
+
+    def __init__(self):
+        super().__init__()
+        self.lif, self.fc = ss.LIF(), nn.Linear(6, 6)
+        nn.init.constant_(self.fc.weight, -1.0)
+
+    def forward(self, x):
+        return self.lif(x) + self.lif(self.fc(x) - 100)
+
+
+def test_activity_counts_every_call_of_a_neuron():
+    model, x = CalledTwice(), torch.full((2, 3, 6), 5.0)
+    assert firing_rates(model, x)["lif"] == 0.5

@@ -294,7 +294,7 @@ def test_mps_state_forks_detaches_and_refuses_another_kind() -> None:
     _, state = layer.scan(x[:2].requires_grad_())
     assert state.smoothed.requires_grad
     assert not state.detach().smoothed.requires_grad
-    _, foreign = LIF().double().scan(x)
+    _, foreign = LIF(init="zero").double().scan(x)
     with pytest.raises(TypeError, match="MPSState"):
         layer.scan(x, foreign)
 

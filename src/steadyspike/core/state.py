@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -12,12 +13,14 @@ class LIFState:
 
     u: U[t], [B, ...]. step: number of time steps seen so far. A state belongs to the layer that returned it and can be
     used once: using it again would repeat the past, and raises an error. `fork` makes a copy that can be used too.
+    part: what the open `ss.window` has counted of this stream so far; None outside a window.
     """
 
-    __slots__ = ("_layer", "_spent", "step", "u")
+    __slots__ = ("_layer", "_spent", "part", "step", "u")
 
     def __init__(self, u: Tensor, step: int, layer: nn.Module) -> None:
         self.u, self.step = u, step
+        self.part: Any = None
         self._layer = weakref.ref(layer)
         self._spent = False
 
@@ -36,7 +39,9 @@ class LIFState:
         layer = self._layer()
         if layer is None:
             raise RuntimeError("the layer of this state no longer exists; start a new stream with state=None")
-        return LIFState(u, self.step, layer)
+        copied = LIFState(u, self.step, layer)
+        copied.part = self.part
+        return copied
 
     def take(self, x: Tensor, layer: nn.Module) -> Tensor:
         """Returns U for the next scan of ``x`` [T, B, ...] by ``layer``, and marks the state as used."""

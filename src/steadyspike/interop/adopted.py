@@ -28,7 +28,7 @@ from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
 
 # Attributes that an adopted module has and the original does not; `give_back` removes them.
 OWN = ("_constants", "spec", "backend", "channels", "taps", "family", "spike_function", "_seen", "_fired", "_last",
-       "_carries", "_aside", "_device", "lif_scan")  # fmt: skip
+       "_carries", "_aside", "_device", "lif_scan", "stream_window")  # fmt: skip
 
 
 class Adopted(Converted, Neuron):

@@ -8,6 +8,8 @@ verdict and, if it fails, the name of the layer.
 from __future__ import annotations
 
 import copy
+import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,9 +20,11 @@ from torch import Tensor, nn
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.kernels.spikes.known import spikes_per_step
 from steadyspike.nn.batch_invariance import first_batch_leak
+from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.settings_notes import settings_notes
+from steadyspike.nn.stream_window import NO_WINDOW
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
     """
     if example.ndim <= batch_dim or example.shape[batch_dim] < 2:
         raise ValueError(f"the example needs a batch of at least 2 on axis {batch_dim}, got {list(example.shape)}")
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=re.escape(NO_WINDOW))  # the check "statistics" names the layers
         work, x, problem = _prepare(model, example)
         if problem is not None:
             return CheckReport([Check("output", False, problem)])
@@ -155,6 +160,7 @@ def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -
         if run(_check_repeatable):
             run(_check_batch)
             run(_check_causal)
+            run(_check_statistics)
         run(_check_activity)
         run(_check_gradients)
         run(_check_settings)
@@ -239,6 +245,26 @@ def _check_causal(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
     return [Check("causal", ok, text + ("" if ok else "; is time on the first axis everywhere?"))]
 
 
+def _check_statistics(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+    """MP-Init's mean must move in training. It does not in a loop over `scan` without a window."""
+    model.train()
+    layers = {n: m for n, m in neurons(model).items() if m.training and isinstance(m.init, MPInit)}
+    kept = {name: layer.running_mean.clone() for name, layer in layers.items()}
+    probe = 0.123  # a mean that no batch has by chance
+    for layer in layers.values():
+        layer.running_mean.fill_(probe)
+    # Twice: a converted neuron ends a window where the next one starts.
+    rates = [firing_rates(model, x) for _ in range(2)]
+    still = [name for name, layer in layers.items() if bool((layer.running_mean == probe).all())]
+    for name, mean in kept.items():
+        layers[name].running_mean.copy_(mean)
+    return [
+        Check("statistics", False, f"layer '{name}' fires but MP-Init's mean does not change: {NO_WINDOW}", name)
+        for name in still
+        if rates[0].get(name, 0) > 0 or rates[1].get(name, 0) > 0
+    ]
+
+
 def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
@@ -267,19 +293,20 @@ def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: flo
 
 
 def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
-    """Mean of S of every neuron layer, by name, over one forward in the model's current mode."""
-    rates: dict[str, float] = {}
+    """Mean of S of every neuron layer, by name, over all its calls in one forward in the model's current mode."""
+    counts: dict[str, tuple[float, int]] = {}
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
             if layer.spiking:
-                rates[name] = float(spikes_per_step(result.out).sum()) / max(1, result.out.numel())
+                spikes, places = counts.get(name, (0.0, 0))
+                counts[name] = spikes + float(spikes_per_step(result.out).sum()), places + result.out.numel()
 
         return Tap(see, current=False)
 
     with torch.no_grad(), tapped(model, "rates", make):
         model(x)
-    return rates
+    return {name: spikes / max(1, places) for name, (spikes, places) in counts.items()}
 
 
 def dead_layers(rates: dict[str, float]) -> list[Check]:

@@ -24,6 +24,7 @@ from steadyspike.nn.constants import Constants
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 from steadyspike.nn.layer_forward import layer_forward
 from steadyspike.nn.layer_scan import layer_scan
+from steadyspike.nn.stream_window import StreamWindow, follow_stream
 
 _OWN_RUN = "its dynamics are its own Python code (it overrides run)"
 # The names in ``learn`` that differ from the scan's names: tau = 1/leak.
@@ -54,6 +55,7 @@ class Neuron(Constants):
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
     # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
     lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
+    stream_window: StreamWindow | None = None  # open inside ``with ss.window(model)``
 
     def __init__(
         self,
@@ -104,8 +106,8 @@ class Neuron(Constants):
         return why_not_compiled(self.spec.surrogate)
 
     def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles have no taps."""
-        return {**self.__dict__, "taps": {}}
+        """Copies and pickles have no taps and no open window."""
+        return {**self.__dict__, "taps": {}, "stream_window": None}
 
     @property
     def threshold(self) -> Tensor:
@@ -188,7 +190,8 @@ class Neuron(Constants):
         """Processes the next T steps of a stream, ``x`` [T, B, ...], T may be 1; returns (output, new state).
 
         state: the state that the previous call returned; None starts at the initial potential. T calls of one step give
-        the same outputs and gradients as one call of T steps. Streaming does not update the statistics of MP-Init.
+        the same outputs and gradients as one call of T steps. In training mode the calls belong in one
+        ``with ss.window(model):`` per sequence, whose end updates MP-Init as the end of a `forward` does.
         """
         self.check_input(x)
         if state is not None and not isinstance(state, LIFState):
@@ -199,7 +202,9 @@ class Neuron(Constants):
             self.limit_constants()
         u0 = self.init.potential(x) if state is None else state.take(x, self)
         result = self._watched_run(x, u0)
-        return result.out, LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
+        after = LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
+        follow_stream(self, state, after, result.out)
+        return result.out, after
 
     def spikes(self, out: Tensor) -> Tensor:
         """S in {0, 1} from this layer's output, with the surrogate gradient of S (trsg: S = O / V)."""

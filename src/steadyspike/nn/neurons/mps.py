@@ -15,6 +15,7 @@ from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons.scan_options import ScanOptions, over
 from steadyspike.nn.parametrization import SIGMOID, learned_names
+from steadyspike.nn.stream_window import follow_stream
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -30,10 +31,12 @@ class MPSState(LIFState):
         self.smoothed = smoothed
 
     def _copy(self, u: Tensor) -> MPSState:
-        copied = super()._copy(u)
-        layer = copied._layer()
+        plain = super()._copy(u)
+        layer = plain._layer()
         assert layer is not None
-        return MPSState(u, copied.step, layer, self.smoothed)
+        copied = MPSState(u, plain.step, layer, self.smoothed)
+        copied.part = plain.part
+        return copied
 
     def detach(self) -> MPSState:
         copied = self._copy(self.u.detach())
@@ -109,4 +112,6 @@ class MPS(LIF):
                 f"state must be the MPSState that MPS.scan returned, or None to start; got {type(state).__name__}"
             )
         result = self._watched_run(x, u0, partial(self._run_from, smoothed=smoothed))
-        return result.out, MPSState(result.u, x.shape[0] + seen, self, smoothed[-1])
+        after = MPSState(result.u, x.shape[0] + seen, self, smoothed[-1])
+        follow_stream(self, state, after, result.out)
+        return result.out, after
