@@ -115,7 +115,7 @@ def _changes_a_view(m: Own, x: Tensor) -> Tensor:
 )
 def test_what_a_trace_cannot_hold_is_refused_by_name(forward, named):
     with pytest.raises(CannotFold, match=named):
-        fold(Own(forward).eval(), X, check=False)
+        fold(Own(forward).eval(), X, check=False, batch_dim=1)
 
 
 def test_dynamics_replaced_on_the_instance_are_refused():

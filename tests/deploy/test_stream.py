@@ -116,9 +116,9 @@ def test_a_forward_of_ones_own_is_refused():
         ss.stream(nn.Sequential(nn.Linear(6, 8), Mine()).eval())
 
 
-def test_a_model_that_makes_its_own_steps_is_refused():
+def test_a_static_batch_without_timesteps_is_refused():
     model = ss.models.create("resnet19_tiny", timesteps=4).eval()
-    with pytest.raises(ValueError, match="got 4 time steps for one frame"):
+    with pytest.raises(ValueError, match=r"static batch: run\(x, timesteps=T\)"):
         ss.stream(model).run(torch.rand(2, 3, 16, 16))
 
 

@@ -3,11 +3,14 @@
 from steadyspike.deploy.errors import CannotFold, DamagedFile
 from steadyspike.deploy.file import load, load_extra, save
 from steadyspike.deploy.fold import fold
+from steadyspike.deploy.from_nir import from_nir
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.proof import Proof, prove
 from steadyspike.deploy.runtime import Runtime, compile
 from steadyspike.deploy.stream import Confidence, Decision, Margin, Stream, stream
+from steadyspike.deploy.to_nir import export_nir
+from steadyspike.deploy.to_onnx import export_onnx
 
 __all__ = [
     "CannotFold",
@@ -22,7 +25,10 @@ __all__ = [
     "Runtime",
     "Stream",
     "compile",
+    "export_nir",
+    "export_onnx",
     "fold",
+    "from_nir",
     "load",
     "load_extra",
     "prove",

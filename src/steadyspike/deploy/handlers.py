@@ -253,8 +253,9 @@ def _reduce(rec: Recorder, x: Tensor, dim: Any, keepdim: bool, out: Tensor, *, t
     count = math.prod(x.shape[d] for d in axes)
     layout, name = value.layout, value.name
     if axes == [0] and layout == "frames" and not keepdim:
-        layout = "still"
-        name = rec.graph.add(Node(f"{name}:time_mean", "time_mean", (name,), value.shape, False))
+        op = "time_sum" if total else "time_mean"  # a sum has no factor T, so it is right for every number of steps
+        rec.remember(out, rec.graph.add(Node(f"{name}:{op}", op, (name,), value.shape, False)), "still")
+        return
     elif min(axes) < value.lead:
         raise rec.refuse("a mean or sum over time or batch together with other axes cannot be folded")
     else:

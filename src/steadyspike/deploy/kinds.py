@@ -33,6 +33,8 @@ def _kind(node: Node, inputs: list[str]) -> str:
         return SPIKES if set(inputs) == {SPIKES} else POOLED if POOLED in inputs else COUNTS
     if node.op == "matmul":
         return POOLED if POOLED in inputs else COUNTS
+    if node.op == "time_sum":
+        return COUNTS if inputs[0] == SPIKES else inputs[0]
     if node.op in _AVERAGE:
         return POOLED
     if node.op == "sum" and not node.tensors:

@@ -113,6 +113,11 @@ class FoldedNetwork(nn.Module):
             raise ValueError(f"the network has constants for {limit} time steps and cannot run {steps}")
         return steps
 
+    def takes_still(self, x: Tensor) -> bool:
+        """True if ``x`` is a static batch [B, ...] for a network that repeats it."""
+        node = self.graph.input
+        return not node.timed and x.ndim == len(node.shape) + 1
+
     def extra_repr(self) -> str:
         kinds = [node.op for node in self.graph]
         return f"{kinds.count('lif')} neuron layers, {len(kinds)} nodes, timesteps={self.graph.timesteps}"

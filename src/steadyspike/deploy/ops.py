@@ -58,12 +58,13 @@ def over_channels(node: Node, constant: Tensor, last: bool = False) -> Tensor:
 
 
 def gained(node: Node, y: Tensor, last: bool) -> Tensor:
-    """The output of a synapse with its gain (per step) and bias."""
-    if "gain" in node.tensors:
-        y = y * over_channels(node, node.tensors["gain"][: y.shape[0]], last)
-    if "bias" in node.tensors:
-        bias = node.tensors["bias"]
-        y = y + over_channels(node, bias if bias.ndim == 1 else bias[: y.shape[0]], last)
+    """The output of a synapse or norm with its gain and bias, [C] or [T, C]."""
+    for what in ("gain", "bias"):
+        constant = node.tensors.get(what)
+        if constant is None:
+            continue
+        steps = constant if constant.ndim == 1 else constant[: y.shape[0]]  # [C] is the same at every step
+        y = y * over_channels(node, steps, last) if what == "gain" else y + over_channels(node, steps, last)
     return y
 
 
@@ -188,5 +189,6 @@ OPS: dict[str, Op] = {
     "slice": Op(_slice, linear=True),
     "concat": Op(lambda node, *xs: torch.cat(xs, node.options["axis"] + lead(node))),
     "time_mean": Op(lambda node, x: x.mean(0), linear=True),
+    "time_sum": Op(lambda node, x: x.sum(0), linear=True),
     "relu": Op(lambda node, x: F.relu(x), monotone=True),
 }  # fmt: skip

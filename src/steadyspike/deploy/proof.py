@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from steadyspike.core.decision import decided
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
+from steadyspike.deploy.proof_of_steps import StepsProof
+from steadyspike.nn.input_convention import in_evaluation
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 
@@ -21,7 +23,8 @@ class Proof:
 
     spikes: for every neuron layer, the share of spikes that differ; rates: how often it fired.
     output: the largest absolute difference of the outputs, and ``largest``, the largest absolute
-    output. decisions: the share of samples with another best class.
+    output. decisions: the share of samples with another best class. steps: the same one step at a time and at T = 1;
+    None if that was not tried.
     """
 
     dtype: torch.dtype
@@ -30,6 +33,7 @@ class Proof:
     output: float
     largest: float
     decisions: float
+    steps: StepsProof | None = None
 
     @property
     def silent(self) -> list[str]:
@@ -43,9 +47,11 @@ class Proof:
     def __str__(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
         silent = f"; {len(self.silent)} layers never fired" if self.silent else ""
+        steps = f"; {self.steps}" if self.steps is not None else ""
         return (
             f"{name}: {self.worst:.2e} of the spikes differ in the worst of {len(self.spikes)} layers, outputs by at "
-            f"most {self.output:.2e} (largest output {self.largest:.3g}), {self.decisions:.2%} of the decisions{silent}"
+            f"most {self.output:.2e} (largest output {self.largest:.3g}), {self.decisions:.2%} of the decisions"
+            f"{silent}{steps}"
         )
 
 
@@ -75,14 +81,8 @@ def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 @torch.no_grad()
 def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
     """Runs ``x`` through both, the model in evaluation mode."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        with watched_spikes(model) as expected:
-            wanted = model(x)
-    finally:
-        for module in training:
-            module.training = True
+    with in_evaluation(model), watched_spikes(model) as expected:
+        wanted = model(x)
     seen, got = spikes_of_layers(network, x)
     expected = {name: s for name, s in expected.items() if name in seen}  # the output does not need the others
     differ = {name: float((seen[name] != s).double().mean()) for name, s in expected.items()}

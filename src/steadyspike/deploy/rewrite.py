@@ -241,7 +241,7 @@ def _scale_through(node: Node, source: Node, scale: Tensor) -> Tensor | None:
     """The scale of op(S) for op(scale * S) = new scale * op(S); None if the operation mixes different scales."""
     if scale.numel() == 1:
         return scale.reshape([1] * len(node.shape))
-    if node.op in ("repeat", "time_mean"):
+    if node.op in ("repeat", "time_mean", "time_sum"):
         return scale
     if node.op in ("avg_pool", "max_pool", "adaptive_avg_pool", "upsample"):
         return scale if scale.shape[-2:] == (1, 1) else None

@@ -20,6 +20,8 @@ from steadyspike.deploy.leaves import norm_constants
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import lif_steps
 from steadyspike.deploy.replaced import replaced
+from steadyspike.deploy.streamable import why_no_stream
+from steadyspike.nn.input_convention import find_batch_dim
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
@@ -69,7 +71,7 @@ class Stream:
     step: frames seen. total: the sum of the outputs so far.
     """
 
-    def __init__(self, model: nn.Module, exit_when: Exit | None = None) -> None:
+    def __init__(self, model: nn.Module, exit_when: Exit | None = None, batch_dim: int | None = None) -> None:
         if model.training:
             raise ValueError("a stream runs in evaluation mode; call model.eval() first")
         for name, layer in neurons(model).items():
@@ -79,7 +81,10 @@ class Stream:
                     f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut"
                     f"{window if hasattr(model, 'conversion') else ''}"
                 )
-        self.model, self.exit_when = model, exit_when
+        why_not = why_no_stream(model.graph) if isinstance(model, FoldedNetwork) else None
+        if why_not is not None:
+            raise ValueError(f"the network cannot be streamed: {why_not}")
+        self.model, self.exit_when, self.batch_dim = model, exit_when, batch_dim
         self.reset()
 
     def reset(self) -> None:
@@ -117,9 +122,12 @@ class Stream:
     def run(self, x: Tensor, timesteps: int | None = None) -> Decision:
         """A fresh stream over frames [T, B, ...], or a static image [B, ...] shown ``timesteps`` times, until decided.
 
+        timesteps: of a static image; a folded network knows the number that it was folded with.
         Samples that are decided keep their logits; the stream ends when all are, or with the last frame.
         """
         self.reset()
+        if timesteps is None and isinstance(self.model, FoldedNetwork) and self.model.takes_still(x):
+            timesteps = self.model.graph.timesteps
         frames: Iterator[Tensor] = iter(x) if timesteps is None else (x for _ in range(timesteps))
         if (len(x) if timesteps is None else timesteps) < 1:
             raise ValueError("a stream needs at least one frame")
@@ -141,9 +149,19 @@ class Stream:
         return Decision(logits, steps)
 
     def _model(self, frame: Tensor) -> Tensor:
+        if self.batch_dim is None:
+            self.batch_dim = _batch_dim(self.model, frame)
         with _one_step(self.model, self.state, self.step):
-            out = self.model(frame[None])
-        return out[0] if out.ndim == 3 else out
+            try:
+                out = self.model(frame[None] if self.batch_dim == 1 else frame)
+            except RuntimeError as error:  # torch's, when a layer behind the first neuron counts on all T steps
+                if self.batch_dim == 1:
+                    raise
+                raise ValueError(
+                    "the model makes its own time steps and cannot run one of them "
+                    f"({' '.join(str(error).split())[:160]}); stream its folded network"
+                ) from None
+        return out[0] if out.ndim > 2 and out.shape[:2] == (1, len(frame)) else out
 
     def _folded(self, frame: Tensor) -> Tensor:
         network = self.model
@@ -160,6 +178,25 @@ class Stream:
             return out
 
         return network.run_step(frame, self.step, neuron)
+
+
+def _batch_dim(model: nn.Module, frame: Tensor) -> int:
+    """1 for a model that takes a frame as [1, B, ...], 0 for one that takes it as [B, ...] and repeats it itself."""
+    try:
+        if find_batch_dim(model, frame[None]) == 1:
+            return 1
+    except ValueError:
+        pass
+    try:
+        if find_batch_dim(model, frame) == 0:
+            return 0
+    except ValueError as error:
+        reason = str(error)
+    else:
+        reason = "the model takes it as several time steps"
+    raise ValueError(
+        f"a stream takes one frame [B, ...] (a static batch: run(x, timesteps=T)), got {list(frame.shape)}: {reason}"
+    )
 
 
 @contextmanager
@@ -184,11 +221,12 @@ def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) ->
         nonlocal calls
         calls += 1
         key = name if calls == 1 else f"{name}:{calls}"
-        if x.shape[0] != 1:
+        if x.shape[0] != 1 and not torch.equal(x, x[:1].expand_as(x)):
             raise ValueError(
-                f"{name} got {x.shape[0]} time steps for one frame: the model makes its own time steps (or got a "
-                "static image without its batch); stream its folded network, and give a static image with timesteps="
+                f"{name} got {x.shape[0]} different time steps for one frame: the model makes them itself, so they "
+                "cannot be run one by one"
             )
+        x = x[:1]  # of a static image that the model repeats, the step that runs now
         before = state.get(key)
         assert before is None or isinstance(before, LIFState)
         out, state[key] = layer.scan(x, before)
@@ -212,9 +250,11 @@ def _at(norm: TimeNorm, step: int) -> Callable[[Tensor], Tensor]:
     return forward
 
 
-def stream(model: nn.Module, exit_when: Exit | None = None) -> Stream:
+def stream(model: nn.Module, exit_when: Exit | None = None, *, batch_dim: int | None = None) -> Stream:
     """``model`` one frame at a time: a model of this library's neurons, or a folded network; in evaluation mode.
 
     exit_when: `Confidence`, `Margin` or a function of the mean logits; see `Stream.run`.
+    batch_dim: 1 for a model that takes frames [T, B, ...], 0 for one that takes [B, ...] and makes its own time steps;
+        None: found by trying with the first frame.
     """
-    return Stream(model, exit_when)
+    return Stream(model, exit_when, batch_dim)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import initial_potential, lif_steps
+from steadyspike.deploy.streamable import why_no_stream
 
 
 class OneStep(nn.Module):
@@ -29,6 +30,9 @@ class OneStep(nn.Module):
         super().__init__()
         if network.steps_limit is not None:
             raise CannotFold("a network with constants per time step (TEBN, TAB, BNTT) has no single step to export")
+        why_not = why_no_stream(network.graph)
+        if why_not is not None:
+            raise CannotFold(f"the network has no single step to export: {why_not}")
         self.network = network
         self.names = [node.name for node in network.graph.neurons()]
         if not self.names:

@@ -21,6 +21,7 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.leaves import neuron_node, norm_constants
 from steadyspike.deploy.replaced import replaced
 from steadyspike.deploy.tensor_axes import LEADING, Layout, choose_batch, is_timed, sample_shape
+from steadyspike.nn.input_convention import in_evaluation
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
@@ -178,22 +179,15 @@ def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
         yield
 
 
-@torch.no_grad()
 def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> Graph:
     """The graph of ``model`` in evaluation mode on ``example``: [T, B, ...] if ``timed``, else [B, ...]."""
-    was_training = [module for module in model.modules() if module.training]
     layout = Layout(timesteps, choose_batch(timesteps))
     first = example[:, :1] if timed else example[:1]
     x = torch.cat([first] * layout.batch, 1 if timed else 0)
     recorder = Recorder(layout, neurons(model))
     recorder.node("input", x, "frames" if timed else "still", name="input")
-    model.eval()
-    try:
-        with _recording(model, recorder):
-            out = model(x)
-    finally:
-        for module in was_training:
-            module.training = True
+    with in_evaluation(model), _recording(model, recorder):
+        out = model(x)
     value = recorder.find(out)
     if value is None:
         raise CannotFold(f"the model must return one tensor that depends on its input, got {type(out).__name__}")

@@ -21,6 +21,7 @@ from steadyspike.core.reference_scan import ScanResult
 from steadyspike.kernels.spikes.known import spikes_per_step
 from steadyspike.nn.batch_invariance import first_batch_leak
 from steadyspike.nn.initial_potential import MPInit
+from steadyspike.nn.input_convention import find_batch_dim
 from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.settings_notes import settings_notes
@@ -72,15 +73,19 @@ class CheckReport:
         return "\n".join(rows)
 
 
-def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolerance: float = 1e-6) -> CheckReport:
+def check_model(
+    model: nn.Module, example: Tensor, *, batch_dim: int | None = None, tolerance: float = 1e-6
+) -> CheckReport:
     """Checks a spiking network on one example batch and returns a report of what passed and what failed.
 
-    example: ``[T, B, ...]`` with B >= 2 (``batch_dim=1``), or a static batch ``[B, ...]`` for networks that encode it
-        themselves (``batch_dim=0``). The output is ``[T, B, ...]``, or ``[B, classes]`` if the network averages.
+    example: ``[T, B, ...]`` with B >= 2, or a static batch ``[B, ...]`` for networks that make their own time steps.
+        The output is ``[T, B, ...]``, or ``[B, classes]`` if the network averages.
+    batch_dim: the axis of the batch, 1 or 0; None: found by trying (`nn.input_convention`).
     The checks run on a copy in float64: the model itself does not change, and rounding cannot flip a spike between a
     batch of B and a batch of one. The copy's running statistics are computed from the example, so that evaluation mode
     is meaningful for an untrained network too.
     """
+    batch_dim = _batch_dim(model, example, batch_dim)
     if example.ndim <= batch_dim or example.shape[batch_dim] < 2:
         raise ValueError(f"the example needs a batch of at least 2 on axis {batch_dim}, got {list(example.shape)}")
     with torch.random.fork_rng(), warnings.catch_warnings():
@@ -91,6 +96,16 @@ def check_model(model: nn.Module, example: Tensor, *, batch_dim: int = 1, tolera
         _add_time_axis(work, x, batch_dim)
         exact = next(work.parameters(), torch.zeros((), dtype=torch.float64)).dtype == torch.float64
         return _run_checks(work, x, batch_dim, tolerance if exact else max(tolerance, 1e-4))
+
+
+def _batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None) -> int:
+    """The axis of the batch; 1 for a model that does not run on the example, which the checks report."""
+    try:
+        return find_batch_dim(model, example, batch_dim)
+    except ValueError:
+        if batch_dim is not None:
+            raise
+        return 1
 
 
 def _prepare(model: nn.Module, example: Tensor) -> tuple[nn.Module, Tensor, str | None]:

@@ -1,0 +1,32 @@
+"""Which folded networks can run one time step at a time, and why the others cannot."""
+
+from __future__ import annotations
+
+from steadyspike.deploy.graph import Graph
+from steadyspike.deploy.ops import OPS
+
+_WITH_CONSTANTS = {"conv", "linear", "affine", "sum", "concat", "complement"}  # f(x) = A x + b
+
+
+def why_no_stream(graph: Graph) -> str | None:
+    """Why the steps of ``graph`` cannot be run one by one; None if they can.
+
+    A mean over time at the end is the mean of the steps' outputs, also behind layers A x + b; a sum over time is their
+    sum if b = 0. Anything else that reads a value of all steps needs the last step before it can compute the first.
+    """
+    over_time: dict[str, str] = {}  # nodes that depend on all steps -> the mean or sum that makes them so
+    for node in graph:
+        if node.op in ("time_mean", "time_sum"):
+            over_time[node.name] = node.op
+            continue
+        through = {over_time[name] for name in node.inputs if name in over_time}
+        if not through:
+            continue
+        constants = {"bias", "offset"} & node.tensors.keys() or node.op == "complement"
+        mixes = node.op == "concat" and any(name not in over_time for name in node.inputs)
+        if node.timed or len(through) > 1 or not (OPS[node.op].linear or node.op in _WITH_CONSTANTS):
+            return f"{node.name} needs all time steps at once: it reads a mean or sum over time"
+        if through == {"time_sum"} and (constants or mixes):
+            return f"{node.name} needs all time steps at once: it adds a constant to a sum over time"
+        over_time[node.name] = through.pop()
+    return None
