@@ -405,3 +405,59 @@ def test_a_neuron_whose_names_mean_something_else_is_left(make, name: str) -> No
     ss.convert(model, report=None)
     (row,) = model.conversion.left
     assert row.layer == "0" and f"its own {name}" in row.remarks[0]
+
+
+class CalledTwice(nn.Module):
+    """One neuron object after two layers: SpikingJelly's second call continues from the first one's potential."""
+
+    def __init__(self, places: bool = False) -> None:
+        super().__init__()
+        self.fc1, self.fc2, self.head = layer.Linear(6, 6), layer.Linear(6, 6), layer.Linear(6, 3)
+        self.lif = neuron.LIFNode(step_mode="m")
+        self.own = neuron.LIFNode(step_mode="m")
+        if places:
+            self.again = self.lif
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.own(self.lif(self.fc2(self.lif(3 * self.fc1(x)) * 5))))
+
+
+@pytest.mark.parametrize("places", [False, True])
+@pytest.mark.parametrize("change", [ss.convert, ss.stabilize])
+def test_a_neuron_called_twice_is_left_and_named(change, places: bool) -> None:
+    torch.manual_seed(0)
+    model, x = CalledTwice(places).double(), current(T, B, 6)
+    before = whole(model, x)
+    ours = change(copy.deepcopy(model), x, report=None)
+    (row,) = ours.conversion.left
+    assert row.layer == "lif" and "calls it 2 times" in row.remarks[0]
+    assert ("lif, again" in row.remarks[0]) == places
+    assert isinstance(ours.own, Adopted) and not isinstance(ours.lif, Adopted)
+    if change is ss.convert:
+        torch.testing.assert_close(whole(ours, x), before, rtol=1e-10, atol=1e-10)
+    words = [(c.name, c.ok) for c in ours.conversion.check.checks]
+    functional.reset_net(ours)
+    assert words == [(c.name, c.ok) for c in ss.check_model(ours, x).checks]
+
+
+def test_a_shared_neuron_is_left_without_an_example_too() -> None:
+    ours = ss.convert(CalledTwice(places=True), report=None)
+    assert [row.layer for row in ours.conversion.left] == ["lif"]
+
+
+def test_a_neuron_at_two_places_that_is_called_once_is_converted() -> None:
+    model = nn.Sequential(layer.Linear(6, 6), neuron.LIFNode(step_mode="m"))
+    model.extra = nn.ModuleDict({"same": model[1]})
+    model.forward = lambda x: model[1](model[0](x))  # type: ignore[method-assign]
+    ours = ss.convert(model, current(T, B, 6).float(), report=None)
+    assert not ours.conversion.left
+
+
+def test_counting_calls_leaves_neurons_that_are_not_converted_as_they_were() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(layer.Linear(6, 6), neuron.QIFNode(step_mode="m"), neuron.LIFNode(step_mode="m")).double()
+    x = 3 * current(T, B, 6)
+    before = whole(model, x)
+    ours = ss.convert(model, x, report=None)
+    assert [row.layer for row in ours.conversion.left] == ["1"]
+    torch.testing.assert_close(whole(ours, x), before, rtol=1e-10, atol=1e-10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from importlib import import_module
@@ -15,7 +16,7 @@ from steadyspike.interop.adopted import Adopted
 from steadyspike.interop.classes import Converted, converted_class
 from steadyspike.interop.conversion import Conversion, Row
 from steadyspike.interop.recognise import recognise
-from steadyspike.interop.single_step import checked
+from steadyspike.interop.single_step import call_counts, checked
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
 from steadyspike.nn.parametrization import learned_names
 
@@ -40,13 +41,14 @@ def convert(
 
     V, tau, reset and surrogate stay, so outputs and gradients stay too (up to rounding). Weights, names, hooks, device,
     dtype and training mode stay, and a ``state_dict`` has the same keys. Neurons that cannot be converted exactly are
-    left, and named with the reason. `undo` brings the original back.
+    left, and named with the reason. `undo` brings the original back. With an example the calls of every neuron are
+    counted, since one that a forward calls twice in multi-step mode cannot be converted.
 
     example: an input on which `ss.check_model` is run, [T, B, ...]; [B, ...] with batch_dim=0 for a model that makes
         its own time steps. A single-step model is checked in a loop over T.
     skip: names of neurons to leave. report: gets the `Conversion`; None for silence.
     """
-    rows = _convert(model, skip)
+    rows = _convert(model, skip, example)
     _tell(model, rows, example, batch_dim, report)
     return model
 
@@ -71,7 +73,7 @@ def stabilize(
     """
     one_of(gradient, FAMILIES, "gradient family")
     names = learned_names(learn, Adopted.LEARNABLE)
-    rows = {row.layer: row for row in _convert(model, skip)}
+    rows = {row.layer: row for row in _convert(model, skip, example)}
     like = next((t for t in _tensors(model) if t.is_floating_point()), torch.zeros(()))
     for name, layer in adopted(model).items():
         if name in skip:
@@ -96,11 +98,11 @@ def undo(model: Model) -> Model:
     return model
 
 
-def _convert(model: nn.Module, skip: Collection[str]) -> list[Row]:
+def _convert(model: nn.Module, skip: Collection[str], example: Tensor | None) -> list[Row]:
     unknown = set(skip) - {name for name, _ in model.named_modules()}
     if unknown:
         raise ValueError(f"skip names {', '.join(sorted(unknown))}, which the model does not have")
-    rows = []
+    rows, fresh = [], set()
     for name, module in model.named_modules():
         if isinstance(module, Adopted):
             rows.append(Row(name, _was(module), _now(module), _remarks(module)))
@@ -114,22 +116,37 @@ def _convert(model: nn.Module, skip: Collection[str]) -> list[Row]:
         module.__class__ = converted_class(type(module), verdict.adopter)
         assert isinstance(module, Adopted)
         module.take_over()
+        fresh.add(name)
         rows.append(Row(name, was, _now(module), _remarks(module)))
-    rows = [_with_places(row, model) for row in rows]
     for module in model.modules():
         if type(module).__module__.startswith("norse."):
             import_module(f"{__package__}.norse").lift(module)
-    return rows
+    calls = None if example is None else call_counts(model, example)
+    return [_left_if_called_again(row, model, calls, row.layer in fresh) for row in rows]
 
 
-def _with_places(row: Row, model: nn.Module) -> Row:
-    """The row with a remark if the neuron stands at several places of the model."""
+def _left_if_called_again(row: Row, model: nn.Module, calls: Counter[nn.Module] | None, fresh: bool) -> Row:
+    """Gives a multi-step neuron back to its library if one forward calls it several times, and names it.
+
+    SpikingJelly continues the second call from the potential after the first; a converted neuron starts each call anew.
+    Without an example a neuron that stands at several places of the model is taken for one that is called there.
+    """
     module = model.get_submodule(row.layer)
-    places = [name for name, other in model.named_modules(remove_duplicate=False) if other is module]
-    if row.left or len(places) < 2:
+    if not isinstance(module, Adopted) or getattr(module, "step_mode", "s") != "m":
         return row
-    remark = f"is one object at {', '.join(places)}: in multi-step mode each of its calls starts at rest"
-    return replace(row, remarks=(*row.remarks, remark))
+    places = [name for name, other in model.named_modules(remove_duplicate=False) if other is module]
+    times = calls[module] if calls else len(places)
+    if times < 2:
+        return row
+    where = f" (it is one object at {', '.join(places)})" if len(places) > 1 else ""
+    if not fresh:
+        return replace(row, remarks=(*row.remarks, f"is called {times} times in one forward{where}: each starts anew"))
+    module.give_back()
+    reason = (
+        f"one forward calls it {times} times{where}, and each call continues from the potential of the one before; "
+        "give every call a neuron of its own"
+    )
+    return Row(row.layer, row.was, "", (reason,))
 
 
 def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: int, report: Report) -> None:

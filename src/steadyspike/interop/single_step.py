@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -81,24 +83,39 @@ def explicit_state(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
+def call_counts(model: nn.Module, example: Tensor) -> Counter[nn.Module]:
+    """How often one forward of ``model`` in evaluation mode calls each converted neuron; empty if it fails."""
+    calls: Counter[nn.Module] = Counter()
+    with _attributes_restored(model):
+        model.eval()
+        for layer in (m for m in model.modules() if isinstance(m, Adopted)):
+            layer._fired = layer._last = None  # an open window is not closed here, it goes on afterwards
+            layer.end_state()
+            layer.register_forward_hook(lambda layer, args, out: calls.update([layer]))
+        try:
+            model(example)
+        except Exception:  # a model that takes [B, ...] may refuse [T, B, ...] with any error
+            return Counter()
+    return calls
+
+
+@contextmanager
+def _attributes_restored(model: nn.Module) -> Iterator[None]:
+    """Restores every attribute of every module at the end: modes, hooks, and states that neurons keep in them."""
+    kept = [(m.__dict__, dict(m.__dict__)) for m in model.modules()]
+    kept += [(value, dict(value)) for _, attributes in kept for value in attributes.values() if isinstance(value, dict)]
+    try:
+        yield
+    finally:
+        for place, content in kept:
+            place.clear()
+            place.update(content)
+
+
 def loops_itself(model: nn.Module, example: Tensor) -> bool:
     """True if one call with ``example`` [T, B, ...] calls a single-step neuron T times: its forward has the loop."""
-    calls: Counter[nn.Module] = Counter()
-    single = [m for m in model.modules() if isinstance(m, Adopted) and getattr(m, "step_mode", "m") == "s"]
-    handles = [m.register_forward_hook(lambda layer, args, out: calls.update([layer])) for m in single]
-    modes = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with window(model):
-            model(example)
-    except Exception:  # a model that takes [B, ...] may refuse [T, B, ...] with any error
-        return False
-    finally:
-        for handle in handles:
-            handle.remove()
-        for module, mode in modes.items():
-            module.training = mode
-    return len(example) > 1 and any(count >= len(example) for count in calls.values())
+    single = {m: count for m, count in call_counts(model, example).items() if getattr(m, "step_mode", "m") == "s"}
+    return len(example) > 1 and any(count >= len(example) for count in single.values())
 
 
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
