@@ -1,0 +1,1 @@
+"""What a training step costs on a GPU that is not there: counted operations and bytes, and the time they predict."""

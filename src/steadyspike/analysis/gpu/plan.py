@@ -1,0 +1,119 @@
+"""`plan`: what a recipe would take on a card: memory, largest batch, time of a step, hours and energy in all."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from steadyspike.analysis.gpu.cards import Card, card
+from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
+from steadyspike.analysis.gpu.step_time import SPREAD, StepTime, step_time
+from steadyspike.train.building.build_network import build_model
+from steadyspike.train.building.dry_run import data_shape
+from steadyspike.train.recipe.schema import Recipe
+
+# Training samples of the public sets, for recipes whose data is not on this computer.
+TRAIN_SAMPLES = {
+    "cifar10": 50_000, "cifar100": 50_000, "mnist": 60_000, "fashion-mnist": 60_000, "nmnist": 60_000,
+    "imagenet": 1_281_167, "imagenette": 9_469, "dvs-cifar10": 9_000, "dvs-gesture": 1_176, "coco": 118_287,
+}  # fmt: skip
+_USABLE = 0.92  # the share of a card's memory that torch and the driver leave for tensors
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A recipe on so many cards of one kind; times are predictions, `SPREAD` is their range.
+
+    batch: samples per card and step as the recipe has it. largest_batch: the most that fit into a card. samples: of an
+    epoch, None if not known. flops, moved: arithmetic and bytes of one step of one card.
+    """
+
+    card: Card
+    cards: int
+    precision: str
+    batch: int
+    largest_batch: int
+    epochs: int
+    samples: int | None
+    step: StepTime
+    flops: float
+
+    @property
+    def fits(self) -> bool:
+        return self.batch <= self.largest_batch
+
+    @property
+    def passes(self) -> int:
+        """Forward passes per optimizer step: more than one if the batch has to be split to fit."""
+        return max(1, math.ceil(self.batch / max(1, self.largest_batch)))
+
+    @property
+    def hours(self) -> float | None:
+        """Hours of training without reading and augmenting data, and without communication between cards."""
+        if self.samples is None or not self.largest_batch:
+            return None
+        return self.epochs * math.ceil(self.samples / (self.batch * self.cards)) * self.step.total / 3600
+
+    @property
+    def kilowatt_hours(self) -> float | None:
+        """Energy of the cards at their stated power; the computer around them is not counted."""
+        return None if self.hours is None else self.hours * self.cards * self.card.watts / 1000
+
+    def __str__(self) -> str:
+        low, high = SPREAD
+        total, card = self.step.total, self.card
+        parts = {name: getattr(self.step, name) for name in ("synapses", "neurons", "norms", "other")}
+        shares = ", ".join(f"{name} {value / total:.0%}" for name, value in parts.items())
+        fits = "" if self.fits else f"; the batch does not fit: accumulate {self.passes} passes"
+        lines = [
+            f"{self.cards} x {card.name}: {card.memory:.0f} GB, {card.bandwidth:.0f} GB/s, {self.precision} "
+            f"{card.teraflops(self.precision):.0f} TFLOP/s (stated by the vendor)",
+            f"memory: {self.step.memory / 1e9:.1f} GB for {self.batch} samples a card; largest batch "
+            f"{self.largest_batch}{fits}",
+            f"step: {total * 1e3:.0f} ms ({low * total * 1e3:.0f} to {high * total * 1e3:.0f}): {shares}; "
+            f"{self.flops / 1e12:.2f} TFLOP",
+        ]
+        if self.hours is not None and self.kilowatt_hours is not None:
+            lines.append(
+                f"{self.epochs} epochs of {self.samples:,} samples: {self.hours:.1f} h "
+                f"({low * self.hours:.1f} to {high * self.hours:.1f}), {self.kilowatt_hours:.1f} kWh at full power"
+            )
+        lines.append("not in it: reading and augmenting data, communication between cards, evaluation")
+        return "\n".join(lines)
+
+
+def plan(
+    recipe: Recipe,
+    card_name: str,
+    *,
+    cards: int = 1,
+    batch: int | None = None,
+    samples: int | None = None,
+    data_dir: str | Path | None = None,
+) -> Plan:
+    """Predicts ``recipe`` on ``cards`` cards. batch: samples per step over all cards; samples: of an epoch."""
+    if cards < 1:
+        raise ValueError(f"the number of cards must be at least 1, got {cards}")
+    on = card(card_name)
+    whole = recipe.data.batch_size if batch is None else batch
+    per_card = max(1, whole // cards)
+    classes, channels, size, static = data_shape(recipe, data_dir)
+    with torch.device("meta"):
+        model = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
+
+    def costs(n: int) -> StepCosts:
+        shape = (n, channels, *size) if static else (recipe.data.timesteps, n, channels, *size)
+        return step_costs(model, torch.empty(shape, device="meta"))
+
+    precision = recipe.train.precision
+    counted = costs(per_card)
+    # Memory grows by the same amount with every sample: two sizes give the line.
+    two, four = (step_time(costs(n), on, precision).memory for n in (2, 4))
+    each = (four - two) / 2
+    largest = max(0, int((_USABLE * on.memory * 1e9 - (two - 2 * each)) / each))
+    known = samples or recipe.data.train_samples or TRAIN_SAMPLES.get(recipe.data.name)
+    step = step_time(counted, on, precision)
+    return Plan(on, cards, precision, per_card, largest, recipe.schedule.epochs, known, step, 3 * counted.flops)

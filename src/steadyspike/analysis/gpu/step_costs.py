@@ -1,0 +1,113 @@
+"""What a forward of a network computes and moves, counted without running it.
+
+The network runs once on tensors that have sizes but no memory (the meta device). A dispatch mode sees every operation
+of torch; what happens inside a neuron is left out, since a GPU runs one kernel for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from steadyspike.nn.neuron import Neuron
+
+# Operations that only look at memory in another way, or that make none.
+_FREE = ("view", "expand", "detach", "unsqueeze", "squeeze", "select", "t", "transpose", "permute", "slice",
+         "alias", "unbind", "as_strided", "empty", "zeros", "promote_types", "snapshot",
+         "_reshape_alias", "unflatten")  # fmt: skip
+_SMALL = 4096  # elements: constants of layers, not activations
+
+
+@dataclass
+class StepCosts:
+    """A forward of one batch, in numbers that do not depend on precision.
+
+    flops: of convolutions and matrix products (2 per multiply-accumulate). synapse_in, synapse_out: elements that they
+    read and write. neurons: elements that neuron layers read, over all steps. norms: elements that norms read. other:
+    elements that all other operations read or write. operations: how many kernels are launched, one per neuron layer.
+    largest: elements of the largest activation. parameters: trained numbers.
+    """
+
+    flops: float = 0.0
+    synapse_in: int = 0
+    synapse_out: int = 0
+    neurons: int = 0
+    norms: int = 0
+    other: int = 0
+    operations: int = 0
+    largest: int = 0
+    parameters: int = 0
+
+
+class _Counter(TorchDispatchMode):
+    def __init__(self, costs: StepCosts) -> None:
+        super().__init__()
+        self.costs, self.inside = costs, 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if not self.inside:
+            self._count(func.overloadpacket.__name__, args, out)
+        return out
+
+    def _count(self, name: str, args: Any, out: Any) -> None:
+        outputs = [t for t in tree_leaves(out) if isinstance(t, Tensor)]
+        if name in _FREE or not outputs:
+            return
+        inputs = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
+        written, c = outputs[0].numel(), self.costs
+        c.operations += 1
+        if name in ("convolution", "addmm", "mm", "bmm"):
+            x, weight = (args[0], args[1]) if name != "addmm" else (args[1], args[2])
+            per_output = math.prod(weight.shape[1:]) if name == "convolution" else x.shape[-1]
+            c.flops += 2.0 * written * per_output
+            c.synapse_in, c.synapse_out = c.synapse_in + x.numel(), c.synapse_out + written
+        elif name in ("native_batch_norm", "cudnn_batch_norm", "var_mean"):
+            c.norms += inputs[0].numel()
+        elif max(written, *(t.numel() for t in inputs), 0) > _SMALL:
+            c.other += sum(_held(t) for t in inputs) + sum(_held(t) for t in outputs)
+        c.largest = max(c.largest, written)
+
+
+def _held(tensor: Tensor) -> int:
+    """Elements in memory: an image that is repeated over time is there once."""
+    return math.prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride or size <= 1)
+
+
+@contextmanager
+def _neurons_apart(model: nn.Module, counter: _Counter) -> Iterator[None]:
+    """Counts each call of a neuron layer as one operation; what torch does inside is not counted."""
+
+    def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        counter.inside += 1
+        counter.costs.neurons += args[0].numel()
+        counter.costs.operations += 1
+
+    def leave(module: nn.Module, args: tuple[Tensor, ...], out: Any) -> None:
+        counter.inside -= 1
+
+    layers = [m for m in model.modules() if isinstance(m, Neuron)]
+    hooks = [m.register_forward_pre_hook(enter) for m in layers] + [m.register_forward_hook(leave) for m in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def step_costs(model: nn.Module, example: Tensor, *, training: bool = True) -> StepCosts:
+    """Counts a forward of ``model`` on a batch of the shape of ``example``; both are moved to the meta device."""
+    model = model.to("meta").train(training)
+    costs = StepCosts(parameters=sum(p.numel() for p in model.parameters()))
+    counter, x = _Counter(costs), example.to("meta")
+    with torch.no_grad(), _neurons_apart(model, counter), counter:
+        model(x)
+    return costs

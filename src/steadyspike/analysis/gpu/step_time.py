@@ -1,0 +1,78 @@
+"""The time and memory that a training step would take on a card: counted bytes and operations at fitted efficiencies.
+
+A scan, a norm or a sum moves memory and computes little, so its time is its bytes divided by the bandwidth that such
+kernels reach; a convolution's time is its operations divided by the rate that it reaches. The two efficiencies are the
+only constants. They are fitted on half of the published times of one card, and checked on the other half within 20 %
+(tests/analysis/test_gpu_plan.py has both).
+
+What this cannot know: how a certain layer's shape suits a card's convolutions, how fast images are read and augmented,
+what several cards lose to communication, and how a card slows down when it is hot. `SPREAD` is the range that is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from steadyspike.analysis.gpu.cards import Card
+from steadyspike.analysis.gpu.step_costs import StepCosts
+
+# The share of the stated bandwidth that elementwise kernels reach, and of the stated teraflop/s that convolutions do.
+BANDWIDTH_SHARE = 0.90
+FLOP_SHARE = 0.52
+LAUNCH = 6e-6  # seconds between two kernels if nothing hides it
+SPREAD = (0.8, 1.4)  # a step takes from 0.8 to 1.4 times the prediction
+
+# Bytes per element and step that a neuron layer moves, T = 4 to 8: (forward in evaluation, forward and backward) for an
+# element of 4 and of 2 bytes. Ours: docs/kernels-gpu.md; SpikingJelly's Triton LIF: from its source.
+NEURON_BYTES = {
+    "steadyspike": {4: (8.0, 21.0), 2: (4.0, 11.0)},
+    "spikingjelly": {4: (8.0, 28.0), 2: (4.0, 20.0)},
+}
+_NORM_ACCESSES = (2, 8)  # evaluation: read, write; training: 3 forward (statistics, read, write) and 5 backward
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Predicted seconds of one step by part, and the most memory it needs, in bytes."""
+
+    synapses: float
+    neurons: float
+    norms: float
+    other: float
+    memory: float
+
+    @property
+    def total(self) -> float:
+        return self.synapses + self.neurons + self.norms + self.other
+
+
+def step_time(
+    costs: StepCosts, card: Card, precision: str = "bf16", *, training: bool = True, neuron: str = "steadyspike"
+) -> StepTime:
+    """Predicts a training step, or a forward in evaluation, of counted ``costs`` on ``card``.
+
+    neuron: whose kernel computes the neuron layers, a key of `NEURON_BYTES`.
+    """
+    size = 4 if precision == "fp32" else 2
+    bandwidth, rate = BANDWIDTH_SHARE * card.bandwidth * 1e9, FLOP_SHARE * card.teraflops(precision) * 1e12
+    passes = 3 if training else 1  # the backward of a synapse computes two products of the forward's size
+    optimizer = 5 * 4 * costs.parameters if training else 0  # momentum: read p, g, m; write p, m; in float32
+    other = costs.other * size * (2 if training else 1) + optimizer
+    return StepTime(
+        synapses=passes * costs.flops / rate,
+        neurons=costs.neurons * NEURON_BYTES[neuron][size][training] / bandwidth,
+        norms=costs.norms * size * _NORM_ACCESSES[training] / bandwidth,
+        other=other / bandwidth + passes * costs.operations * LAUNCH,
+        memory=_memory(costs, size, training),
+    )
+
+
+def _memory(costs: StepCosts, size: int, training: bool) -> float:
+    """Bytes at the fullest moment: weights, gradients and momentum in float32, what the backward needs, work space.
+
+    Kept for the backward: the input of each synapse, of each norm and of each neuron.
+    """
+    if not training:
+        return 4 * costs.parameters + 3 * size * costs.largest
+    kept = size * (costs.synapse_in + costs.norms + costs.neurons)
+    return 3 * 4 * costs.parameters + kept + 2 * size * costs.largest

@@ -1,0 +1,103 @@
+"""The predictor of a step on a GPU: published times it was fitted on, published times it was not, and its counting."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike.analysis.gpu.cards import CARDS, card
+from steadyspike.analysis.gpu.plan import plan
+from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
+from steadyspike.analysis.gpu.step_time import BANDWIDTH_SHARE, FLOP_SHARE, step_time
+from steadyspike.nn.time import Folded
+from steadyspike.train import load_recipe
+
+# Published for an RTX 4090 in milliseconds. LIF: SpikingJelly's Triton kernel, fp16, 4.19 million neurons, forward and
+# backward. SEW-ResNet-18 of SpikingJelly: T = 4, 224 pixels, bf16, batch 112 (its pull requests 740 and 753).
+LIF_16, LIF_32 = 1.70, 3.37
+CONVOLUTIONS, LIF_SHARE, EVALUATION, STEP, STEP_GIB = 18.9, 4.3, 38.1, 129.0, 8.0
+NEURONS = 4.19e6
+
+
+def lif(steps: int) -> StepCosts:
+    return StepCosts(neurons=int(NEURONS * steps))
+
+
+@pytest.fixture(scope="module")
+def sew18() -> StepCosts:
+    """SEW-ResNet-18 as SpikingJelly runs it: the stem computes every step of the repeated image."""
+    with torch.device("meta"):
+        model = ss.models.create("sew_resnet34", num_classes=1000, timesteps=4, layers=(2, 2, 2, 2))
+    return step_costs(model, torch.empty(4, 112, 3, 224, 224, device="meta"))
+
+
+def milliseconds(costs: StepCosts, **options: object) -> dict[str, float]:
+    time = step_time(costs, card("4090"), "bf16", neuron="spikingjelly", **options)  # type: ignore[arg-type]
+    return {name: getattr(time, name) * 1e3 for name in ("synapses", "neurons", "total")}
+
+
+def test_the_constants_are_fitted_on_half_of_the_published_times(sew18):
+    """Bandwidth on two times of the neuron (the geometric mean), operations on the convolutions of an evaluation."""
+    one = milliseconds(lif(16))["neurons"] / LIF_16
+    other = milliseconds(sew18, training=False)["neurons"] / LIF_SHARE
+    assert BANDWIDTH_SHARE * math.sqrt(one * other) == pytest.approx(BANDWIDTH_SHARE, rel=0.01)
+    implied = sew18.flops / (CONVOLUTIONS * 1e-3) / (card("4090").half * 1e12)
+    assert round(implied, 2) == FLOP_SHARE
+
+
+def test_the_other_half_is_reproduced_within_a_fifth(sew18):
+    assert milliseconds(lif(32))["neurons"] == pytest.approx(LIF_32, rel=0.2)
+    assert milliseconds(sew18, training=False)["total"] == pytest.approx(EVALUATION, rel=0.2)
+    assert milliseconds(sew18)["total"] == pytest.approx(STEP, rel=0.2)
+    memory = step_time(sew18, card("4090"), "bf16", neuron="spikingjelly").memory
+    assert memory / 2**30 == pytest.approx(STEP_GIB, rel=0.2)
+
+
+def test_counts_of_a_small_network_by_hand():
+    model = nn.Sequential(
+        Folded(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8))),
+        ss.LIF(),
+        Folded(nn.Conv2d(8, 16, 3, stride=2, padding=1, groups=2, bias=False)),
+    )
+    costs = step_costs(model, torch.empty(2, 5, 3, 32, 32))
+    images, pixels = 10, 32 * 32
+    assert costs.flops == 2 * images * (8 * pixels * 27 + 16 * pixels / 4 * 36)
+    assert costs.neurons == costs.norms == images * 8 * pixels
+    assert costs.synapse_in == images * (3 + 8) * pixels
+    assert costs.parameters == 8 * 27 + 16 + 16 * 36 + 2
+
+
+def test_a_neuron_is_one_operation_whatever_it_does_inside():
+    steps = [step_costs(nn.Sequential(ss.LIF()), torch.empty(t, 4, 64)).operations for t in (2, 8)]
+    assert steps == [1, 1]
+
+
+def test_a_recipe_of_the_paper():
+    recipe = load_recipe("cifar100-resnet19-t4")
+    one, two = plan(recipe, "4090"), plan(recipe, "4090", cards=2)
+    assert one.fits and one.hours is not None and two.hours is not None
+    assert two.batch == one.batch // 2 and two.hours < one.hours
+    at_the_limit = plan(recipe, "4090", batch=one.largest_batch)
+    assert at_the_limit.fits
+    assert at_the_limit.step.memory == pytest.approx(0.92 * one.card.memory * 1e9, rel=0.02)
+
+
+def test_a_batch_that_does_not_fit_is_split():
+    recipe = load_recipe("dvs-cifar10-resnet19-t10")
+    tight = plan(recipe, "4090")
+    assert tight.samples == 9000 and not tight.fits and tight.passes == 2
+    assert "accumulate 2 passes" in str(tight) and "not in it" in str(tight)
+
+
+def test_faster_cards_take_less_time(sew18):
+    times = {name: step_time(sew18, one).total for name, one in CARDS.items()}
+    assert times["h100"] < times["a100"] < times["a100-40"] < times["4090"] < times["3090"]
+
+
+def test_an_unknown_card_names_the_known_ones():
+    with pytest.raises(ValueError, match="4090"):
+        card("4070")
