@@ -63,6 +63,7 @@ PARTS = {
         "TaskLoss", "Term", "TimeNorm", "check_model", "fold_time", "health", "make_norm", "make_objective",
         "neuron_factory", "parameter_groups", "repeat_in_time",
     },
+    "plot": {"raster", "rates", "traces"},
     "train": {
         "Recipe", "RecipeError", "RunError", "RunFolder", "SpikingData", "SpikingTask", "build_model",
         "build_optimizer", "dry_run", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder",

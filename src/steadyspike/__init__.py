@@ -22,7 +22,7 @@ from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
-_PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "train")
+_PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train")
 _FROM_PARTS = {
     "analyse": "analysis",
     "stream": "deploy",
