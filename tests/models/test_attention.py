@@ -75,9 +75,14 @@ def test_token_attention_is_its_formula() -> None:
     assert y.any() and not gate.all()
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("erode", [False, True])
-def test_spike_driven_attention_is_its_formula(erode: bool) -> None:
-    layer, x = SpikeDrivenAttention(Parts(LOUD), SHAPE, PLAN, erode=erode), spikes(0.5)
+def test_spike_driven_attention_is_its_formula(erode: bool, channels_last: bool) -> None:
+    """Gradients too: a pooling gives the gradient of a tie to the first, so that the order of the axes matters."""
+    torch.manual_seed(1)
+    layer, x = SpikeDrivenAttention(Parts(LOUD), SHAPE, PLAN, erode=erode).double(), spikes(0.5).double()
+    if channels_last:
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (3, 2))
     pool = nn.MaxPool3d((1, 3, 3), 1, (0, 1, 1)) if erode else nn.Identity()
 
     def tokens(y: Tensor) -> Tensor:
@@ -88,8 +93,13 @@ def test_spike_driven_attention_is_its_formula(erode: bool) -> None:
     kv = pool(k * v).sum(3, keepdim=True)
     mask = layer.lif(kv.flatten(2).view(3, 2, 8, 1, 1)).view_as(kv)
     y = pool(q * mask).transpose(3, 4).reshape(3, 2, *SHAPE)
-    torch.testing.assert_close(layer(x), layer.proj(y))
+    ours, theirs = layer(x), layer.proj(y)
+    torch.testing.assert_close(ours, theirs)
     assert y.any()
+    g = torch.randn(ours.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    weights = list(layer.parameters())
+    for mine, other in zip(*(torch.autograd.grad(out, weights, g) for out in (ours, theirs))):
+        torch.testing.assert_close(mine, other, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("gradient", ["trsg", "rs"])

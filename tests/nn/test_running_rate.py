@@ -40,6 +40,11 @@ def test_first_batch_sets_it_later_ones_move_it() -> None:
     assert torch.equal(layer.eval()(a), moved) and torch.equal(layer.rate, moved)
 
 
+def test_a_float64_model_counts_in_float64() -> None:
+    layer, a = RunningRate(3).double(), spikes(0.3).double()
+    torch.testing.assert_close(layer(a), a.mean((0, 1, 3, 4)), rtol=1e-15, atol=0)
+
+
 def test_it_counts_spikes_not_v_times_spikes() -> None:
     assert torch.equal(RunningRate(3)(0.25 * spikes()), RunningRate(3)(spikes()))
 

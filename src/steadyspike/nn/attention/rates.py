@@ -55,11 +55,11 @@ class RunningRate(nn.Module):
     def _move(self, out: Tensor) -> Tensor:
         old, first = snapshot(self.rate), snapshot(self.batches) == 0
         heads = out.shape[2]
-        fired = (out != 0).transpose(0, 2).flatten(1).sum(1, dtype=torch.float32)
-        size = torch.full((1,), out.numel() / heads, dtype=torch.float32, device=out.device)
+        fired = (out != 0).transpose(0, 2).flatten(1).sum(1, dtype=old.dtype)
+        size = torch.full((1,), out.numel() / heads, dtype=old.dtype, device=out.device)
         totals = torch.cat([fired, size])
         totals = summed(totals, self.group.group) if self.sync else totals
-        batch = (totals[:-1] / totals[-1]).to(old.dtype)
+        batch = totals[:-1] / totals[-1]
         moved = torch.where(first, batch, old + self.momentum * (batch - old))
         self.rate.copy_(moved)
         self.batches.add_(1)

@@ -43,11 +43,15 @@ class SpikeDrivenAttention(ProjectedAttention):
         return self._eroded(q * mask)
 
     def _eroded(self, x: Tensor) -> Tensor:
-        """``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself."""
+        """``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself.
+
+        Spikes tie in nearly every window, and the first one gets the gradient: the axes are [N, d], in the order of the
+        official code.
+        """
         if not self.erode:
             return x
-        tokens = heads_of(x, self.heads)
-        return image_of(_widen(tokens.flatten(0, 1)).unflatten(0, tuple(x.shape[:2])), x)
+        tokens = heads_of(x, self.heads).mT
+        return image_of(_widen(tokens.flatten(0, 1)).unflatten(0, tuple(x.shape[:2])).mT, x)
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, erode={self.erode}"
