@@ -12,6 +12,7 @@ import steadyspike.data as data
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
 from steadyspike.data.formats import aedat2, aedat4, aedat31, atis
+from steadyspike.data.frames import FrameSettings, clip
 
 from .samples import aedat4_bytes, assert_same_events, recording
 
@@ -153,11 +154,15 @@ def test_missing_empty_and_foreign_files(tmp_path: Path, read) -> None:  # type:
         read(tmp_path / "text.bin")
 
 
-def test_header_without_events_is_an_error() -> None:
-    with pytest.raises(DataError, match="holds no events"):
-        aedat2.decode(b"#!AER-DAT2.0\r\n# only a header\r\n", "a.aedat")
-    with pytest.raises(DataError, match="holds no events"):
-        aedat31.decode(b"#!AER-DAT3.1\r\n" + aedat31.END, "a.aedat")
+@pytest.mark.parametrize("by", ["number", "time"])
+def test_a_header_without_events_is_an_empty_recording(by: str) -> None:
+    for events in (
+        aedat2.decode(b"#!AER-DAT2.0\r\n# only a header\r\n", "a.aedat"),
+        aedat31.decode(b"#!AER-DAT3.1\r\n" + aedat31.END, "a.aedat"),
+    ):
+        assert len(events) == 0 and events.size == (128, 128)
+        frames = clip(events, FrameSettings(timesteps=3, by=by, size=(8, 8)))
+        assert frames.shape == (3, 2, 8, 8) and not frames.any()
 
 
 def test_between_cuts_half_open() -> None:

@@ -50,18 +50,22 @@ def checked(
     size: tuple[int, int],
     path: str | Path,
     kept: NDArray[np.bool_] | None = None,
+    has_header: bool = False,
 ) -> Events:
-    """Events from raw arrays; raises DataError (naming `path`) when there are none or one lies off the sensor.
+    """Events from raw arrays; raises DataError (naming `path`) if one lies off the sensor.
 
     kept: which of the file's records the arrays hold, where some are no events: an error counts all records.
+    has_header: the file names its format, so that no events are a camera that saw nothing. Otherwise they are an error.
     """
-    if len(x) == 0:
+    if len(x) == 0 and not has_header:
         raise DataError("holds no events.", path)
-    if int(t.max()) >= TIME_LIMIT or int(t.min()) < -TIME_LIMIT:
+    if len(x) == 0:
+        t = np.empty(0, np.int64)
+    elif int(t.max()) >= TIME_LIMIT or int(t.min()) < -TIME_LIMIT:
         i = int(np.argmax((t >= TIME_LIMIT) | (t < -TIME_LIMIT)))
         raise DataError(f"event {_number(i, kept)} has the time {int(t[i])} us, which no recording reaches.", path)
     height, width = size
-    if int(x.max()) >= width or int(y.max()) >= height:
+    if len(x) and (int(x.max()) >= width or int(y.max()) >= height):
         i = int(np.argmax((x >= width) | (y >= height)))
         where = f"(x={int(x[i])}, y={int(y[i])})"
         raise DataError(f"event {_number(i, kept)} has address {where}, outside the {width} x {height} sensor.", path)

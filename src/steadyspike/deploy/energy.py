@@ -2,7 +2,8 @@
 
 A synapse that reads spikes adds one weight per spike and output it reaches (an accumulate, AC); one that reads real
 numbers multiplies and adds (a MAC). ACs are counted exactly: a spike at the border of a padded convolution reaches
-fewer outputs. Papers estimate them as firing rate times the dense operations; both numbers are given.
+fewer outputs. Papers estimate them as firing rate times the dense operations; both numbers are given. MACs are dense:
+they include the zeros of a padded border.
 """
 
 from __future__ import annotations

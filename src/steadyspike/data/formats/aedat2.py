@@ -60,7 +60,7 @@ def decode(raw: bytes, path: str | Path, axes: str = "dvs-cifar10") -> Events:
         address, t = address[keep], t[keep]
     across, down = 127 - ((address >> 1) & 0x7F), 127 - ((address >> 8) & 0x7F)
     x, y = (across, down) if axes == "camera" else (down, across)
-    return checked(x, y, t, 1 - (address & 1), SIZE, path)
+    return checked(x, y, t, 1 - (address & 1), SIZE, path, has_header=True)
 
 
 def unwrap(t: np.ndarray) -> np.ndarray:

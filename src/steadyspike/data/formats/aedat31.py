@@ -52,7 +52,8 @@ def decode(raw: bytes, path: str | Path) -> Events:
     word, t = np.concatenate(words), np.concatenate(times)
     if not (valid := (word & 1).astype(bool)).all():
         word, t = word[valid], t[valid]
-    return checked((word >> 17) & 0x7FFF, (word >> 2) & 0x7FFF, t, (word >> 1) & 1, SIZE, path, valid)
+    x, y, p = (word >> 17) & 0x7FFF, (word >> 2) & 0x7FFF, (word >> 1) & 1
+    return checked(x, y, t, p, SIZE, path, valid, has_header=True)
 
 
 def encode(events: Events, packet: int = 4096) -> bytes:

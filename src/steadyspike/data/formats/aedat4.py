@@ -54,9 +54,10 @@ def read(path: str | Path) -> Events:
     ((_, stream),) = streams.items()
     size = (int(stream["height"]), int(stream["width"]))
     if not parts:
-        raise DataError("holds no events.", path)
+        nothing = np.empty(0, np.int64)
+        return checked(nothing, nothing, nothing, nothing, size, path, has_header=True)
     e = np.concatenate(parts)
-    return checked(e["x"], e["y"], e["t"], e["on" if "on" in (e.dtype.names or ()) else "p"], size, path)
+    return checked(e["x"], e["y"], e["t"], e["on" if "on" in (e.dtype.names or ()) else "p"], size, path, has_header=True)
 
 
 def check_structure(raw: bytes, path: str | Path) -> None:
