@@ -57,7 +57,8 @@ def read(path: str | Path) -> Events:
         nothing = np.empty(0, np.int64)
         return checked(nothing, nothing, nothing, nothing, size, path, has_header=True)
     e = np.concatenate(parts)
-    return checked(e["x"], e["y"], e["t"], e["on" if "on" in (e.dtype.names or ()) else "p"], size, path, has_header=True)
+    polarity = e["on" if "on" in (e.dtype.names or ()) else "p"]
+    return checked(e["x"], e["y"], e["t"], polarity, size, path, has_header=True)
 
 
 def check_structure(raw: bytes, path: str | Path) -> None:
