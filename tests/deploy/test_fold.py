@@ -216,3 +216,10 @@ def test_example_shapes_are_checked():
     with pytest.raises(ValueError, match=r"takes \[B, 3, 16, 16\], got shape \[2, 3, 8, 8\]"):
         network(torch.rand(2, 3, 8, 8))
     assert example_for("sew_dvs_tiny").ndim == 5
+
+
+def test_a_neuron_with_counts_is_refused_by_name_and_mpd_folds_as_lif():
+    model, x = trained("cnn7_tiny", neuron="mpd")
+    assert_equal(model, fold(model, x))
+    with pytest.raises(ss.deploy.CannotFold, match="ILIF"):
+        fold(*trained("cnn7_tiny", neuron="ilif"))

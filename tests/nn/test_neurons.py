@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import reset, spike
 from steadyspike.core.spec import Reset, ScanSpec
@@ -27,10 +27,12 @@ from steadyspike.nn.neurons import (
     PLIF,
     RateLIF,
     Readout,
+    neuron,
     neuron_factory,
     percentile_threshold,
 )
 from steadyspike.nn.neurons.rate import local_derivatives
+from steadyspike.nn.norm import TDBN
 
 T, B, C = 5, 4, 3
 SITE = Site(channels=C, size=(4, 2), timesteps=T)
@@ -127,6 +129,29 @@ def mpbn(layer: MPBN, x: Tensor) -> Tensor:
     return torch.stack(out)
 
 
+def ilif(layer: LIF, x: Tensor) -> Tensor:
+    u, out = torch.zeros_like(x[0]), []
+    for x_t in x:
+        m = 0.25 * u + x_t
+        clipped = m.clamp(0, 4)
+        count = clipped + (clipped.round() - clipped).detach()
+        u = m - count
+        out.append(count)
+    return torch.stack(out)
+
+
+def mpd(layer: LIF, x: Tensor) -> Tensor:
+    """The authors' form, with the spread of the current in the place of mean(gamma) V of their norm."""
+    mem, out, spread = torch.zeros_like(x[0]), [], float(x.detach().std(correction=0))
+    for t, x_t in enumerate(x):
+        mem = 0.2 * mem + x_t
+        width = 2 * spread * (1.0 if t == 0 else math.sqrt(1 + 0.2**2))
+        s = step(mem - 0.5, mem > 0.5, Rect(width))
+        mem = mem * (1 - s)
+        out.append(s)
+    return torch.stack(out)
+
+
 def readout(layer: Readout, x: Tensor) -> Tensor:
     m, out = torch.zeros_like(x[0]), []
     for x_t in x:
@@ -166,6 +191,8 @@ BY_HAND: dict[str, Callable[..., Tensor]] = {
     "imp": imp,
     "mps": mps,
     "mpbn": mpbn,
+    "ilif": ilif,
+    "mpd": mpd,
     "readout": readout,
     "lif-tdbn": baseline(0.25, 0.5, Rect(1.0)),
     "lif-tet": baseline(0.5, 1.0, Triangle(1.0)),
@@ -199,7 +226,7 @@ def test_output_and_every_gradient_follow_the_published_equations(name: str) -> 
         (out * weights).sum().backward()
         trained = [p.grad.clone() for p in layer.parameters() if p.requires_grad]
         results.append([out.detach(), x.grad, *trained])
-    assert name == "readout" or 0.05 < float(results[0][0].mean()) < 0.95
+    assert name in ("readout", "ilif") or 0.05 < float(results[0][0].mean()) < 0.95
     for got, wanted in zip(*results):
         torch.testing.assert_close(got, wanted, rtol=2e-6, atol=2e-6)  # constants such as tau are stored in float32
 
@@ -277,7 +304,7 @@ def test_a_stream_of_single_steps_equals_one_window(name: str) -> None:
         steps.append(out)
     streamed = torch.cat(steps)
     assert torch.equal(streamed, whole)
-    if name != "rate":  # its gradient is defined for a window, not for a step
+    if name not in ("rate", "mpd"):  # their gradient is defined for a window, not for a step
         streamed.square().sum().backward()
         torch.testing.assert_close(y.grad, x.grad)
 
@@ -484,3 +511,53 @@ def test_folded_mpbn_starts_where_the_neuron_does(init: str | float, channelwise
         assert layer.running_mean.all() and torch.equal(folded.running_mean, layer.running_mean)
         assert folded.running_mean.dtype == torch.float64 and folded.running_mean is not layer.running_mean
     assert torch.equal(folded(x), layer(x))
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("detach", [False, True])
+def test_ilif_equals_spikingjellys(detach: bool) -> None:
+    """Outputs and gradients of SpikingJelly's `ILIFNode`, also on ties: M / V = 0.5, 1.5, 0 and 4 exactly."""
+    theirs = pytest.importorskip("spikingjelly.activation_based.neuron")
+    node = theirs.ILIFNode(detach_reset=detach, step_mode="m")
+    layer = neuron("ilif", reset=Reset("soft", detach=detach))
+    x = torch.randn(T, B, C, 4, generator=torch.Generator().manual_seed(0)) * 2
+    x[0, 0, 0] = torch.tensor([0.5, 1.5, 0.0, 4.0])
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    out, wanted = layer(a), node(b)
+    torch.testing.assert_close(out, wanted, rtol=0, atol=0)
+    assert out.max() == 4 and out.min() == 0
+    weights = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
+    (out * weights).sum().backward()
+    (wanted * weights).sum().backward()
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_ilif_counts_are_binary_steps_to_a_linear_layer() -> None:
+    """W C equals the sum over levels of W S for the thermometer code S of C: spike-driven inference."""
+    counts = neuron("ilif", levels=3)(current().float())
+    weight = torch.randn(6, 2)
+    unary = torch.stack([(counts > d).float() for d in range(3)])
+    torch.testing.assert_close((unary @ weight.T).sum(0), counts @ weight.T)
+
+
+def test_mpd_takes_the_authors_width_behind_their_norm() -> None:
+    """Behind tdBN with the factor V and weights gamma, s is gamma V: the width of the authors' code."""
+    norm = TDBN(C, scaling="factor", threshold=0.5).double()
+    nn.init.constant_(norm.weight, 1.3)
+    layer = neuron("mpd").double()
+    first, later = layer._specs(norm(current()).detach(), layer.leak)
+    torch.testing.assert_close(float(first.surrogate.width), 2 * 1.3 * 0.5, rtol=1e-4, atol=0)
+    torch.testing.assert_close(float(later.surrogate.width), 2 * 1.3 * 0.5 * math.sqrt(1.04), rtol=1e-4, atol=0)
+
+
+def test_mpd_gives_a_gradient_at_any_scale_of_the_current() -> None:
+    """The share of neurons with a gradient stays when V and current grow a hundredfold; a fixed width loses it."""
+    shares = {}
+    for name in ("mpd", "lif-tdbn"):
+        for scale in (1.0, 100.0):
+            layer = neuron(name, threshold=0.5 * scale).double()
+            x = (current() * scale).requires_grad_()
+            layer(x).sum().backward()
+            shares[name, scale] = float((x.grad != 0).double().mean())
+    assert shares["mpd", 100.0] == pytest.approx(shares["mpd", 1.0], abs=0.02)
+    assert shares["lif-tdbn", 100.0] < 0.1 * shares["lif-tdbn", 1.0]

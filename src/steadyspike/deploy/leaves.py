@@ -8,7 +8,7 @@ from torch import Tensor
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Node
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons import Readout
+from steadyspike.nn.neurons import MPDAGL, RateLIF, Readout
 from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.bn import StepBN
@@ -16,11 +16,13 @@ from steadyspike.nn.norm.bn import StepBN
 
 def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[int, ...]) -> Node:
     """The ``lif`` node of a neuron layer in evaluation mode, for input ``x`` [T, B, ...]."""
-    plain = type(layer).run is Neuron.run and type(layer).forward is Neuron.forward
+    # Rate-based and MPD-AGL neurons differ from LIF in their gradient only.
+    plain = type(layer).run is Neuron.run or type(layer) in (RateLIF, MPDAGL)
+    plain = plain and type(layer).forward is Neuron.forward
     if not (plain or type(layer) is Readout) or "run" in layer.__dict__:
         raise CannotFold(
             f"{name}: {type(layer).__name__} has dynamics of its own, which no plain LIF layer has; "
-            "fold networks of LIF, PLIF, IF, LTMD, DIET or Readout neurons"
+            "fold networks of LIF, PLIF, IF, LTMD, DIET, RateLIF, MPDAGL or Readout neurons"
         )
     spec = layer.spec
     emit = "potential" if not layer.spiking else "scaled" if spec.family == "trsg" else "spikes"

@@ -2,9 +2,11 @@
 
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neurons.diet import DIET, percentile_threshold
+from steadyspike.nn.neurons.ilif import ILIF
 from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN, FoldedMPBN
+from steadyspike.nn.neurons.mpd import MPDAGL
 from steadyspike.nn.neurons.mps import MPS, MPSState
 from steadyspike.nn.neurons.neuron_catalogue import (
     NEURONS,
@@ -22,9 +24,11 @@ from steadyspike.nn.neurons.readout import Readout
 __all__ = [
     "DIET",
     "IF",
+    "ILIF",
     "LIF",
     "LTMD",
     "MPBN",
+    "MPDAGL",
     "MPS",
     "NEURONS",
     "PLIF",

@@ -16,9 +16,11 @@ from steadyspike.nn.initial_potential import LearnedInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons.diet import DIET
+from steadyspike.nn.neurons.ilif import ILIF
 from steadyspike.nn.neurons.integrate import IF
 from steadyspike.nn.neurons.ltmd import LTMD
 from steadyspike.nn.neurons.mpbn import MPBN
+from steadyspike.nn.neurons.mpd import MPDAGL
 from steadyspike.nn.neurons.mps import MPS
 from steadyspike.nn.neurons.plif import PLIF
 from steadyspike.nn.neurons.rate import RateLIF
@@ -72,6 +74,8 @@ NEURONS: dict[str, NeuronInfo] = {
     "mps": NeuronInfo(MPS, {}, "smoothed potential (Ding et al., 2025; unverified)"),
     "mpbn": NeuronInfo(MPBN, {}, "batch norm on the membrane (Guo et al., 2023)"),
     "rate": NeuronInfo(RateLIF, {}, "rate-based backpropagation (used by EAGD)"),
+    "ilif": NeuronInfo(ILIF, {}, "integer training, binary inference (Luo et al., 2024)"),
+    "mpd": NeuronInfo(MPDAGL, {}, "MPD-AGL: width follows the membrane (Jiang et al., 2025)"),
     "readout": NeuronInfo(Readout, {}, "integrates and never spikes: a network's output"),
     "lif-tdbn": NeuronInfo(
         LIF, _baseline(0.25, threshold=0.5, surrogate=Rect(1.0)), "tdBN's LIF (Zheng et al., 2021; V 0.5 unverified)"
