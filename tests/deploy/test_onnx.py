@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -10,8 +13,10 @@ import torch
 from torch import nn
 
 import steadyspike as ss
-from steadyspike.deploy import CannotFold, FoldedNetwork, fold
+from steadyspike.deploy import CannotFold, FoldedNetwork, fold, save
 from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.integers import IntegerNetwork
+from steadyspike.deploy.onnx_facts import read_facts, usage
 from steadyspike.deploy.to_onnx import OneStep, export_onnx
 from steadyspike.nn.time import Folded
 from tests.deploy.trained import settle, trained
@@ -53,6 +58,49 @@ def test_one_step_with_explicit_state(small, tmp_path):
         out, *state = run(path, frame=frame, **{f"u_{i}": torch.as_tensor(u) for i, u in enumerate(state)})
         outs.append(torch.as_tensor(out))
     assert torch.allclose(torch.stack(outs), network(x), atol=1e-5)
+
+
+def test_the_first_step_needs_the_frame_only(small, tmp_path):
+    network, x = small
+    path = export_onnx(network, tmp_path / "step.onnx", streaming=True)
+    assert any(float(u.abs().max()) > 0.01 for u in OneStep(network).start(1)), "zeros would do as well"
+    for batch in (1, 4):
+        state, outs = {}, []
+        for frame in x[:, :batch]:
+            out, *after = run(path, frame=frame, **state)
+            state = {f"u_{i}": torch.as_tensor(u) for i, u in enumerate(after)}
+            outs.append(torch.as_tensor(out))
+        assert torch.allclose(torch.stack(outs), network(x[:, :batch]), atol=1e-5)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_the_printed_program_runs_without_this_library(small, tmp_path, streaming):
+    network, _ = small
+    extra = {"classes": list("abcde"), "mean": [0.5, 0.5], "std": [0.2, 0.2]}
+    path = export_onnx(network, tmp_path / "net.onnx", streaming=streaming, extra=extra)
+    facts = read_facts(path)
+    assert facts["steps"] == 3 and facts["classes"] == extra["classes"] and facts["mean"] == [0.5, 0.5]
+    program = tmp_path / "use.py"
+    program.write_text(usage(str(path), facts) + "import sys; assert not {'torch', 'steadyspike'} & {*sys.modules}\n")
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, env={}, check=False)
+    chosen = network(torch.zeros(3, 2, 2, 8, 8)).mean(0).argmax(-1)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str([extra["classes"][i] for i in chosen])
+
+
+def test_files_have_the_mode_that_the_umask_gives(small, tmp_path):
+    network, _ = small
+    before = os.umask(0o027)
+    try:
+        paths = [
+            export_onnx(network, tmp_path / "net.onnx"),
+            save(network, tmp_path / "net.safetensors"),
+            IntegerNetwork(network).save(tmp_path / "int8.safetensors"),
+        ]
+    finally:
+        os.umask(before)
+    assert {oct(path.stat().st_mode & 0o777) for path in paths} == {"0o640"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["int8.safetensors", "net.onnx", "net.safetensors"]
 
 
 def with_all_spikes(network):

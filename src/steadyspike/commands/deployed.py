@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyspike.core.decision import decided
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
@@ -102,7 +102,7 @@ def check_facts(place: Path, facts: dict[str, Any]) -> None:
 
 
 @torch.no_grad()
-def decisions(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+def decisions(model: Callable[[Tensor], Tensor], data: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     """The class that the mean output over time chooses for every sample, and the labels."""
     chosen, labels = [], []
     for x, y in data:
@@ -112,7 +112,7 @@ def decisions(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[
     return torch.cat(chosen), torch.cat(labels)
 
 
-def correct(model: nn.Module, data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
+def correct(model: Callable[[Tensor], Tensor], data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
     """Samples whose class the mean output over time gets right, and all samples."""
     chosen, labels = decisions(model, data)
     return int((chosen == labels).sum()), len(labels)

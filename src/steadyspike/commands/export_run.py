@@ -37,17 +37,21 @@ def run(
         from steadyspike.deploy.to_onnx import export_onnx
 
         with console.status("exporting: torch traces the network, which takes a minute for a large one"):
-            path = export_onnx(
-                network, out or root / ("step.onnx" if streaming else "network.onnx"), streaming=streaming
-            )
-    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
+            target = out or root / ("step.onnx" if streaming else "network.onnx")
+            path = export_onnx(network, target, streaming=streaming, extra=facts)
+    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True, markup=False)
+    if to == "onnx":
+        from steadyspike.deploy.onnx_facts import read_facts, usage
+
+        console.print("to run it with NumPy and onnxruntime alone:\n", soft_wrap=True)
+        console.print(usage(str(path), read_facts(path)), markup=False, highlight=False, soft_wrap=True)
     return ENDED
 
 
 def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None, target: Path) -> int:  # type: ignore[no-untyped-def]
     from steadyspike.commands.deployed import batches, correct
     from steadyspike.deploy.hardware import CHIPS, chip_report
-    from steadyspike.deploy.integers import IntegerModule, IntegerNetwork
+    from steadyspike.deploy.integers import IntegerNetwork
     from steadyspike.train.run.loading import load_run
 
     integer = IntegerNetwork(network)
@@ -57,7 +61,7 @@ def _integers(place: Path, network, facts, data_dir: Path | None, samples: int |
         loaded = load_run(place, data_dir)
         with console.status("accuracy in integers"):
             right, total = correct(network, batches(loaded, "test", samples))
-            also, _ = correct(IntegerModule(integer), batches(loaded, "test", samples))
+            also, _ = correct(integer, batches(loaded, "test", samples))
         console.print(
             f"test accuracy: float {100 * right / total:.2f} %, int8 {100 * also / total:.2f} % ({total} samples)"
         )

@@ -19,6 +19,7 @@ from steadyspike.deploy.errors import DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.written import write_file
 
 FORMAT = "steadyspike folded network 1"
 SUFFIX = ".safetensors"
@@ -57,7 +58,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
     extra: JSON values to keep with it (class names, how images are scaled, ...); `load_extra` reads them.
     """
     missing_package("safetensors", "export")
-    from safetensors.torch import save_file
+    from safetensors.torch import save as to_bytes
 
     target = Path(path)
     if target.suffix != SUFFIX:
@@ -69,12 +70,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
     }
     description = json.dumps({**describe(network), "extra": extra or {}}, sort_keys=True)
     metadata = {"steadyspike": description, "digest": _digest(description, tensors)}
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"{target.parent} is not a folder")
-    part = target.with_name(f"{target.name}.part")
-    save_file(tensors, part, metadata)
-    os.replace(part, target)
-    return target
+    return write_file(target, to_bytes(tensors, metadata))
 
 
 def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from steadyspike.core.reference_scan import per_channel
 from steadyspike.deploy.errors import CannotFold, missing_package
@@ -31,6 +31,7 @@ from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.sums import adaptive_windows
 from steadyspike.deploy.synapses import compose_linear
+from steadyspike.deploy.written import write_file
 
 DECAY = 4096
 _SUMMED = {"avg_pool", "adaptive_avg_pool", "mean", "time_mean"}
@@ -162,7 +163,7 @@ class IntegerNetwork:
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> Path:
         """Writes all integer constants to a safetensors file: ``<layer>|<what>`` in int32, scales in the metadata."""
         missing_package("safetensors", "export")
-        from safetensors.torch import save_file
+        from safetensors.torch import save as to_bytes
 
         tensors = {
             f"{name}|{what}": t.to(torch.int32).contiguous()
@@ -171,8 +172,12 @@ class IntegerNetwork:
         }
         scales = {name: integer.scale for name, integer in self.nodes.items() if integer.tensors}
         content = {"format": "steadyspike integers 1", "bits": self.bits, "decay": DECAY, "scales": scales}
-        save_file(tensors, path, {"steadyspike": json.dumps({**content, "extra": extra or {}}, sort_keys=True)})
-        return Path(path)
+        metadata = {"steadyspike": json.dumps({**content, "extra": extra or {}}, sort_keys=True)}
+        return write_file(path, to_bytes(tensors, metadata))
+
+    def __call__(self, x: Tensor, timesteps: int | None = None) -> Tensor:
+        """`run`, as any network is called."""
+        return self.run(x, timesteps)
 
     @torch.no_grad()
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
@@ -240,17 +245,6 @@ class IntegerNetwork:
             u = m - v * s if o["reset"] == "soft" else m * (1 - s) if o["reset"] == "hard" else m
             outs.append(m if o["emit"] == "potential" else s)
         return torch.stack(outs)
-
-
-class IntegerModule(nn.Module):
-    """An integer network where a module is expected."""
-
-    def __init__(self, network: IntegerNetwork) -> None:
-        super().__init__()
-        self.integers = network
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.integers.run(x)
 
 
 def ratio(graph: Graph, node: Node) -> int:

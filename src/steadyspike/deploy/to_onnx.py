@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.onnx_facts import add_facts, add_starts, onnx_facts
 from steadyspike.deploy.ops import initial_potential, lif_steps
 from steadyspike.deploy.streamable import why_no_stream
+from steadyspike.deploy.written import write_file
 
 
 class OneStep(nn.Module):
@@ -72,12 +74,19 @@ def _quietly() -> Iterator[None]:
 
 
 def export_onnx(
-    network: FoldedNetwork, path: str | os.PathLike[str], *, streaming: bool = False, batch: int = 2
+    network: FoldedNetwork,
+    path: str | os.PathLike[str],
+    *,
+    streaming: bool = False,
+    batch: int = 2,
+    extra: dict[str, Any] | None = None,
 ) -> Path:
     """Writes ``network`` as ONNX; the batch size stays free, T is that of the network.
 
-    streaming: one time step with inputs ``frame, u_<i>`` and outputs ``output, u_<i>_next``; the initial potentials are
-        the caller's to feed (`OneStep.start`).
+    streaming: one time step with inputs ``frame, u_<i>`` and outputs ``output, u_<i>_next``. The potentials u_<i> have
+        a default, those of the first step, so that the first call needs the frame only.
+    extra: kept in the file's metadata under ``steadyspike`` with the number of steps and the names of the states (class
+        names, how images are scaled). `onnx_facts.usage` is a program that runs the file without this library.
     """
     for package in ("onnx", "onnxscript"):
         missing_package(package, "export")
@@ -106,7 +115,9 @@ def export_onnx(
             dynamic_shapes=shapes,
             verbose=False,
         )
-    target = Path(path)
     assert program is not None
-    program.save(str(target), external_data=False)
-    return target
+    model = program.model_proto
+    if streaming:
+        add_starts(model, one.start(1))
+    add_facts(model, onnx_facts(network, one.names if streaming else None, extra))
+    return write_file(path, model.SerializeToString())
