@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import COUNTS, POOLED, REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
-from steadyspike.deploy.ops import CONVS, per_sample
+from steadyspike.deploy.ops import CONVS, conv_transpose, per_sample
 from steadyspike.deploy.scanned import scanned, step_sums
 from steadyspike.deploy.sums import summed
 
@@ -116,6 +116,8 @@ def dense_operations(node: Node, shape: tuple[int, ...]) -> int:
     weight = node.tensors["weight"]
     if node.op == "linear":
         return math.prod(node.shape) * weight.shape[1]
+    if node.op == "conv_transpose":  # every input value goes to a kernel of outputs; its borders are counted too
+        return math.prod(shape) * math.prod(weight.shape[1:])
     return math.prod(node.shape) * math.prod(weight.shape[1:])
 
 
@@ -126,6 +128,10 @@ def reached(node: Node, x: Tensor, timed: bool) -> float:
         return sum(step_sums(x, timed)) * weight.shape[0]
     o, groups = node.options, node.options["groups"]
     ones = torch.ones(groups, *weight.shape[1:], dtype=x.dtype, device=x.device)
+
+    if node.op == "conv_transpose":
+        one = replace(node, tensors={"weight": torch.ones_like(weight[:, :1], dtype=x.dtype)})
+        return float(conv_transpose(replace(one, timed=timed), x).double().sum()) * weight.shape[1]
 
     def count(folded: Tensor) -> Tensor:
         return CONVS[weight.ndim](folded, ones, None, o["stride"], o["padding"], o["dilation"], groups)
@@ -189,7 +195,7 @@ def count_operations(
             joined[node.name] = summed(node, graph, [joined[name] for name in node.inputs], len(value))
         elif kinds[node.name] != REAL:
             joined[node.name] = value
-        if node.op in ("conv", "linear"):
+        if node.op in ("conv", "conv_transpose", "linear"):
             entry = layers.setdefault(node.name, LayerCount(node.name, kinds[node.inputs[0]]))
             see_input(node, values[node.inputs[0]], node.inputs[0], entry)
         elif node.op == "matmul":

@@ -15,10 +15,6 @@ from steadyspike.deploy.tensor_axes import LEADING, is_timed, sample_shape
 from steadyspike.deploy.trace import Recorder, Value
 
 
-def _pair(value: Any, n: int = 2) -> list[int]:
-    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * n
-
-
 def _number(thing: Any) -> bool:
     return isinstance(thing, (int, float)) and not isinstance(thing, bool)
 
@@ -40,27 +36,6 @@ def _dropout(
     _same(rec, x, out=out)
 
 
-@handles("conv1d", "conv2d")
-def _conv(
-    rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1, *, out: Tensor,
-) -> None:  # fmt: skip
-    value = rec.need(x)
-    if value.layout not in ("folded", "still") or rec.find(weight) is not None:
-        raise rec.refuse(f"a convolution takes [N, C, ...] with time folded into the batch, got {list(x.shape)}")
-    if isinstance(padding, str):
-        raise rec.refuse(f"fold takes a convolution's padding as numbers, got {padding!r}")
-    n = weight.ndim - 2
-    options = {
-        "stride": _pair(stride, n),
-        "padding": _pair(padding, n),
-        "dilation": _pair(dilation, n),
-        "groups": groups,
-    }
-    tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
-    rec.node("conv", out, value.layout, value.name, name=rec.where, options=options, tensors=tensors)
-
-
 @handles("linear")
 def _linear(rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None, *, out: Tensor) -> None:
     value = rec.need(x)
@@ -68,21 +43,6 @@ def _linear(rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None
         raise rec.refuse("a linear layer takes [..., features] with fixed weights")
     tensors = {"weight": weight} if bias is None else {"weight": weight, "bias": bias}
     rec.node("linear", out, value.layout, value.name, name=rec.where, tensors=tensors)
-
-
-@handles("batch_norm")
-def _batch_norm(
-    rec: Recorder, x: Tensor, mean: Tensor | None, var: Tensor | None, weight: Tensor | None = None,
-    bias: Tensor | None = None, training: bool = False, momentum: float = 0.1, eps: float = 1e-5, *, out: Tensor,
-) -> None:  # fmt: skip
-    value = rec.need(x)
-    if training or mean is None or var is None:
-        raise rec.refuse("a batch norm without running statistics cannot be folded: its output depends on the batch")
-    if value.layout not in ("folded", "still"):
-        raise rec.refuse(f"torch's batch norm takes time folded into the batch; it got {list(x.shape)}")
-    gain = (torch.ones_like(var) if weight is None else weight) / torch.sqrt(var + eps)
-    shift = -mean * gain if bias is None else bias - mean * gain
-    rec.node("affine", out, value.layout, value.name, name=rec.where, tensors={"gain": gain, "bias": shift})
 
 
 def _as_timed(rec: Recorder, value: Value, like: Value) -> str:
@@ -182,51 +142,6 @@ def _matmul(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
         rec.node("linear", out, first.layout, first.name, tensors={"weight": b.t()})
     else:
         raise rec.refuse("a matrix product with a constant takes the constant [in, out] on the right")
-
-
-@handles("avg_pool2d")
-def _avg_pool(
-    rec: Recorder, x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
-    count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor,
-) -> None:  # fmt: skip
-    if divisor_override is not None:
-        raise rec.refuse("fold does not know divisor_override of an average pooling")
-    size = _pair(kernel_size)
-    _pool(rec, "avg_pool", x, out, kernel_size=size, stride=_pair(stride) if stride not in (None, []) else size,
-          padding=_pair(padding), ceil_mode=ceil_mode, count_include_pad=count_include_pad)  # fmt: skip
-
-
-@handles("max_pool2d")
-def _max_pool(
-    rec: Recorder, x: Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
-    ceil_mode: bool = False, return_indices: bool = False, *, out: Tensor,
-) -> None:  # fmt: skip
-    size = _pair(kernel_size)
-    _pool(rec, "max_pool", x, out, kernel_size=size, stride=_pair(stride) if stride not in (None, []) else size,
-          padding=_pair(padding), dilation=_pair(dilation), ceil_mode=ceil_mode)  # fmt: skip
-
-
-@handles("adaptive_avg_pool2d")
-def _adaptive(rec: Recorder, x: Tensor, output_size: Any, *, out: Tensor) -> None:
-    _pool(rec, "adaptive_avg_pool", x, out, output_size=list(out.shape[-2:]))
-
-
-@handles("interpolate")
-def _upsample(
-    rec: Recorder, x: Tensor, size: Any = None, scale_factor: Any = None, mode: str = "nearest", *args: Any,
-    out: Tensor, **kwargs: Any,
-) -> None:  # fmt: skip
-    if mode != "nearest" or scale_factor is None:
-        raise rec.refuse("fold knows nearest upsampling by a scale_factor only")
-    factor = [float(f) for f in scale_factor] if isinstance(scale_factor, (list, tuple)) else float(scale_factor)
-    _pool(rec, "upsample", x, out, scale_factor=factor)
-
-
-def _pool(rec: Recorder, op: str, x: Tensor, out: Tensor, **options: Any) -> None:
-    value = rec.need(x)
-    if value.layout not in ("folded", "still"):
-        raise rec.refuse(f"a pooling takes [N, C, H, W] with time folded into the batch, got {list(x.shape)}")
-    rec.node(op, out, value.layout, value.name, options=options)
 
 
 @handles("relu", "relu_")
@@ -344,6 +259,9 @@ def _getitem(rec: Recorder, x: Tensor, index: Any, *rest: Any, out: Tensor) -> N
         rec.remember(out, node.inputs[0], "still" if index == 0 else "still1")
         return
     parts = index if isinstance(index, tuple) else (index,)
+    if any(part is None for part in parts) and all(part in (None, slice(None), Ellipsis) for part in parts):
+        _view(rec, x, out=out)  # x[None], x[:, None], x[..., None]
+        return
     cut = [(axis, part) for axis, part in enumerate(parts) if part != slice(None)]
     plain = all(isinstance(part, slice) and part.step in (None, 1) for part in parts)
     if not plain or len(cut) != 1 or cut[0][0] < value.lead:

@@ -34,6 +34,11 @@ from steadyspike.deploy.synapses import compose_linear
 from steadyspike.deploy.written import write_file
 
 DECAY = 4096
+# Operations that give real numbers and have an integer form: synapses, their sums, and what moves values about.
+WITH_INTEGERS = {
+    "conv", "linear", "sum", "lif", "avg_pool", "adaptive_avg_pool", "mean", "time_mean", "time_sum", "max_pool",
+    "reshape", "permute", "slice", "concat", "repeat", "upsample",
+}  # fmt: skip
 _SUMMED = {"avg_pool", "adaptive_avg_pool", "mean", "time_mean"}
 
 
@@ -103,7 +108,7 @@ class IntegerNetwork:
                     f"{node.name} reads real numbers ({node.inputs[0]}), so its product would need a second rounding; "
                     "integer hardware takes spikes there"
                 )
-            if node.op in ("multiply", "matmul", "relu", "affine", "complement") and self.kinds[node.name] == REAL:
+            if node.op not in WITH_INTEGERS and self.kinds[node.name] == REAL:
                 raise CannotFold(f"{node.name}: {node.op} of real numbers has no integer form here")
             if node.op == "time_mean" and self.kinds[node.name] != REAL:
                 raise CannotFold(f"{node.name}: the spikes are averaged over time before a layer; average its output")
@@ -265,9 +270,11 @@ def ratio(graph: Graph, node: Node) -> int:
 
 
 def averaged(graph: Graph, name: str) -> int:
-    """The product of the sizes of all averages between a neuron's spikes and this value."""
-    size, node = 1, graph[name]
-    while node.op not in ("lif", "input", "conv", "linear"):
-        size *= ratio(graph, node) if node.op in _SUMMED else 1
-        node = graph[node.inputs[0]]
-    return size
+    """The product of the sizes of all averages between neurons' spikes and this value."""
+    node = graph[name]
+    if node.op in ("lif", "input", "conv", "linear"):
+        return 1
+    sizes = {averaged(graph, source) for source in node.inputs}
+    if len(sizes) > 1:
+        raise CannotFold(f"{name} joins averages over {sorted(sizes)} values, which have no integer weight in common")
+    return sizes.pop() * (ratio(graph, node) if node.op in _SUMMED else 1)

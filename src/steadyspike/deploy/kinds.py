@@ -25,7 +25,9 @@ def _kind(node: Node, inputs: list[str]) -> str:
         return REAL if node.options["emit"] == "potential" else SPIKES
     if not inputs or REAL in inputs:
         return REAL
-    if node.op in _REARRANGE or node.op == "max_pool":
+    if node.op == "upsample" and node.options.get("mode", "nearest") != "nearest":
+        return REAL
+    if node.op in _REARRANGE or node.op in ("max_pool", "adaptive_max_pool", "pad"):
         return inputs[0] if len(set(inputs)) == 1 else POOLED if POOLED in inputs else COUNTS
     if node.op == "complement":
         return inputs[0] if inputs[0] == SPIKES else REAL

@@ -153,6 +153,58 @@ def _pool(function: Callable[..., Tensor], *names: str) -> Compute:
     return compute
 
 
+POOLS: dict[str, dict[int, Callable[..., Tensor]]] = {  # by the number of axes that a window has
+    "avg_pool": {1: F.avg_pool1d, 2: F.avg_pool2d},
+    "max_pool": {1: F.max_pool1d, 2: F.max_pool2d},
+    "adaptive_avg_pool": {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d},
+    "adaptive_max_pool": {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d},
+}
+
+
+def _windows(op: str, size: str, *names: str) -> Compute:
+    """A pooling over windows of one or two axes; ``size``: the option whose length is their number."""
+
+    def compute(node: Node, x: Tensor) -> Tensor:
+        function = POOLS[op][len(node.options[size])]
+        return _pool(function, size, *names)(node, x)
+
+    return compute
+
+
+def conv_transpose(node: Node, x: Tensor) -> Tensor:
+    o, weight = node.options, node.tensors["weight"]
+
+    def apply(folded: Tensor) -> Tensor:
+        function = F.conv_transpose1d if weight.ndim == 3 else F.conv_transpose2d
+        return function(
+            folded, weight, None, o["stride"], o["padding"], o["output_padding"], o["groups"], o["dilation"]
+        )
+
+    return gained(node, per_sample(apply, x, node.timed), last=False)
+
+
+def _upsample(node: Node, x: Tensor) -> Tensor:
+    mode = node.options.get("mode", "nearest")
+    corners = {} if mode == "nearest" else {"align_corners": node.options["align_corners"]}
+    size = node.options.get("size")
+    wanted = {"scale_factor": node.options["scale_factor"]} if size is None else {"size": tuple(size)}
+    return per_sample(lambda folded: F.interpolate(folded, mode=mode, **wanted, **corners), x, node.timed)
+
+
+def _pad(node: Node, x: Tensor) -> Tensor:
+    return per_sample(lambda folded: F.pad(folded, node.options["sides"], node.options["mode"]), x, node.timed)
+
+
+def _group_norm(node: Node, x: Tensor) -> Tensor:
+    o, t = node.options, node.tensors
+    return per_sample(lambda y: F.group_norm(y, o["groups"], t.get("weight"), t.get("bias"), o["eps"]), x, node.timed)
+
+
+def _layer_norm(node: Node, x: Tensor) -> Tensor:
+    o, t = node.options, node.tensors
+    return F.layer_norm(x, o["over"], t.get("weight"), t.get("bias"), o["eps"])
+
+
 def _reshape(node: Node, x: Tensor) -> Tensor:
     return x.reshape(*x.shape[: lead(node)], *node.shape)
 
@@ -178,11 +230,18 @@ OPS: dict[str, Op] = {
     "spikes": Op(lambda node, x: (x > 0).to(x.dtype)),
     "lif": Op(lif),
     "avg_pool": Op(
-        _pool(F.avg_pool2d, "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), linear=True
+        _windows("avg_pool", "kernel_size", "stride", "padding", "ceil_mode", "count_include_pad"), linear=True
     ),
-    "max_pool": Op(_pool(F.max_pool2d, "kernel_size", "stride", "padding", "dilation", "ceil_mode"), monotone=True),
-    "adaptive_avg_pool": Op(_pool(F.adaptive_avg_pool2d, "output_size"), linear=True),
-    "upsample": Op(_pool(F.interpolate, "scale_factor"), linear=True),
+    "max_pool": Op(
+        _windows("max_pool", "kernel_size", "stride", "padding", "dilation", "ceil_mode"), monotone=True
+    ),
+    "adaptive_avg_pool": Op(_windows("adaptive_avg_pool", "output_size"), linear=True),
+    "adaptive_max_pool": Op(_windows("adaptive_max_pool", "output_size"), monotone=True),
+    "upsample": Op(_upsample, linear=True),
+    "pad": Op(_pad, linear=True),
+    "conv_transpose": Op(conv_transpose),
+    "group_norm": Op(_group_norm),
+    "layer_norm": Op(_layer_norm),
     "mean": Op(_mean, linear=True),
     "reshape": Op(_reshape, linear=True),
     "permute": Op(_permute, linear=True),

@@ -28,6 +28,8 @@ from steadyspike.deploy.synapses import absorb_norms, scaled_weight
 # weights per writer ("split", binary inputs); or keep it as real numbers ("graded", multiplications).
 Mode = Literal["exact", "split", "graded"]
 MODES = ("exact", "split", "graded")
+# Operations that work on each channel alone, on pixels: a scale per channel commutes with them.
+OVER_PIXELS = ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample", "pad")
 
 
 class Part(NamedTuple):
@@ -74,7 +76,7 @@ class _Fold:
             return self._spikes(node, inputs[0])
         if node.op == "complement" and len(inputs[0]) == 1 and _is_one(inputs[0][0].scale):
             return [Part(self._add(node, inputs[0][0].name), inputs[0][0].scale)]
-        if node.op in ("conv", "linear"):
+        if node.op in ("conv", "conv_transpose", "linear"):
             return self._synapse(node, inputs[0])
         if node.op == "sum":
             return self._sum(node, inputs)
@@ -114,7 +116,7 @@ class _Fold:
             weight = scaled_weight(node, part.scale)
             if weight is not None:
                 return [Part(self._add(node, part.name, tensors={**node.tensors, "weight": weight}))]
-        elif self.mode == "split" and all(part.scale is not None for part in parts):
+        elif self.mode == "split" and node.op != "conv_transpose" and all(part.scale is not None for part in parts):
             return self._split(node, parts)
         return [Part(self._add(node, self._single(node, node.inputs[0], parts)))]
 
@@ -209,12 +211,14 @@ class _Fold:
     def _concat(self, node: Node, inputs: list[Parts]) -> Parts:
         if any(len(parts) > 1 for parts in inputs) or all(parts[0].scale is None for parts in inputs):
             return [Part(self._add(node, *(self._single(node, i, p) for i, p in zip(node.inputs, inputs))))]
+        dtype = next(part.scale.dtype for (part,) in inputs if part.scale is not None)
         scales = []
         for name, (part,) in zip(node.inputs, inputs):
             shape = self.model[name].shape
-            full = torch.ones(shape) if part.scale is None else part.scale
+            full = torch.ones(1, dtype=dtype) if part.scale is None else part.scale
             scales.append(full.expand(shape))
-        return [Part(self._add(node, *(parts[0].name for parts in inputs)), torch.cat(scales, node.options["axis"]))]
+        scale = _compact(torch.cat(scales, node.options["axis"]))
+        return [Part(self._add(node, *(parts[0].name for parts in inputs)), scale)]
 
 
 def _times(part: Part, edge: Tensor | None) -> Part:
@@ -243,12 +247,21 @@ def _scale_through(node: Node, source: Node, scale: Tensor) -> Tensor | None:
         return scale.reshape([1] * len(node.shape))
     if node.op in ("repeat", "time_mean", "time_sum"):
         return scale
-    if node.op in ("avg_pool", "max_pool", "adaptive_avg_pool", "upsample"):
-        return scale if scale.shape[-2:] == (1, 1) else None
+    if node.op in OVER_PIXELS:
+        return scale if all(size == 1 for size in scale.shape[1:]) else None
     full = scale.expand(source.shape)
     if node.op == "mean" and any(scale.shape[axis] != 1 for axis in node.options["axes"]):
         return None
-    return OPS[node.op].compute(replace(node, timed=False), full[None])[0]
+    return _compact(OPS[node.op].compute(replace(node, timed=False), full[None])[0])
+
+
+def _compact(scale: Tensor) -> Tensor:
+    """The same scale with size 1 on every axis along which it does not change, so that weights can absorb it."""
+    for axis in range(scale.ndim):
+        first = scale.narrow(axis, 0, 1)
+        if bool((scale == first).all()):
+            scale = first
+    return scale.clone()
 
 
 def fold_graph(graph: Graph, mode: Mode = "exact") -> Graph:

@@ -22,10 +22,17 @@ def summed(node: Node, graph: Graph, inputs: Sequence[Tensor], steps: int) -> Te
         joins = math.prod(node.options["of"]) / math.prod(node.shape)
         return OPS["mean"].compute(node, x) * joins
     if node.op == "avg_pool":
-        o = node.options
+        o, flat = node.options, len(node.options["kernel_size"]) == 1
+        # A pool over one axis is one over two axes of which the first has one pixel.
+        kernel, stride, padding = (
+            [first, *o[name]] if flat else o[name]
+            for name, first in (("kernel_size", 1), ("stride", 1), ("padding", 0))
+        )
 
         def pool(folded: Tensor) -> Tensor:
-            return F.avg_pool2d(folded, o["kernel_size"], o["stride"], o["padding"], o["ceil_mode"], divisor_override=1)
+            image = folded.unsqueeze(-2) if flat else folded
+            sums = F.avg_pool2d(image, kernel, stride, padding, o["ceil_mode"], divisor_override=1)
+            return sums.squeeze(-2) if flat else sums
 
         return per_sample(pool, x, node.timed)
     if node.op == "adaptive_avg_pool":

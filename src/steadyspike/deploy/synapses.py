@@ -25,6 +25,8 @@ def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
     if scale.numel() != scale.shape[0]:
         return None
     groups = node.options["groups"]
+    if node.op == "conv_transpose":  # its weight is [C in, C out / groups, ...]
+        return weight * scale.reshape(-1, *([1] * (weight.ndim - 1)))
     per_group = scale.reshape(groups, 1, -1).expand(groups, weight.shape[0] // groups, -1)
     return weight * per_group.reshape(weight.shape[0], -1, *([1] * (weight.ndim - 2)))
 

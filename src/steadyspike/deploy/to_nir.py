@@ -145,7 +145,12 @@ class _Writer:
                 return None
             geometry = (tuple(o["stride"]), tuple(o["padding"]), tuple(o["dilation"]), o["groups"])
             return [nir.Conv2d(shape[1:], weight, *geometry, bias)]
-        if node.op == "avg_pool" and not o["ceil_mode"] and (o["count_include_pad"] or not any(o["padding"])):
+        if (
+            node.op == "avg_pool"
+            and len(o["stride"]) == 2
+            and not o["ceil_mode"]
+            and (o["count_include_pad"] or not any(o["padding"]))
+        ):
             return [nir.AvgPool2d(*(np.array(o[k]) for k in ("kernel_size", "stride", "padding")))]
         if node.op == "mean" and o["axes"] == [1, 2] and len(shape) == 3 and not o["keep"]:
             pool = nir.AvgPool2d(np.array(shape[1:]), np.array(shape[1:]), np.array([0, 0]))

@@ -109,7 +109,8 @@ class _Watch(TorchFunctionMode):
         self.recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        import steadyspike.deploy.handlers  # noqa: F401 (fills the table of handlers)
+        import steadyspike.deploy.handlers
+        import steadyspike.deploy.pixel_handlers  # noqa: F401 (both fill the table of handlers)
         from steadyspike.deploy.dispatch import handle
 
         out = func(*args, **(kwargs or {}))
@@ -186,8 +187,14 @@ def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> 
     x = torch.cat([first] * layout.batch, 1 if timed else 0)
     recorder = Recorder(layout, neurons(model))
     recorder.node("input", x, "frames" if timed else "still", name="input")
-    with in_evaluation(model), _recording(model, recorder):
-        out = model(x)
+    try:
+        with in_evaluation(model), _recording(model, recorder):
+            out = model(x)
+    except CannotFold:
+        raise
+    except Exception as error:  # the model's own, for example an example of another shape than batch_dim says
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise CannotFold(f"the model does not run on the example: {what} (in {recorder.where})") from error
     value = recorder.find(out)
     if value is None:
         raise CannotFold(f"the model must return one tensor that depends on its input, got {type(out).__name__}")
