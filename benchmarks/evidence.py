@@ -1,15 +1,14 @@
-"""Evidence from a deep network: trains the ``deep-*`` recipes and writes their tables into docs/results.md.
+"""Evidence from a deep network: trains the ``deep-*`` recipes and records their numbers, which docs/results.md shows.
 
     python -m benchmarks.evidence --data-dir DATA [--out runs/evidence] [--limit HOURS]    # trains; stop it at any time
     python -m benchmarks.evidence --data-dir DATA --share 1/2                              # every second run
     python -m benchmarks.evidence --data-dir DATA --only long adam                         # recipes with such a word
     python -m benchmarks.evidence --out runs/evidence --show                               # how far it is
-    python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # the tables, and the recipes
+    python -m benchmarks.evidence --out runs/evidence --data-dir DATA --write              # record and render
 
 A process trains one run after the other; set OMP_NUM_THREADS=1, and start one process a core with ``--share``. What
 matters most comes first (`order`), and every part goes seed by seed, so that a list that was cut short still compares
-like with like. A row of the page that the folder has fewer seeds of keeps its text, so what is missing can be trained
-on another machine of the same kind, whose folder has nothing else.
+like with like. What is missing can be trained on another machine, whose folder has nothing else.
 """
 
 from __future__ import annotations
@@ -21,13 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.kept_rows import Refused, keep_all, read, stamp_of_both
-from benchmarks.proof_claims import between, stamp, write_between
+from benchmarks import results_page
 from rich.console import Console
 
 from steadyspike.analysis.reproduce.experiments import ablation, frozen
-from steadyspike.analysis.reproduce.flow import KIND, flow
-from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
+from steadyspike.analysis.reproduce.flow import KIND, flow, flow_numbers
 from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
 from steadyspike.analysis.reproduce.scales import Scale
@@ -38,7 +35,6 @@ from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.run.recording import record
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
-MARKS = ("<!-- deep table begins -->", "<!-- deep table ends -->")
 SEEDS = 3
 
 
@@ -122,30 +118,17 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
     return 0
 
 
-def pages(work: Work) -> list[Page]:
-    return [
-        ablation.ablation(work), frozen.norm_scale(work), ablation.norms(work), ablation.depth(work),
-        frozen.length(work), ablation.optimizers(work),
-    ]  # fmt: skip
-
-
-def text(work: Work, before: str, now: str) -> str:
-    """The tables, and ``now``, the line that says where they are from; the measurements beside the accuracies are made
-    where they are missing. before: the tables as they are, whose rows are kept where the folder has fewer runs.
-    """
-    written, tables = read(before), pages(work)
-    kept = keep_all(tables, written)
-    parts = []
-    for page in tables:
-        parts += [f"### {page.title}", *(shown(table) for table in page.tables), *page.notes]
-    return "\n\n".join([*parts, stamp_of_both(now, written.stamp, kept)])
-
-
-def shown(table: Table) -> str:
-    """The table, or one line for a table of which nothing has run."""
-    if any(NOT_RUN not in row for row in table.rows):
-        return table.markdown()
-    return f"**{table.title}**: {NOT_RUN} yet ({'; '.join(row[0] for row in table.rows)})"
+def record_all(work: Work, console: Console) -> None:
+    """Records every run that has ended, with what was measured on its network; measures what is missing."""
+    for run in all_runs(work):
+        result = work.store.result(run)
+        if result is None:
+            continue
+        try:
+            entry = record(RunFolder(result.folder), run.recipe, flow_numbers(work.measure(result, KIND, flow)))
+            console.print(f"recorded {entry.value} (seed {entry.seed}) of {entry.recipe}")
+        except RunError as error:
+            console.print(str(error))
 
 
 def main() -> None:
@@ -156,7 +139,7 @@ def main() -> None:
     parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
     parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
     parser.add_argument("--show", action="store_true")
-    parser.add_argument("--write", action="store_true", help="write docs/results.md, and the numbers into the recipes")
+    parser.add_argument("--write", action="store_true", help="record the numbers, and render docs/results.md")
     args = parser.parse_args()
     console = Console(highlight=False, width=200)
     work = Work(Scale("deep"), SEEDS, Store(args.out), args.data_dir)
@@ -167,18 +150,8 @@ def main() -> None:
             console.print(f"{part.name}, seeds {', '.join(map(str, part.seeds))}: {done} of {len(runs)} runs")
         return
     if args.write:
-        where = stamp(args.out / "runs").replace("seeds 0, 1, 2", "seeds from 0 on")
-        try:
-            write_between(MARKS, text(work, between(MARKS), where))
-        except Refused as error:
-            sys.exit(str(error))
-        for run in all_runs(work):
-            result = work.store.result(run)
-            if result is not None:
-                try:
-                    record(RunFolder(result.folder), run.recipe)
-                except RunError as error:
-                    console.print(str(error))
+        record_all(work, console)
+        console.print("written: " + (", ".join(results_page.write()) or "nothing has changed"))
         return
     start, stride = args.share
     sys.exit(train(work, all_runs(work, args.only)[start::stride], args.limit, console))

@@ -1,10 +1,11 @@
 """`ss.stabilize` on real data: a SpikingJelly network in SpikingJelly's own loop on CIFAR-10, with and without.
 
-    python -m benchmarks.proof_stabilize --data-dir DATA [--out runs/proof-stabilize] [--jobs 1] [--write PAGE] [--all]
+    python -m benchmarks.proof_stabilize --data-dir DATA [--out runs/proof-stabilize] [--jobs 1] [--all]
 
 Three seeds of the network as it is and after `ss.stabilize`; with --all also after `ss.convert` (same dynamics). Each
-run is a process of its own with one thread. Runs that are there already are kept, so the program can be stopped and
-started again. Time is the processor's time, which other programs on the machine hardly change.
+run is a process with one thread. Runs that are there already are kept, so the program can be stopped and started again;
+the numbers are recorded, and docs/results.md is rendered from them. Time is the processor's time, which other programs
+on the machine hardly change.
 """
 
 from __future__ import annotations
@@ -17,19 +18,25 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from benchmarks import results_page
 from benchmarks.machine import describe
 from torch import Tensor, nn
 
 import steadyspike as ss
+from steadyspike.train.files.folder import RunError
+from steadyspike.train.recipe.measured import Measured, results_root
+from steadyspike.train.run.recording import add
 
-VARIANTS = {"original": "SpikingJelly", "convert": "`ss.convert`", "stabilize": "`ss.stabilize`"}
+VARIANTS = ("original", "convert", "stabilize")
 SEEDS = (0, 1, 2)
 STEPS, BATCH, EPOCHS, TRAIN, TEST = 4, 32, 4, 2000, 1000
-MARKS = ("<!-- stabilize table begins -->", "<!-- stabilize table ends -->")
 
 
 def images(folder: Path, files: list[str], count: int) -> tuple[Tensor, Tensor]:
@@ -54,7 +61,7 @@ def network() -> nn.Sequential:
     return net
 
 
-def run(variant: str, seed: int, folder: Path) -> dict[str, object]:
+def run(variant: str, seed: int, folder: Path) -> dict[str, Any]:
     """Trains one network in SpikingJelly's loop and measures it."""
     from spikingjelly.activation_based import functional
 
@@ -87,6 +94,7 @@ def run(variant: str, seed: int, folder: Path) -> dict[str, object]:
         "loss": [statistics.mean(losses[:20]), statistics.mean(losses[-20:])],
         "seconds": statistics.median(seconds),
         "commit": describe(threads=1)["commit"],
+        "date": date.today().isoformat(),
         "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
@@ -105,7 +113,7 @@ def accuracy_after_each_step(net: nn.Module, x: Tensor, y: Tensor) -> list[float
     return (100 * right / len(y)).tolist()
 
 
-def started(variant: str, seed: int, options: argparse.Namespace) -> dict[str, object]:
+def started(variant: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     """The result of a run, from its file or from a process of its own."""
     path = options.out / f"{variant}-{seed}.json"
     if not path.exists():
@@ -119,26 +127,19 @@ def started(variant: str, seed: int, options: argparse.Namespace) -> dict[str, o
     return json.loads(path.read_text())
 
 
-def table(results: dict[str, list[dict]]) -> str:
-    """Mean and standard deviation over the seeds, as Markdown."""
-
-    def shown(values: list[float], digits: int) -> str:
-        spread = statistics.stdev(values) if len(values) > 1 else 0.0
-        return f"{statistics.mean(values):.{digits}f} ± {spread:.{digits}f}"
-
-    lines = ["| | " + " | ".join(VARIANTS[v] for v in results) + " |", "|---" * (len(results) + 1) + "|"]
-    for step in range(STEPS):
-        cells = [shown([r["accuracy"][step] for r in runs], 1) for runs in results.values()]
-        lines.append(f"| test accuracy after step {step + 1} (%) | " + " | ".join(cells) + " |")
-    for name, key, index, scale, digits in (
-        ("training loss, last 20 batches", "loss", 1, 1.0, 3),
-        ("processor time per training step (ms)", "seconds", None, 1000.0, 1),
-        ("peak memory of the process (MB)", "megabytes", None, 1.0, 0),
-    ):
-        picked = [[scale * (r[key] if index is None else r[key][index]) for r in runs] for runs in results.values()]
-        cells = [shown(values, digits) for values in picked]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def entry(variant: str, seed: int, result: dict[str, Any]) -> Measured:
+    """The result of a run in the form in which results are kept."""
+    *first, last = result["accuracy"]
+    numbers = {f"after step {step}": round(value, 2) for step, value in enumerate(first, 1)}
+    numbers["training loss"] = round(result["loss"][1], 4)
+    numbers["milliseconds per step"] = round(1000 * result["seconds"], 2)
+    numbers["megabytes"] = round(result["megabytes"], 1)
+    machine = describe(threads=1)
+    return Measured(
+        recipe=f"stabilize:{variant}", seed=seed, value=round(last, 2), commit=result["commit"],
+        hardware=f"{machine['cpu']}, one thread", software=f"torch {machine['versions']['torch']}",
+        date=result["date"], numbers=numbers,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -146,7 +147,6 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/proof-stabilize"))
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--write", type=Path, help="a page with the marks of this table")
     parser.add_argument("--all", action="store_true", help="also the converted network")
     parser.add_argument("--one", nargs=2, metavar=("VARIANT", "SEED"), help="run one and print its result as JSON")
     options = parser.parse_args()
@@ -158,20 +158,10 @@ def main() -> None:
     plan = [(v, s) for s in SEEDS for v in variants]
     with ThreadPoolExecutor(options.jobs) as pool:
         found = dict(zip(plan, pool.map(lambda run: started(*run, options), plan)))
-    results = {v: [found[v, s] for s in SEEDS] for v in variants}
-    text = f"{table(results)}\n\n{describe_run({str(r['commit']) for r in found.values()})}"
-    print(text)
-    if options.write is not None:
-        before, rest = options.write.read_text().split(MARKS[0])
-        options.write.write_text(f"{before}{MARKS[0]}\n\n{text}\n\n{MARKS[1]}{rest.split(MARKS[1])[1]}")
-
-
-def describe_run(commits: set[str]) -> str:
-    machine = describe(threads=1)
-    return (
-        f"{TRAIN} training and {TEST} test images, {EPOCHS} epochs of batch {BATCH}, T = {STEPS}, seeds 0, 1, 2, one "
-        f"thread of {machine['cpu']} that other programs used too, commit {' and '.join(sorted(commits))}."
-    )
+    for (variant, seed), result in found.items():
+        with suppress(RunError):  # recorded before
+            add(results_root() / "stabilize.json", entry(variant, seed, result))
+    results_page.write()
 
 
 if __name__ == "__main__":

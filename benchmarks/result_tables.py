@@ -92,15 +92,13 @@ def kind(machine: dict[str, Any]) -> str:
 def put_between_marks(path: Path, kind: str, text: str, marks: tuple[str, str] = MARKS) -> None:
     """Puts ``text`` under a heading of its kind of machine between the two marks in ``path``.
 
-    It replaces the newest run before it on that kind of machine; those on other kinds stay.
+    Every kind has a place between two marks of its own, whose content is replaced; those of other kinds stay.
     """
-    begin, end = marks
-    before, rest = path.read_text().split(begin, 1)
-    inside, after = rest.split(end, 1)
-    sections: dict[str, str] = {}
-    for section in inside.split(HEADING)[1:]:
-        name, body = section.split("\n", 1)
-        sections[name.strip()] = body.strip()
-    sections[kind] = text
-    tables = "\n\n".join(f"{HEADING}{name}\n\n{body}" for name, body in sections.items())
-    path.write_text(f"{before}{begin}\n\n{tables}\n\n{end}{after}")
+    before, rest = path.read_text().split(marks[0], 1)
+    inside, after = rest.split(marks[1], 1)
+    begin, end = f"<!-- begin {kind} -->", f"<!-- end {kind} -->"
+    if begin not in inside:
+        inside = f"{inside.rstrip()}\n\n{begin}{end}\n\n"
+    first, _, last = inside.partition(begin)
+    section = f"{begin}\n\n{HEADING}{kind}\n\n{text.strip()}\n\n{end}"
+    path.write_text(f"{before}{marks[0]}{first}{section}{last.partition(end)[2]}{marks[1]}{after}")

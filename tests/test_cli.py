@@ -64,10 +64,9 @@ def test_analyse_says_now_and_then_how_far_it_is(run, monkeypatch):
     assert all(line.endswith(" s left") for line in lines[:3]) and lines[3:] == quick.output.splitlines()
 
 
-def test_the_help_of_record_names_the_entry_it_writes():
-    """Brackets in a help text are markup: "[[measured]]" was shown as "[]"."""
+def test_the_help_of_record_names_where_it_writes():
     for command in ("train", "reproduce"):
-        assert "measured" in call(command, "--help").output, command
+        assert "results" in call(command, "--help").output, command
 
 
 def test_help_is_light():

@@ -46,7 +46,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: runs/RECIPE/001.")] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="Write the test accuracy into the recipe's file, as a measured entry.")
+        bool, typer.Option("--record", help="Add the test numbers to the recipe's results, which `recipes` shows.")
     ] = False,
 ) -> None:
     """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
@@ -210,7 +210,7 @@ def reproduce(
     out: Annotated[Path, typer.Option("--out", "-o", help="Where runs and pages are kept.")] = Path("reproduced"),
     show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is there.")] = False,
     record: Annotated[
-        bool, typer.Option("--record", help="Write the numbers into the recipes' files, as measured entries.")
+        bool, typer.Option("--record", help="Add the numbers to the recipes' results, which `recipes` shows.")
     ] = False,
 ) -> None:
     """Make a table or figure of the paper. It can be stopped and started again; what was computed is kept."""

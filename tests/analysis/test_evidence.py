@@ -1,7 +1,8 @@
 """The order of the deep evidence, and what it leaves out because it would be the same run."""
 
 import torch
-from benchmarks.evidence import SEEDS, all_runs, order, shown
+from benchmarks.evidence import SEEDS, all_runs, order
+from benchmarks.results_page import shown
 
 from steadyspike.analysis.reproduce.page import Table
 from steadyspike.analysis.reproduce.scales import Scale

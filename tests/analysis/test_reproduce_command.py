@@ -17,7 +17,7 @@ from steadyspike.analysis.reproduce.planned_run import Run
 from steadyspike.analysis.reproduce.registry import EXPERIMENTS
 from steadyspike.analysis.reproduce.work import Case
 from steadyspike.cli import app
-from steadyspike.train.recipe import load_recipe, recipe_catalogue
+from steadyspike.train.recipe import find_recipe, measured
 
 CASES = [Case("tiny", "tiny")]
 
@@ -66,17 +66,17 @@ def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, mon
 
 
 def test_recorded_numbers_stand_in_the_list_of_recipes(mine, tmp_path, monkeypatch):
-    recipes = shutil.copytree(recipe_catalogue.recipe_root(), tmp_path / "recipes")
-    monkeypatch.setattr(recipe_catalogue, "recipe_root", lambda: recipes)
-    before = load_recipe("tiny").measured
+    results = shutil.copytree(measured.results_root(), tmp_path / "results")
+    monkeypatch.setattr(measured, "results_root", lambda: results)
     shown = call(*mine, "--out", tmp_path / "out", "--record")
     assert shown.exit_code == 0 and shown.output.count("\nrecorded ") == 2, shown.output
-    numbers = load_recipe("tiny").measured[len(before) :]
-    assert [number.seed for number in numbers] == [0, 1] and all(number.commit for number in numbers)
+    entries = measured.recorded(find_recipe("tiny"))
+    assert [entry.seed for entry in entries] == [0, 1] and all(entry.commit for entry in entries)
     row = next(line for line in call("recipes", "tiny").output.splitlines() if line.startswith("tiny "))
-    assert f"({len(before) + 2}" in row and "±" in row, row
+    assert "(2)" in row and "±" in row, row
+    assert call("recipes", "--show", "tiny").output.count("# measured: ") == 2
     again = call(*mine, "--out", tmp_path / "out", "--record")
-    assert again.exit_code == 0 and again.output.count("stands in tiny.toml already") == 2
+    assert again.exit_code == 0 and again.output.count("is in recipes.json already") == 2
     small = call("reproduce", "two-steps", "--show", "--out", tmp_path / "none", "--record")
     assert small.exit_code == 0 and "nothing recorded: mini runs" in small.output
 

@@ -62,9 +62,9 @@ def _text(error: Exception) -> str:
 
 
 def record_number(root: Path, recipe: str | None) -> None:
-    """Writes a run's number into its recipe and says so."""
+    """Records a run's numbers and prints which."""
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.run.recording import record
 
-    name, measured = record(RunFolder(root), recipe)
-    console.print(f"recorded {measured.value} {measured.unit} (seed {measured.seed}) in {name}", soft_wrap=True)
+    entry = record(RunFolder(root), recipe)
+    console.print(f"recorded {entry.value} {entry.unit} (seed {entry.seed}) of {entry.recipe}", soft_wrap=True)

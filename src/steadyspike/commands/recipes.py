@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import statistics
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
 
 _MANY = 12  # recipes of one grid that a list without words shows as one line
-_HELP = """paper: published; measured: with this library, mean ± standard deviation (runs)
+_HELP = """paper: published; measured: with this library, mean ± standard deviation (seeds)
 one recipe, explained: steadyspike recipes --show NAME"""
 _HELP_GRIDS = "\nall of a family: steadyspike recipes frozen (or --all)"
 _WIDE = 150  # columns from which there is room for more than names and numbers
@@ -19,10 +18,13 @@ _WIDE = 150  # columns from which there is room for more than names and numbers
 @one_line_errors
 def show(name: str, settings: list[str]) -> int:
     """Prints one resolved recipe; what has its default value is dim."""
-    from steadyspike.train.recipe import load_recipe
+    from steadyspike.train.recipe import find_recipe, load_recipe
     from steadyspike.train.recipe.meaning import explained
+    from steadyspike.train.recipe.measured import recorded
 
     text = explained(load_recipe(name, settings), min(max(console.width, 60), 120))
+    entries = [] if settings else recorded(find_recipe(name))
+    text += "".join(f"\n# measured: {entry.text}" for entry in entries) + "\n" * bool(entries)
     if not console.is_terminal:
         print(text, end="")
         return ENDED
@@ -49,6 +51,7 @@ class Line(NamedTuple):
     group: str
     grid: str  # the file of a grid that it is one of, or ""
     recipe: Any
+    measured: Any  # `Summary` of the recorded numbers, or None
 
 
 @one_line_errors
@@ -63,7 +66,7 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
         return FAILED
     short = not (every or words or where)
     for group in [*titles, *sorted({line.group for line in lines} - set(titles))]:
-        own = sorted(line for line in lines if line.group == group)
+        own = sorted((line for line in lines if line.group == group), key=lambda line: line.name)
         if own:
             _print_group(titles.get(group, group), own, short)
     console.print("\n" + _HELP + (_HELP_GRIDS if short else ""), style="dim", markup=False)
@@ -71,9 +74,11 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
 
 
 def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
+    from steadyspike.analysis.reproduce.recorded import Recorded
     from steadyspike.train.recipe import load_recipe
     from steadyspike.train.recipe.recipe_catalogue import packaged
 
+    recorded = Recorded()
     for name, source in packaged().items():
         if source.group == "base" and not bases:
             continue
@@ -81,7 +86,8 @@ def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
         parts = (name, source.group, recipe.about, recipe.data.name, recipe.model.name, recipe.neuron.name)
         text = " ".join(parts).lower()
         if all(word.lower() in text for word in words) and (not where or _is_at(recipe, where)):
-            yield Line(name, source.group, source.path.stem if source.in_grid else "", recipe)
+            grid = source.path.stem if source.in_grid else ""
+            yield Line(name, source.group, grid, recipe, recorded.summary(name))
 
 
 def _is_at(recipe: Any, where: str) -> bool:
@@ -121,7 +127,7 @@ def _print_group(title: str, lines: list[Line], short: bool) -> None:
         for line in own:
             recipe = line.recipe
             more = (recipe.data.name, recipe.model.name, str(recipe.data.timesteps), recipe.about) if wide else ()
-            table.add_row(line.name, _paper(recipe), _measured(recipe), *more)
+            table.add_row(line.name, _paper(recipe), _measured(line.measured), *more)
     screen.print(table)
 
 
@@ -133,7 +139,7 @@ def _by_grid(lines: list[Line]) -> Iterable[tuple[str, list[Line]]]:
 def _as_one(grid: str, lines: list[Line]) -> tuple[str, str, str]:
     """One row for a whole grid: its first recipe, how many recipes it has, how many of them have numbers."""
     published = sum(line.recipe.paper is not None for line in lines)
-    measured = sum(bool(line.recipe.measured) for line in lines)
+    measured = sum(line.measured is not None for line in lines)
     return (
         f"{lines[0].name} ... ({len(lines)})",
         f"{published} numbers" if published else "",
@@ -150,8 +156,8 @@ def _paper(recipe: Any) -> str:
     return f"{recipe.paper.value:.2f}{spread}"
 
 
-def _measured(recipe: Any) -> str:
-    values = [m.value for m in recipe.measured]
-    if len(values) < 2:
-        return "".join(f"{value:.2f}" for value in values)
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f} ({len(values)})"
+def _measured(summary: Any) -> str:
+    if summary is None:
+        return ""
+    spread = f" ± {summary.variance**0.5:.2f} ({summary.seeds})" if summary.seeds > 1 else ""
+    return f"{summary.mean:.2f}{spread}"

@@ -132,7 +132,7 @@ def _show(experiment: Any, work: Any) -> None:
 
 
 def _record(experiment: Any, work: Any) -> None:
-    """Writes the numbers into the recipes that were run unchanged."""
+    """Records the numbers of the recipes that were run unchanged."""
     from steadyspike.train.files.folder import RunError, RunFolder
     from steadyspike.train.run.recording import record
 
@@ -142,7 +142,7 @@ def _record(experiment: Any, work: Any) -> None:
     for case in experiment.cases(work.scale.name):
         for result in work.results(case):
             try:
-                name, number = record(RunFolder(result.folder), result.run.recipe)
-                console.print(f"recorded {number.value} (seed {number.seed}) in {name}", markup=False)
+                entry = record(RunFolder(result.folder), result.run.recipe)
+                console.print(f"recorded {entry.value} (seed {entry.seed}) of {entry.recipe}", markup=False)
             except RunError as error:
                 console.print(str(error), style="dim", markup=False, soft_wrap=True)

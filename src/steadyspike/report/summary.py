@@ -9,7 +9,9 @@ from steadyspike.report.markup import Markup, joined, number, table, tag
 from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.run_view import RunView
 from steadyspike.train.callbacks.duration import duration
-from steadyspike.train.recipe import toml
+from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe, toml
+from steadyspike.train.recipe.configuration import configuration
+from steadyspike.train.recipe.measured import Measured, recorded
 
 
 def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
@@ -48,8 +50,9 @@ def _one(run: RunView) -> Markup:
         sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
         cards.append(_card("test mAP@.5:.95", BOXES.number(test["AP"]), f"COCO's AP; {sizes}"))
     cards.append(_paper_card(run))
-    for entry in recipe.measured[:3]:
-        cards.append(_card("recorded before", f"{entry.value} {entry.unit}", f"seed {entry.seed}, {entry.date}"))
+    for entry in _recorded(run)[-3:]:
+        seeds = f"mean of {len(entry.seed)} seeds" if isinstance(entry.seed, list) else f"seed {entry.seed}"
+        cards.append(_card("recorded before", f"{entry.value} {entry.unit}", f"{seeds}, {entry.date}"))
     done = run.epochs[-1] if run.epochs else 0
     took = run.result.get("seconds")
     cards.append(_card("epochs", f"{done} of {recipe.schedule.epochs}", "" if took is None else f"in {duration(took)}"))
@@ -63,6 +66,15 @@ def _one(run: RunView) -> Markup:
     selection = run.result.get("selection")
     return joined([banner(run), *about, tag("dl", *cards, class_="cards"),
                    tag("p", f"{str(selection).capitalize()}.", class_="quiet") if selection else ""])  # fmt: skip
+
+
+def _recorded(run: RunView) -> list[Measured]:
+    """What was recorded of the run's recipe, if the run still has its configuration."""
+    try:
+        same = configuration(load_recipe(run.name)) == configuration(run.recipe)
+        return recorded(find_recipe(run.name)) if same else []
+    except RecipeError:  # a file of the user's own
+        return []
 
 
 def _paper_card(run: RunView) -> Markup:

@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from steadyspike.analysis.reproduce.flow import COLUMNS, flow_cells
-from steadyspike.analysis.reproduce.page import MEASURED, PAPER, Claim, Table, claim, finals, measured
+from steadyspike.analysis.reproduce.over_seeds import Summary, judged
+from steadyspike.analysis.reproduce.page import Table
 from steadyspike.analysis.reproduce.work import Case, Work, published_text
+
+PAPER = "paper (%)"  # the column of the paper's accuracies
+MEASURED = "measured (%)"  # the column of the accuracies that claims are about
+Claim = tuple[str, str, str]  # text, label of the better row, label of the worse one
 
 
 def accuracy_table(
@@ -16,16 +21,14 @@ def accuracy_table(
     """One row per case, whether it ran or not. beside: also firing rate, gradient metrics and membrane shift."""
     published = any(case.paper and case.published() is not None for case in cases)
     head = ["configuration", *([PAPER] if published else []), MEASURED, "after step 1 (%)"]
-    table = Table(title, [*head, *(COLUMNS if beside else ())], compared=list(claims))
+    table = Table(title, [*head, *(COLUMNS if beside else ())])
+    finals: dict[str, Summary | None] = {}
     for case in cases:
-        results = work.results(case)
+        row = work.row(case, beside)
         paper = [published_text(case)] if published else []
-        cells = flow_cells(work, results) if beside else []
-        table.rows.append([case.label, *paper, measured(results), measured(results, 0), *cells])
-    by_label = {case.label: case for case in cases}
-    for text, better, worse in claims:
-        pair = (finals(work.results(by_label[label])) for label in (better, worse))
-        table.claims.append(claim(text, *pair))
+        table.rows.append([case.label, *paper, row.measured, row.first, *(flow_cells(row.flow) if beside else [])])
+        finals[case.label] = row.final
+    table.claims += [f"{text}: {judged(finals[better], finals[worse])}" for text, better, worse in claims]
     return table
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,13 +13,15 @@ from steadyspike.analysis.networks.gradient_flow import LayerGradients, gradient
 from steadyspike.analysis.networks.observe import observe
 from steadyspike.analysis.networks.shift import layer_shift
 from steadyspike.analysis.reproduce.store import Arrays, Result
-from steadyspike.analysis.reproduce.work import Work
 
 if TYPE_CHECKING:
+    from steadyspike.analysis.reproduce.work import Work
     from steadyspike.train.run.loading import LoadedRun
 
 KIND = "flow-1"  # the measurement's name and version in the store
-COLUMNS = ("firing rate", "AbsStr", "RatioAG (%)", "GradCV", "shift")
+FORMS = {"firing rate": ".3f", "AbsStr": ".2g", "RatioAG (%)": ".1f", "GradCV": ".2f", "shift": ".2f"}
+COLUMNS = tuple(FORMS)
+SILENT = "silent layers"
 
 
 def flow(run: LoadedRun) -> Arrays:
@@ -47,17 +49,27 @@ def flows(work: Work, results: Sequence[Result]) -> list[Arrays]:
     return [work.measure(result, KIND, flow) for result in results]
 
 
-def flow_cells(work: Work, results: Sequence[Result]) -> list[str]:
-    """The cells of `COLUMNS`: means over layers and seeds at the end of training; "-" where nothing ran."""
-    found = flows(work, results)
-    if not found:
-        return ["-"] * len(COLUMNS)
-    rate = statistics.mean(float(f["rates"].mean()) for f in found)
-    silent = [f["rates"].sum(1) == 0 for f in found]
-    metrics = np.mean([f["end"].mean(0) for f in found], axis=0)
+def flow_numbers(found: Arrays) -> dict[str, float]:
+    """The numbers of `COLUMNS` of one run, and `SILENT`: means over layers at the end of training."""
+    silent = found["rates"].sum(1) == 0
+    absolute, ratio, variation = (float(value) for value in found["end"].mean(0))
+    values = [float(found["rates"].mean()), absolute, 100 * ratio, variation]
     # A layer without spikes has no active neurons, so nothing that could shift.
-    shifts = [float(f["shift"][~none].mean()) for f, none in zip(found, silent) if not none.all()]
-    shift = f"{statistics.mean(shifts):.2f}" if shifts else "-"
-    count = statistics.mean(float(none.sum()) for none in silent)
-    dead = f" ({count:.2g} layers silent)" if count else ""
-    return [f"{rate:.3f}{dead}", f"{metrics[0]:.2g}", f"{100 * metrics[1]:.1f}", f"{metrics[2]:.2f}", shift]
+    shift = [] if silent.all() else [float(found["shift"][~silent].mean())]
+    return dict(zip(COLUMNS, [*values, *shift], strict=False)) | {SILENT: float(silent.sum())}
+
+
+def flow_cells(means: Mapping[str, float | None]) -> list[str]:
+    """The cells of `COLUMNS` from means over seeds; "-" if nothing was measured."""
+    cells = [f"{mean:{form}}" if (mean := means.get(name)) is not None else "-" for name, form in FORMS.items()]
+    if silent := means.get(SILENT):
+        cells[0] += f" ({silent:.2g} layers silent)"
+    return cells
+
+
+def mean_flow(work: Work, results: Sequence[Result]) -> dict[str, float | None]:
+    """`flow_numbers`, mean over the seeds of a case."""
+    found = [flow_numbers(arrays) for arrays in flows(work, results)]
+    names = (*COLUMNS, SILENT)
+    values = {name: [numbers[name] for numbers in found if name in numbers] for name in names}
+    return {name: statistics.mean(own) if own else None for name, own in values.items()}

@@ -1,14 +1,11 @@
-"""Numbers of several seeds as mean, variance and number of seeds: how they are written, read again and compared."""
+"""Numbers of several seeds as mean, variance and number of seeds: how they are written and compared."""
 
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
-
-_WRITTEN = re.compile(r"(-?\d+\.?\d*)(?: ± (\d+\.?\d*))? \((\d+) seeds?\)")
 
 
 class Summary(NamedTuple):
@@ -20,19 +17,10 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Summary | None:
-        """None where there are no values."""
+        """None if there are no values."""
         if not values:
             return None
         return cls(statistics.mean(values), statistics.variance(values) if len(values) > 1 else 0.0, len(values))
-
-    @classmethod
-    def read(cls, text: str) -> Summary | None:
-        """From a text that `written` made, which may stand in a longer one; None where there is none."""
-        found = _WRITTEN.search(text)
-        if found is None:
-            return None
-        mean, deviation, count = found.groups()
-        return cls(float(mean), float(deviation or 0) ** 2, int(count))
 
     def written(self, digits: int = 2) -> str:
         """``"76.09 ± 0.04 (3 seeds)"``."""

@@ -13,23 +13,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NOT_RUN = "not run"
-PAPER = "paper (%)"  # the column of the paper's accuracies
-MEASURED = "measured (%)"  # the column of the accuracies that claims are about
-Claim = tuple[str, str, str]  # text, label of the better row, label of the worse one
 
 
 @dataclass
 class Table:
-    """A table of texts, and under it what the paper claims and whether it held.
-
-    compared: the claims that compare the `MEASURED` cells of two rows; each is written in ``claims``.
-    """
+    """A table of texts, and under it what the paper claims and whether it held."""
 
     title: str
     head: list[str]
     rows: list[list[str]] = field(default_factory=list)
     claims: list[str] = field(default_factory=list)
-    compared: list[Claim] = field(default_factory=list)
 
     def markdown(self) -> str:
         lines = [f"| {' | '.join(self.head)} |", "|" + "---|" * len(self.head)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from steadyspike.analysis.reproduce.flow import mean_flow
+from steadyspike.analysis.reproduce.over_seeds import Summary
+from steadyspike.analysis.reproduce.page import finals, measured
 from steadyspike.analysis.reproduce.planned_run import Run, seeded
 from steadyspike.analysis.reproduce.scales import Scale
 from steadyspike.analysis.reproduce.store import Arrays, Result, Store
@@ -33,6 +36,15 @@ class Case:
 
     def published(self) -> Paper | None:
         return load_recipe(self.paper).paper if self.paper else None
+
+
+class Row(NamedTuple):
+    """Accuracy after the last step over seeds, as a text, after the first step, and means of `flow.COLUMNS`."""
+
+    final: Summary | None
+    measured: str
+    first: str
+    flow: Mapping[str, float | None]
 
 
 def say_nothing(text: str) -> None:
@@ -70,6 +82,12 @@ class Work:
     def results(self, case: Case) -> list[Result]:
         """What there is of a case."""
         return [found for run in self.runs(case) if (found := self.store.result(run)) is not None]
+
+    def row(self, case: Case, beside: bool) -> Row:
+        """What a table of accuracies shows of a case. beside: also what `flow` measures."""
+        results = self.results(case)
+        final = Summary.of(finals(results))
+        return Row(final, measured(results), measured(results, 0), mean_flow(self, results) if beside else {})
 
     def first(self, case: Case) -> Result | None:
         """The first seed's result, for figures of one network."""

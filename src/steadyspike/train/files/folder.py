@@ -83,7 +83,9 @@ class RunFolder:
         with _named(path):
             content = path.read_bytes()
             check_seal(content)
-            return parse(toml.loads(content.decode()), str(path))
+            document = toml.loads(content.decode())
+            document.pop("measured", None)  # runs of version 0.1 have it
+            return parse(document, str(path))
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The content of a file of `write_json`; RunError where it is missing or not what the run wrote."""

@@ -18,8 +18,8 @@ INCIDENTAL = {
     "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
     "data.eval_batch_size", "train.log_every", "train.report", "train.loggers",
 }  # fmt: skip
-PRIVATE = ("about", "shown", "note", "paper", "measured")  # what a recipe says about itself alone
-_NUMBERS = ("shown", "paper", "measured")  # what no longer holds for a recipe that was changed
+PRIVATE = ("about", "shown", "note", "paper")  # what a recipe says about itself alone
+_NUMBERS = ("shown", "paper")  # what no longer holds for a recipe that was changed
 
 
 def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
@@ -80,7 +80,7 @@ def _decides(changes: dict[str, Any]) -> bool:
 def load_recipe(recipe: str | Path, settings: Iterable[str] = ()) -> Recipe:
     """A packaged recipe by name, or a file by path, with ``--set`` overrides on top.
 
-    An overridden recipe is no longer the paper's configuration, so it loses its published and measured numbers.
+    An overridden recipe is no longer the paper's configuration, so it loses its published number.
     """
     source = find_recipe(recipe)
     document, changes = inherited(source), overrides(settings)

@@ -78,14 +78,12 @@ def explained(recipe: Recipe, width: int = 80) -> str:
         value = getattr(recipe, table) if table else recipe
         if value is None:
             continue
-        many = isinstance(value, list)
-        for one in value if many else [value]:
-            if table:
-                lines += ["", *_beside(f"[[{table}]]" if many else f"[{table}]", about_table(model), width)]
-            for key in keys(table):
-                item = getattr(one, key.name)
-                left = f"# {key.name}: left out" if item is None else f"{key.name} = {toml.text(item)}"
-                lines += _beside(left, key.meaning, width)
+        if table:
+            lines += ["", *_beside(f"[{table}]", about_table(model), width)]
+        for key in keys(table):
+            item = getattr(value, key.name)
+            left = f"# {key.name}: left out" if item is None else f"{key.name} = {toml.text(item)}"
+            lines += _beside(left, key.meaning, width)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -113,7 +111,7 @@ def page() -> str:
     ]
     for table, model in tables().items():
         about = about_table(model)
-        title = "Above the first table" if not table else f"`[[{table}]]`" if table == "measured" else f"`[{table}]`"
+        title = f"`[{table}]`" if table else "Above the first table"
         lines += ["", f"## {title}", "", *([about, ""] if about else [])]
         lines += ["| key | means | takes | default |", "|---|---|---|---|"]
         for key in keys(table):

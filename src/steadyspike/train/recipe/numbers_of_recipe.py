@@ -1,4 +1,4 @@
-"""The numbers that a recipe carries: the published one ([paper]) and those measured with this library."""
+"""The published number that a recipe carries ([paper]), and what all its tables share."""
 
 from __future__ import annotations
 
@@ -26,15 +26,3 @@ class Paper(Table):
         if self.value is None and not self.verdict:
             raise ValueError("[paper] needs paper.value or paper.verdict; a place without either is 'shown'")
         return self
-
-
-class Measured(Table):
-    """[[measured]]: a number that this library reached; written by `--record`, not inherited."""
-
-    value: float = Field(description="The number.")
-    seed: int = Field(description="train.seed of the run.")
-    commit: str = Field(description="The commit of the library; '+changes' is added if files differed from it.")
-    hardware: str = Field(description="The processor or the GPUs, and how many.")
-    date: str = Field(description="The day on which the run ended.")
-    unit: str = Field(default="% accuracy", description="The unit of the number.")
-    note: str = Field(default="", description="How the run ended, if it did not reach its last epoch.")

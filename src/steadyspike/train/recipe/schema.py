@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from steadyspike.train.recipe.detection_table import Detection
-from steadyspike.train.recipe.numbers_of_recipe import Measured, Paper, Table
+from steadyspike.train.recipe.numbers_of_recipe import Paper, Table
 from steadyspike.train.recipe.optimizer_tables import Optimizer, Schedule
 
 _VALIDATION = re.compile(r"none|test|holdout(:(?P<fraction>[0-9.eE+-]+)(:[0-9]+)?)?")
@@ -311,7 +311,6 @@ class Recipe(Table):
     health: Health = Health()
     detection: Detection | None = None
     paper: Paper | None = None
-    measured: list[Measured] = Field(default=[])
 
     @model_validator(mode="after")
     def _possible(self) -> Recipe:

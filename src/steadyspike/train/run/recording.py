@@ -1,41 +1,49 @@
-"""Writes the number of a run into the recipe that it ran, as ``[[measured]]``."""
+"""Records the numbers of a run in the results of the recipe that it ran (see `train.recipe.measured`)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names, toml
+from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names
 from steadyspike.train.recipe.configuration import configuration
-from steadyspike.train.recipe.numbers_of_recipe import Measured
+from steadyspike.train.recipe.measured import Measured, read_results, results_file, written
 from steadyspike.train.recipe.recipe_catalogue import Source
 
 
-def record(folder: RunFolder, name: str | None = None) -> tuple[str, Measured]:
-    """Adds a run's test accuracy to its recipe's file; returns the recipe's name and what was written.
+def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float] | None = None) -> Measured:
+    """Adds a run's numbers to the results of its recipe; returns what was written.
 
     name: a packaged recipe or a file; left out, the packaged recipe with the run's configuration is looked for.
+    more: further numbers that were measured on the trained network. A run that is there already gets them, too.
     """
     source = find_recipe(name) if name is not None else _recipe_of(folder)
     recipe = load_recipe(source.name if name is None else name)
     if (changed := _difference(recipe, folder.read_recipe())) is not None:
         raise RunError(f"{folder.root} is not a run of {source.name}: {changed}")
-    measured = measurement(folder)
-    if measured in recipe.measured:
-        raise RunError(f"this number of {folder.root} stands in {source.path.name} already")
-    if "site-packages" in source.path.resolve().parts:
-        raise RunError(f"{source.name} belongs to an installed package: record in a checkout (pip install -e .)")
-    text = source.path.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + _entry(source, measured)
-    toml.loads(text)  # what is written can be read
-    write_atomically(source.path, lambda file: file.write(text.encode()))
-    return source.name, measured
+    measured = measurement(folder, source.name, more or {})
+    add(results_file(source), measured)
+    return measured
 
 
-def measurement(folder: RunFolder) -> Measured:
-    """The number of a run that has ended, with where it came from."""
+def add(path: Path, measured: Measured) -> None:
+    """Adds an entry to a file of results; RunError if it is there already, with the same numbers."""
+    if "site-packages" in path.resolve().parts:
+        raise RunError(f"{path.name} belongs to an installed package: record in a checkout (pip install -e .)")
+    entries = read_results(path)
+    same = [entry for entry in entries if entry.identity == measured.identity]
+    if any(entry.numbers.keys() >= measured.numbers.keys() for entry in same):
+        raise RunError(f"{measured.value} of {measured.recipe}, seed {measured.seed}, is in {path.name} already")
+    kept = [entry for entry in entries if entry not in same]
+    write_atomically(path, lambda file: file.write(written([*kept, measured]).encode()))
+
+
+def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Measured:
+    """The numbers of a run that has ended, with where they came from."""
     result, about = folder.read_json("result.json"), folder.read_json("run.json")
     if result["status"] == "interrupted":
         raise RunError(f"{folder.root} was interrupted: there is no result to record")
@@ -44,13 +52,16 @@ def measurement(folder: RunFolder) -> Measured:
     value, unit = headline(result["test"])
     ended = date.fromtimestamp((folder.root / "result.json").stat().st_mtime)
     return Measured(
+        recipe=recipe,
+        seed=result["seed"],
         value=value,
         unit=unit,
-        seed=result["seed"],
         commit=where["commit"] or "unknown",
         hardware=hardware,
+        software=f"torch {where['packages']['torch']}",
         date=ended.isoformat(),
         note="" if result["status"] == "finished" else result["status"],
+        numbers={**other_numbers(result["test"]), **more},
     )
 
 
@@ -61,9 +72,13 @@ def headline(test: dict[str, Any]) -> tuple[float, str]:
     return round(test["AP50"], 4), "COCO mAP@.5"
 
 
-def _entry(source: Source, measured: Measured) -> str:
-    table = f'[[grid.only."{source.name}".measured]]' if source.in_grid else "[[measured]]"
-    return f"{table}\n{toml.dumps(measured.model_dump(exclude_defaults=True))}"
+def other_numbers(test: dict[str, Any]) -> dict[str, float]:
+    """The other numbers of a result, by name: after fewer steps, or of other overlaps and of single classes."""
+    if "accuracy" in test:
+        return {f"after step {step}": round(value, 2) for step, value in enumerate(test["accuracy"][:-1], 1)}
+    names = {"AP": "AP", "yolo_AP50": "YOLO AP50", "yolo_AP": "YOLO AP"}
+    found = {text: round(test[key], 4) for key, text in names.items() if key in test}
+    return found | {f"AP50 of {name}": round(row["AP50"], 4) for name, row in test.get("classes", {}).items()}
 
 
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:

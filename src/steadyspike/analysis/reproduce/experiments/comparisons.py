@@ -98,7 +98,7 @@ def transformers(work: Work) -> Page:
         ]
         heading = work.heading(cases[0], cases[0].group)
         page.tables.append(accuracy_table(work, heading, cases, claims, beside=False))
-    page.notes.append("small ones on real data: python -m benchmarks.proof_transformers")
+    page.notes.append("small ones on real data: python -m benchmarks.proof transformers")
     return page
 
 

@@ -1,0 +1,231 @@
+"""Renders the tables of docs/results.md and docs/reproduce.md from the recorded numbers (steadyspike/results/*.json).
+
+    python -m benchmarks.results_page            # write the tables
+    python -m benchmarks.results_page --check    # exit code 1 if a page differs from what was recorded
+
+A part of a page stands between two marks, ``<!-- NAME table begins -->`` and ``<!-- NAME table ends -->``, and is one
+function of `PARTS`. Nothing is read back from a page: what a table shows is in the JSON files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from steadyspike.analysis.reproduce.experiments import ablation, frozen
+from steadyspike.analysis.reproduce.flow import COLUMNS, SILENT
+from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
+from steadyspike.analysis.reproduce.recorded import Recorded
+from steadyspike.analysis.reproduce.scales import Scale
+from steadyspike.analysis.reproduce.store import Store
+from steadyspike.analysis.reproduce.work import Case, Row, Work
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+METHODS = {"-baseline": "neither", "-mp": "MP-Init", "-trsg": "TrSG", "": "both"}
+PROOF_NETWORKS = {
+    "cnn7": "cnn7, width 0.25, 8,000 images, 6 epochs",
+    "resnet19": "resnet19, width 0.125, 4,000 images, 5 epochs",
+}
+TRANSFORMERS = {"spikformer": "Spikformer", "spikingformer": "Spikingformer", "qkformer": "QKFormer"}
+TRANSFORMER_SETS = {
+    "cifar10": "CIFAR-10 at 16 x 16, 10,000 images, 5 epochs, T = 2",
+    "nmnist": "N-MNIST at 16 x 16, 1,000 recordings, 12 epochs, T = 4",
+}
+DETECTION = {"proof-bccd-baseline": "neither", "proof-bccd": "MP-Init + TrSG"}
+DETECTION_ROWS = {
+    "mAP@.5 (COCO)": "",
+    "mAP@.5:.95 (COCO)": "AP",
+    "red cells, AP@.5": "AP50 of RBC",
+    "white cells, AP@.5": "AP50 of WBC",
+    "platelets, AP@.5": "AP50 of Platelets",
+    "mAP@.5 as YOLO code prints it": "YOLO AP50",
+}
+STABILIZE = {"stabilize:original": "SpikingJelly", "stabilize:stabilize": "`ss.stabilize`"}
+STABILIZE_ROWS = {  # row -> name of the number, decimals
+    **{f"test accuracy after step {step} (%)": (f"after step {step}", 1) for step in (1, 2, 3)},
+    "test accuracy after step 4 (%)": ("", 1),
+    "training loss, last 20 batches": ("training loss", 3),
+    "processor time per training step (ms)": ("milliseconds per step", 1),
+    "peak memory of the process (MB)": ("megabytes", 0),
+}
+MINI = {"mini:cifar100-resnet19-t4-tdbn": "without MP-Init", "mini:cifar100-resnet19-t4-tdbn-mp": "with MP-Init"}
+MINI_ROWS = {  # row -> name of the number, between two of them, decimals
+    "test accuracy after steps 1, 2, 3, 4 (%)": ("accuracy per step", ", ", 1),
+    "`firing-rate`: mean over layers, per step": ("firing rate per step", " ", 3),
+    "`predictions`: share of the most predicted class, per step": (
+        "share of the most predicted class per step", " ", 2,
+    ),
+    "`pca`: between-class share of the logits' variance, per step": (
+        "between-class share of variance per step", " ", 2,
+    ),
+    "`gradient-cosine`: step 1 with later steps (contribution / step loss)": ("gradient cosine", " / ", 2),
+    "`convergence`: membrane's distance to t = 10 at t = 1, 2, 3": ("membrane distance per step", " ", 2),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RecordedWork(Work):
+    """An experiment whose numbers come from the recorded ones, not from run folders."""
+
+    recorded: Recorded = field(default_factory=Recorded)
+
+    def row(self, case: Case, beside: bool) -> Row:
+        recipe, _ = self.scale.recipe(case.paper, case.deep, case.own)
+        final, first = self.recorded.summary(recipe), self.recorded.summary(recipe, "after step 1")
+        ends = self.recorded.ended_otherwise(recipe)
+        texts = [*([final.written()] if final else []), *([ends] if ends else [])]
+        flow = {
+            name: summary.mean if (summary := self.recorded.summary(recipe, name)) is not None else None
+            for name in ((*COLUMNS, SILENT) if beside else ())
+        }
+        return Row(final, "; ".join(texts) or NOT_RUN, first.written() if first else "-", flow)
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(row)} |" for row in rows)]
+    return "\n".join(lines).replace("|  |", "| |", 1)
+
+
+def cell(recorded: Recorded, recipe: str, number: str = "", digits: int = 2, seeds: bool = True) -> str:
+    """``"76.09 ± 0.04 (3 seeds)"``; without ``seeds`` the spread only."""
+    found, ends = recorded.summary(recipe, number), recorded.ended_otherwise(recipe)
+    if found is None:
+        return ends or NOT_RUN
+    text = found.written(digits)
+    return "; ".join([text if seeds else text.rpartition(" (")[0], *([ends] if ends else [])])
+
+
+def first_step(recorded: Recorded, recipe: str) -> str:
+    found = recorded.summary(recipe, "after step 1")
+    return f"{found.mean:.2f}" if found is not None else "-"
+
+
+def proof(recorded: Recorded) -> str:
+    rows = []
+    for net, label in PROOF_NETWORKS.items():
+        names = [f"proof-cifar10-{net}{ending}" for ending in METHODS]
+        rows.append([f"{label}: test accuracy (%)", *(cell(recorded, name) for name in names)])
+        rows.append([f"{label}: after the first step", *(first_step(recorded, name) for name in names)])
+    families = {"as": "AS-SG", "rs": "RS-SG", "trsg": "TrSG"}
+    frozen_cells = [cell(recorded, f"proof-cifar10-cnn7-frozen-{family}-v0.1") for family in families]
+    events = cell(recorded, "proof-nmnist-cnn7")
+    tables = [
+        grid(["CIFAR-10, T = 2", *METHODS.values()], rows),
+        grid(["cnn7, V frozen at 0.1, no MP-Init", *families.values()], [["test accuracy (%)", *frozen_cells]]),
+        grid(
+            ["N-MNIST (900 training recordings), cnn7, width 0.25, T = 4", "both"],
+            [["test accuracy, 100 recordings (%)", events]],
+        ),
+    ]
+    return "\n\n".join([*tables, recorded.stamp()])
+
+
+def deep_pages(work: Work) -> list[Page]:
+    """The pages of the deep evidence, in the order of docs/results.md."""
+    return [
+        ablation.ablation(work), frozen.norm_scale(work), ablation.norms(work), ablation.depth(work),
+        frozen.length(work), ablation.optimizers(work),
+    ]  # fmt: skip
+
+
+def deep(recorded: Recorded) -> str:
+    parts = []
+    for page in deep_pages(RecordedWork(Scale("deep"), 3, Store(Path("nowhere")), recorded=recorded)):
+        parts += [f"### {page.title}", *(shown(table) for table in page.tables), *page.notes]
+    return "\n\n".join([*parts, recorded.stamp()])
+
+
+def shown(table: Table) -> str:
+    """The table, or one line for a table of which nothing has run."""
+    if any(NOT_RUN not in row for row in table.rows):
+        return table.markdown()
+    return f"**{table.title}**: {NOT_RUN} yet ({'; '.join(row[0] for row in table.rows)})"
+
+
+def transformers(recorded: Recorded) -> str:
+    tables = []
+    for data, text in TRANSFORMER_SETS.items():
+        rows = []
+        for net, label in TRANSFORMERS.items():
+            names = [f"proof-{data}-{net}{ending}" for ending in ("-baseline", "")]
+            firsts = " / ".join(first_step(recorded, name) for name in names)
+            rows.append([label, *(cell(recorded, name) for name in names), firsts])
+        tables.append(grid([f"{text}: test accuracy (%)", "neither", "MP-Init + TrSG", "after the first step"], rows))
+    return "\n\n".join([*tables, recorded.stamp()])
+
+
+def detection(recorded: Recorded) -> str:
+    rows = [
+        [label, *(cell(recorded, recipe, number, 3) for recipe in DETECTION)]
+        for label, number in DETECTION_ROWS.items()
+    ]
+    return grid(["BCCD, test part", *DETECTION.values()], rows) + f"\n\n{recorded.stamp()}"
+
+
+def stabilize(recorded: Recorded) -> str:
+    rows = [
+        [label, *(cell(recorded, name, number, digits, seeds=False) for name in STABILIZE)]
+        for label, (number, digits) in STABILIZE_ROWS.items()
+    ]
+    setting = "2000 training and 1000 test images, 4 epochs of batch 32, T = 4; other programs used the machine, too."
+    return grid(["", *STABILIZE.values()], rows) + f"\n\n{setting} {recorded.stamp()}"
+
+
+def mini(recorded: Recorded) -> str:
+    rows = [
+        [label, *(sep.join(f"{v:.{digits}f}" for v in recorded.series(name, number)) for name in MINI)]
+        for label, (number, sep, digits) in MINI_ROWS.items()
+    ]
+    return grid(["command", *MINI.values()], rows) + f"\n\n{recorded.stamp()}"
+
+
+PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
+    "proof": ("results.md", proof),
+    "deep": ("results.md", deep),
+    "transformer": ("results.md", transformers),
+    "detection": ("results.md", detection),
+    "stabilize": ("results.md", stabilize),
+    "mini": ("reproduce.md", mini),
+}
+
+
+def rendered(page: str) -> str:
+    """The text of a page in docs/ with all its parts as they were recorded."""
+    text, recorded = (DOCS / page).read_text(), Recorded()
+    for name, (where, part) in PARTS.items():
+        if where == page:
+            begin, end = f"<!-- {name} table begins -->", f"<!-- {name} table ends -->"
+            before, _, rest = text.partition(begin)
+            text = f"{before}{begin}\n\n{part(recorded)}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def write() -> list[str]:
+    """Writes the pages; the names of those that changed."""
+    changed = [page for page in dict.fromkeys(where for where, _ in PARTS.values()) if _differs(page)]
+    for page in changed:
+        (DOCS / page).write_text(rendered(page))
+    return changed
+
+
+def _differs(page: str) -> bool:
+    return rendered(page) != (DOCS / page).read_text()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page differs")
+    if parser.parse_args().check:
+        differ = [page for page in dict.fromkeys(where for where, _ in PARTS.values()) if _differs(page)]
+        print("\n".join(f"docs/{page} is not what was recorded" for page in differ) or "all pages are as recorded")
+        return bool(differ)
+    print("\n".join(f"docs/{page} written" for page in write()) or "all pages are as recorded")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
