@@ -23,14 +23,14 @@ from typing import NamedTuple
 from benchmarks import results_page
 from rich.console import Console
 
-from steadyspike.analysis.reproduce.experiments import ablation, frozen
-from steadyspike.analysis.reproduce.flow import KIND, flow, flow_numbers
-from steadyspike.analysis.reproduce.planned_run import Run
-from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
-from steadyspike.analysis.reproduce.scales import Scale
-from steadyspike.analysis.reproduce.store import Store
-from steadyspike.analysis.reproduce.work import Case, Work
 from steadyspike.nn.memory.heap import keep_freed_memory
+from steadyspike.paper.experiments import ablation, frozen
+from steadyspike.paper.runner import Interrupted, train_missing
+from steadyspike.paper.work.flow import KIND, flow, flow_numbers
+from steadyspike.paper.work.planned_run import Run
+from steadyspike.paper.work.scales import Scale
+from steadyspike.paper.work.store import Store
+from steadyspike.paper.work.work import Case, Work
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.run.recording import record
 from steadyspike.train.session.signals import Signals, Stopped, exit_code

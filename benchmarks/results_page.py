@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from steadyspike.analysis.reproduce.experiments import ablation, frozen
-from steadyspike.analysis.reproduce.flow import COLUMNS, SILENT
-from steadyspike.analysis.reproduce.page import NOT_RUN, Page, Table
-from steadyspike.analysis.reproduce.recorded import Recorded
-from steadyspike.analysis.reproduce.scales import Scale
-from steadyspike.analysis.reproduce.store import Store
-from steadyspike.analysis.reproduce.work import Case, Row, Work
+from steadyspike.paper.experiments import ablation, frozen
+from steadyspike.paper.work.flow import COLUMNS, SILENT
+from steadyspike.paper.work.page import NOT_RUN, Page, Table
+from steadyspike.paper.work.recorded import Recorded
+from steadyspike.paper.work.scales import Scale
+from steadyspike.paper.work.store import Store
+from steadyspike.paper.work.work import Case, Row, Work
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 METHODS = {"-baseline": "neither", "-mp": "MP-Init", "-trsg": "TrSG", "": "both"}

@@ -19,10 +19,10 @@ from pathlib import Path
 from benchmarks.evidence import share, train
 from rich.console import Console
 
-from steadyspike.analysis.reproduce.planned_run import Run
-from steadyspike.analysis.reproduce.scales import Scale
-from steadyspike.analysis.reproduce.store import Store
-from steadyspike.analysis.reproduce.work import Work
+from steadyspike.paper.work.planned_run import Run
+from steadyspike.paper.work.scales import Scale
+from steadyspike.paper.work.store import Store
+from steadyspike.paper.work.work import Work
 
 METHODS = ("neither", "both", "mp", "trsg")
 ZOO = (

@@ -22,6 +22,7 @@ ALLOWED = {
     "detection": {"data"},
     "train": {"disk", "core", "kernels", "nn", "models", "data", "detection"},
     "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
+    "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis"},
     "deploy": {"core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
     "report": {"disk", "core", "nn", "data", "train"},

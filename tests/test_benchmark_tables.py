@@ -45,7 +45,7 @@ def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path)
     """Every run of the list is a packaged recipe, and a folder without runs has all of them left."""
     from benchmarks.zoo import METHODS, ZOO, order, progress
 
-    from steadyspike.analysis.reproduce.store import Store
+    from steadyspike.paper.work.store import Store
 
     runs = order()
     assert [run.recipe for run in runs[:4]] == [f"cifar100-narrow-{method}" for method in METHODS]

@@ -10,14 +10,16 @@ from torch import nn
 
 import steadyspike as ss
 from steadyspike import models
-from steadyspike.analysis.networks.gradient_flow import (
+from steadyspike.analysis.networks.observe import observe
+from steadyspike.analysis.networks.shift import analyse, report_of
+from steadyspike.nn.initial_potential import LearnedInit
+from steadyspike.paper.statistics.gradient_flow import (
     gradient_metrics,
     mean_cross_entropy,
     step_cosines,
     weights_before,
 )
-from steadyspike.analysis.networks.observe import observe
-from steadyspike.analysis.networks.other_starts import (
+from steadyspike.paper.statistics.other_starts import (
     KINDS,
     ChannelInit,
     QuantileInit,
@@ -25,8 +27,6 @@ from steadyspike.analysis.networks.other_starts import (
     final_potentials,
     starting,
 )
-from steadyspike.analysis.networks.shift import analyse, report_of
-from steadyspike.nn.initial_potential import LearnedInit
 
 
 class Layer(nn.Module):

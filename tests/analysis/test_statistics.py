@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from steadyspike.analysis.statistics import autocorrelation, distributions, projection, step_gradients
+from steadyspike.analysis.statistics import autocorrelation, distributions
+from steadyspike.paper.statistics import projection, step_gradients
 
 
 def random(*shape, seed=0):

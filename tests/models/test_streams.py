@@ -14,7 +14,7 @@ from steadyspike.models.blocks.sew import SEWBlock
 from steadyspike.models.streams import tie_thresholds
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.neurons import NEURONS, RateLIF
-from steadyspike.nn.overhead import overhead, total
+from steadyspike.paper.statistics.overhead import overhead, total
 from tests.models.members import TINY, images, member, one_step
 
 SEW = ["sew_resnet34_tiny", "sew_dvs_tiny"]

@@ -17,8 +17,8 @@ import steadyspike as ss
 from steadyspike.nn.factory import Site
 from steadyspike.nn.groups import no_decay_names
 from steadyspike.nn.neurons import neuron_factory
-from steadyspike.nn.overhead import stored
 from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, leak_from_w, threshold_from_k
+from steadyspike.paper.statistics.overhead import stored
 
 
 def literal(x: Tensor, retention: float, threshold: float) -> Tensor:

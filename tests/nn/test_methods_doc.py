@@ -15,7 +15,7 @@ from steadyspike.nn.loss import LOSSES, TERMS
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import NORMS
-from steadyspike.nn.overhead import Extra, growth, layer_overhead, method_overhead, overhead, total
+from steadyspike.paper.statistics.overhead import Extra, growth, layer_overhead, method_overhead, overhead, total
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
 OVERHEAD = {

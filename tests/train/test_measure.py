@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from steadyspike.core.decision import decided
 from steadyspike.deploy.early_exit import exit_curve
+from steadyspike.nn.decision import decided
 from steadyspike.nn.model_check import firing_rates
 from steadyspike.report.details import _confusion
 from steadyspike.train.building.activation_checkpointing import recompute_blocks

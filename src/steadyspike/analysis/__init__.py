@@ -1,4 +1,4 @@
-"""The paper's statistics, what they say about a network, and its tables and figures as commands."""
+"""What users ask about their own network: does its membrane shift over time (`analyse`), what does it need on a GPU."""
 
 from steadyspike.analysis.networks.shift import LayerShift, ShiftReport, analyse
 

@@ -50,8 +50,8 @@ def _load(place: Path, data_dir: Path | None) -> Any:
 
 
 def _draw(seen: Any, path: Path) -> None:
-    from steadyspike.analysis.figures.over_steps import step_distributions
-    from steadyspike.analysis.figures.style import save
+    from steadyspike.paper.figures.over_steps import step_distributions
+    from steadyspike.paper.figures.style import save
 
     layers = {name: layer.membrane_shares.numpy() for name, layer in seen.layers.items() if layer.active}
     save(step_distributions(layers, "U[t] / V", (-2.0, 2.0)), path)

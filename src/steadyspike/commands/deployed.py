@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.core.decision import decided
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.float64 import StaysDouble
 from steadyspike.deploy.rewrite import Mode
+from steadyspike.nn.decision import decided
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
 

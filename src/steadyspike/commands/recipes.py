@@ -74,7 +74,7 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
 
 
 def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
-    from steadyspike.analysis.reproduce.recorded import Recorded
+    from steadyspike.paper.work.recorded import Recorded
     from steadyspike.train.recipe import load_recipe
     from steadyspike.train.recipe.recipe_catalogue import packaged
 

@@ -16,7 +16,7 @@ def show_list() -> int:
     """Prints every table and figure with what it needs."""
     from rich.table import Table
 
-    from steadyspike.analysis.reproduce.registry import EXPERIMENTS
+    from steadyspike.paper.registry import EXPERIMENTS
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     for column in ("name", "in the paper", "shows", "runs", "scales"):
@@ -52,10 +52,10 @@ def run(
     record: bool,
 ) -> int:
     """Exit code of one table or figure; ``train`` False shows what is there."""
-    from steadyspike.analysis.reproduce.registry import find
-    from steadyspike.analysis.reproduce.scales import Scale
-    from steadyspike.analysis.reproduce.store import Store
-    from steadyspike.analysis.reproduce.work import Work
+    from steadyspike.paper.registry import find
+    from steadyspike.paper.work.scales import Scale
+    from steadyspike.paper.work.store import Store
+    from steadyspike.paper.work.work import Work
 
     experiment = find(name)
     if scale not in experiment.scales:
@@ -96,8 +96,8 @@ def _train(experiment: Any, work: Any) -> int:
     runs = work.all_runs(experiment.cases(work.scale.name))
     if not work.store.missing(runs):  # without the trainer's imports, which take seconds
         return ENDED
-    from steadyspike.analysis.reproduce.runner import Interrupted, train_missing
     from steadyspike.nn.memory.heap import keep_freed_memory
+    from steadyspike.paper.runner import Interrupted, train_missing
     from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
     keep_freed_memory()
@@ -111,7 +111,7 @@ def _train(experiment: Any, work: Any) -> int:
 
 
 def _show(experiment: Any, work: Any) -> None:
-    from steadyspike.analysis.figures.style import save
+    from steadyspike.paper.figures.style import save
 
     with console.status("reading the results") as status:
         page = experiment.page(replace(work, announce=status.update))

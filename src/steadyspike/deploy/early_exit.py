@@ -8,8 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from steadyspike.core.decision import decided
 from steadyspike.deploy.stream import Exit
+from steadyspike.nn.decision import decided
 
 
 class ExitPoint(NamedTuple):

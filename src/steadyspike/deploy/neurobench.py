@@ -25,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from steadyspike.core.decision import decided
 from steadyspike.deploy.energy import EnergyReport, LayerCount, count_operations, dense_operations, reached
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import CONVS, gained, inner_bias, lif, per_sample
+from steadyspike.nn.decision import decided
 
 _CONVS: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d}
 _SYNAPSES = ("conv", "linear")

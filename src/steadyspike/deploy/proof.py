@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.decision import decided
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.deploy.network import FoldedNetwork, spikes_of_layers
 from steadyspike.deploy.proof_of_steps import StepsProof
+from steadyspike.nn.decision import decided
 from steadyspike.nn.input_convention import in_evaluation
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steadyspike.core.decision import NO_CLASS, decided
 from steadyspike.data import DataBundle
 from steadyspike.data.show import frame_pixels, image_pixels, raw_samples
 from steadyspike.disk.checksum import file_sha256
+from steadyspike.nn.decision import NO_CLASS, decided
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.probe import probe
 from steadyspike.report.png import data_url

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from steadyspike.core.decision import decided
+from steadyspike.nn.decision import decided
 from steadyspike.nn.sync import summed
 
 Predict = Callable[[Tensor], Tensor]

@@ -1,0 +1,100 @@
+"""Progress of a list of runs: which one, how far, and how long the rest takes."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from steadyspike.paper.work.planned_run import Run
+from steadyspike.train.callbacks.display import duration
+from steadyspike.train.session.session import Session
+
+
+class Clock:
+    """Work done against time: the rest is estimated from what this call did itself."""
+
+    def __init__(self, runs: list[Run]) -> None:
+        self.total = sum(run.work() for run in runs)
+        self.done = 0.0  # of the runs that have ended
+        self.now = 0.0  # of the present run
+        self.before = 0.0  # what earlier calls did of runs that are continued here
+        self.started = time.monotonic()
+
+    def left(self) -> str:
+        """``"3 min 20 s left"``; empty before anything can be said."""
+        done = self.done + self.now
+        own, spent = done - self.before, time.monotonic() - self.started
+        if own <= 0 or spent < 1:
+            return ""
+        return f"{duration(spent / own * max(self.total - done, 0.0))} left"
+
+
+class Screen:
+    """One line per run that ended, and on a terminal a bar for the present one."""
+
+    def __init__(self, console: Console, runs: list[Run], known: int) -> None:
+        self.console, self.clock = console, Clock(runs)
+        self.count, self.known = len(runs), known
+        self.number = 0
+        self.bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %  {task.fields[left]}"),
+            console=console, transient=True, disable=not console.is_terminal,
+        )  # fmt: skip
+        self.line: TaskID | None = None
+
+    def start(self, run: Run) -> None:
+        self.number += 1
+        self.clock.now = 0.0
+        if self.line is not None:
+            self.bar.remove_task(self.line)
+        text = f"run {self.number} of {self.count}: {run.label}"
+        self.line = self.bar.add_task(text, total=1.0, left=self.clock.left())
+        self.bar.start()
+
+    def resume(self, run: Run, share: float) -> None:
+        """The present run was this far before."""
+        self.clock.before += run.work() * share
+        self.clock.now = run.work() * share
+
+    def move(self, run: Run, share: float) -> None:
+        self.clock.now = run.work() * share
+        if self.line is not None:
+            self.bar.update(self.line, completed=share, left=self.clock.left())
+
+    def end(self, run: Run, text: str) -> None:
+        self.clock.done += run.work()
+        self.clock.now = 0.0
+        left = self.clock.left() if self.number < self.count else ""
+        line = f"[{self.number}/{self.count}] {run.label}: {text}" + (f"; {left}" if left else "")
+        self.console.print(line, markup=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self.bar.stop()
+
+    def watch(self, run: Run) -> Any:
+        """The factory of a callback that `train` takes as ``display``."""
+        return lambda session, notes: Watch(self, run, session)
+
+
+class Watch(Callback):
+    """Moves the bar while a run trains."""
+
+    def __init__(self, screen: Screen, run: Run, session: Session) -> None:
+        self.screen, self.run, self.session = screen, run, session
+        self._last = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.screen.resume(self.run, self._share(trainer))
+
+    def _share(self, trainer: Trainer) -> float:
+        return min(trainer.global_step / max(int(trainer.estimated_stepping_batches), 1), 1.0)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        now = time.monotonic()
+        if now - self._last > 0.5:
+            self._last = now
+            self.screen.move(self.run, self._share(trainer))

@@ -1,0 +1,1 @@
+"""Statistics of the paper: gradient metrics, projections, other starts, and what a method stores."""

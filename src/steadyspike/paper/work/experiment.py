@@ -1,0 +1,30 @@
+"""`Experiment`: a table or figure of the paper that can be made by a command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from steadyspike.paper.work.page import Page
+from steadyspike.paper.work.work import Case, Work
+
+
+def no_cases(scale: str) -> list[Case]:
+    """For what needs no training."""
+    return []
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """name: for the command. where: in the paper. title: one line. page: makes tables and figures of what is there.
+
+    cases: the configurations it trains at a scale. scales: those it can run at. seeds: how many by default.
+    """
+
+    name: str
+    where: str
+    title: str
+    page: Callable[[Work], Page]
+    cases: Callable[[str], list[Case]] = no_cases
+    scales: tuple[str, ...] = ("mini", "paper")
+    seeds: int = 3
