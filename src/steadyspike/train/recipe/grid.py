@@ -11,7 +11,7 @@
 
 ``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. A table's ``set`` is laid
 on the recipe. Three keys of ``[grid]`` are no axes: ``name``; ``paper``, with the text that published numbers share and
-``values`` by recipe name; ``only``, with tables for single recipes, by name.
+``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single recipes, by name.
 """
 
 from __future__ import annotations
@@ -58,7 +58,10 @@ def _with_numbers(
 ) -> dict[str, dict[str, Any]]:
     """Published numbers and single exceptions, laid on the recipes that they name."""
     paper = dict(grid.get("paper", {}))
-    extra = {name: {"paper": {**paper, "value": value}} for name, value in paper.pop("values", {}).items()}
+    extra = {
+        name: {"paper": {**paper, **(value if isinstance(value, dict) else {"value": value})}}
+        for name, value in paper.pop("values", {}).items()
+    }
     for tables in (extra, grid.get("only", {})):
         for name, tables_of_one in tables.items():
             if name not in found:
