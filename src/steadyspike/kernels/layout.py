@@ -10,6 +10,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+# What is worked out of a shape is kept for the last so many: more than a network has, also at ten image sizes; 2 MB.
+KEPT_SHAPES = 512
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -37,13 +39,13 @@ def _fills_a_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     return True
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def are_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     """`has_dense_steps` of an x with these."""
     return _fills_a_block(shape[1:], strides[1:])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _fills_one_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
     return are_dense_steps(shape, strides) and strides[0] == shape[1:].numel()
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from steadyspike.kernels.conv.abi import ABI, BY_CHANNEL, BY_TAP, ConvStruct
 from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.layout import KEPT_SHAPES
 from steadyspike.kernels.library import instruction_sets, load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
@@ -65,12 +66,12 @@ def conv_struct(g: ConvGeometry, words: Tensor | None = None, isa: int = -1) -> 
     )
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def packed_size(g: ConvGeometry) -> int:
     return _call("packed_size", g)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _sizes(g: ConvGeometry) -> bytes:
     """The C struct up to its address."""
     return bytes(conv_struct(g))[: ConvStruct.bits.offset]

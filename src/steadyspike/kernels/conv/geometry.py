@@ -8,6 +8,8 @@ from functools import cached_property, lru_cache
 import torch
 from torch import Tensor
 
+from steadyspike.kernels.layout import KEPT_SHAPES
+
 Pair = tuple[int, int]
 
 
@@ -122,7 +124,7 @@ def conv_geometry(
     return _conv_geometry(steps, x.shape, weight.shape, tuple(stride), tuple(padding), tuple(dilation), last)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _conv_geometry(
     steps: int, x: torch.Size, weight: torch.Size, stride: Pair, padding: Pair, dilation: Pair, last: bool
 ) -> ConvGeometry | None:
@@ -142,6 +144,6 @@ def linear_geometry(x: Tensor, weight: Tensor) -> ConvGeometry | None:
     return _linear_geometry(x.numel() // weight.shape[1], weight.shape[1], weight.shape[0])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _linear_geometry(rows: int, features: int, outputs: int) -> ConvGeometry:
     return ConvGeometry(1, 1, features, 1, rows, outputs)

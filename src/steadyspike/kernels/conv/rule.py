@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.layout import KEPT_SHAPES
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class _Limits(NamedTuple):
     input_gradient: float
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     outputs, weights = g.work / (g.taps * g.in_channels), g.taps * g.in_channels * g.out_channels
     met = g.work / (g.inputs * g.out_channels)  # output pixels that meet an input element
