@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from PIL.ImageDraw import ImageDraw
 
+Corners = tuple[float, float, float, float]
+WHITE, DARK = (255, 255, 255), (32, 32, 32)
+SMALLEST = 320  # pixels of a picture's shorter side: in fewer, labels would hide what they name
 _GAP = 4
 
 
@@ -24,34 +28,75 @@ def draw_boxes(
     rows: Iterable[Mapping[str, Any]],
     names: Mapping[int, str],
     truth: Iterable[Mapping[str, Any]] = (),
+    smallest: int = SMALLEST,
 ) -> Image:
-    """A copy of an image with boxes in COCO's form (bbox, category_id and, where there is one, score).
+    """A picture of an image with boxes in COCO's form (bbox, category_id and, if there is one, score).
 
     names: category id -> name. truth: true boxes, drawn thin and white below the others.
+    smallest: a smaller image is enlarged by a whole factor until its shorter side has so many pixels.
     """
     from PIL import ImageDraw
 
-    picture = image.convert("RGB")
+    factor = max(1, math.ceil(smallest / min(image.size)))
+    picture = image.convert("RGB").resize((image.width * factor, image.height * factor))
     pen = ImageDraw.Draw(picture)
     thick = max(1, round(min(picture.size) / 200))
+    ordered = sorted(rows, key=lambda row: row.get("score", 1.0))
     for row in truth:
-        pen.rectangle(_corners(row), outline=(255, 255, 255), width=1)
-    for row in sorted(rows, key=lambda row: row.get("score", 1.0)):
-        ink, corners = colour(int(row["category_id"])), _corners(row)
-        pen.rectangle(corners, outline=ink, width=thick)
+        pen.rectangle(_corners(row, factor), outline=WHITE, width=1)
+    for row in ordered:
+        pen.rectangle(_corners(row, factor), outline=colour(int(row["category_id"])), width=thick)
+    for row in ordered:  # after all boxes, so that no box crosses a label
         text = names.get(int(row["category_id"]), str(row["category_id"]))
         text += f" {row['score']:.2f}" if "score" in row else ""
-        left, _, right, bottom = pen.textbbox((0, 0), text)
-        tall, wide = bottom + 2, right - left + 4
-        place = corners[0], corners[1] - tall if corners[1] >= tall else corners[1]
-        pen.rectangle((place[0], place[1], place[0] + wide, place[1] + tall), fill=ink)
-        pen.text((place[0] + 2, place[1]), text, fill=(255, 255, 255))
+        _label(pen, picture.size, _corners(row, factor), text, colour(int(row["category_id"])))
     return picture
 
 
-def _corners(row: Mapping[str, Any]) -> tuple[float, float, float, float]:
-    left, top, width, height = (float(side) for side in row["bbox"])
+def _label(
+    pen: ImageDraw, size: tuple[int, int], corners: Corners, text: str, ink: tuple[int, int, int]
+) -> tuple[float, float]:
+    """Writes a label at a box and inside the picture: above the box, else below it, else in its corner."""
+    left, _, right, bottom = pen.textbbox((0, 0), text)
+    tall, wide = bottom + 2, right - left + 4
+    above, below = corners[1] - tall, corners[3] + 1
+    y = above if above >= 0 else below if below + tall < size[1] else corners[1]
+    x = max(0.0, min(corners[0], size[0] - wide - 1))
+    pen.rectangle((x, y, x + wide, y + tall), fill=ink)
+    pen.text((x + 2, y), text, fill=WHITE)
+    return x, y
+
+
+def _corners(row: Mapping[str, Any], factor: int) -> Corners:
+    left, top, width, height = (factor * float(side) for side in row["bbox"])
     return left, top, left + width, top + height
+
+
+def with_legend(picture: Image, names: Mapping[int, str]) -> Image:
+    """The picture over a line that explains it: found boxes in the colours of their classes, true ones white."""
+    from PIL import Image as pillow
+    from PIL import ImageDraw
+
+    entries = [(f"found: {name}" if place == 0 else name, colour(c)) for place, (c, name) in enumerate(names.items())]
+    rows: list[list[tuple[str, tuple[int, int, int], int]]] = [[]]
+    measure, x = ImageDraw.Draw(picture), _GAP
+    for text, ink in [("true box", WHITE), *entries]:
+        wide = 26 + math.ceil(measure.textlength(text))
+        if rows[-1] and x + wide > picture.width:
+            rows.append([])
+            x = _GAP
+        rows[-1].append((text, ink, x))
+        x += wide
+    line = 18
+    sheet = pillow.new("RGB", (picture.width, picture.height + _GAP + line * len(rows)), DARK)
+    sheet.paste(picture, (0, 0))
+    pen = ImageDraw.Draw(sheet)
+    for number, row in enumerate(rows):
+        top = picture.height + _GAP + line * number
+        for text, ink, left in row:
+            pen.rectangle((left, top + 2, left + 12, top + 12), outline=ink, width=1 if ink == WHITE else 2)
+            pen.text((left + 17, top + 1), text, fill=WHITE)
+    return sheet
 
 
 def contact_sheet(images: Sequence[Image], columns: int | None = None) -> Image:

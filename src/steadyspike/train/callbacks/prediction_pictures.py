@@ -6,7 +6,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from steadyspike.detection.drawing import contact_sheet, draw_boxes
+from steadyspike.detection.drawing import contact_sheet, draw_boxes, with_legend
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.session.session import Session
 
@@ -43,4 +43,4 @@ def prediction_sheet(bundle: Any, found: dict[int, list[dict[str, Any]]], most: 
         rows = [row for row in found[sample] if row["score"] >= SURE]
         truth = bundle.dataset.table.coco([sample])["annotations"]
         scenes.append(draw_boxes(bundle.dataset.item.image(sample), rows, names, truth))
-    return contact_sheet(scenes)
+    return with_legend(contact_sheet(scenes), names)
