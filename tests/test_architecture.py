@@ -19,7 +19,7 @@ ALLOWED = {
     "nn": {"core", "kernels"},
     "models": {"core", "nn"},
     "data": {"disk"},
-    "detection": {"data"},
+    "detection": {"core", "nn", "models", "data"},
     "train": {"disk", "core", "kernels", "nn", "models", "data", "detection"},
     "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
     "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis"},

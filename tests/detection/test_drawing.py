@@ -36,7 +36,7 @@ def test_a_label_stays_inside_the_picture(corners):
     picture = Image.new("RGB", (384, 384))
     pen = ImageDraw.Draw(picture)
     x, y = _label(pen, picture.size, corners, NAMES[2] + " 0.50", (200, 0, 0))
-    assert 0 <= x and x + pen.textlength(NAMES[2] + " 0.50") < 384 and 0 <= y < 384 - 10
+    assert x >= 0 and x + pen.textlength(NAMES[2] + " 0.50") < 384 and 0 <= y < 384 - 10
 
 
 def test_a_legend_explains_true_and_found_boxes():

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from steadyspike.data.dataset_catalogue import DATA_SETS, OWN_FOLDERS, load
-from steadyspike.data.detection.detection_set import DetectionBundle
+from steadyspike.data.dataset_catalogue import data_sets, load
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
 from steadyspike.data.show import show as write_sheet
+from steadyspike.detection.data.detection_set import DetectionBundle
 
 app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]
@@ -24,11 +24,11 @@ def list_command(data_dir: DataDir = None) -> None:
         place = Place.of(data_dir, None, download=False)
     except DataError as error:
         raise _ended(error) from None
-    width = max(len(name) for name in DATA_SETS)
+    width = max(len(name) for name in data_sets())
     typer.echo(f"looked in {place.data_dir}")
-    for name, entry in DATA_SETS.items():
+    for name, entry in data_sets().items():
         found = entry.find(place)
-        where = "the folder given as --data-dir" if name in OWN_FOLDERS else found or "not found"
+        where = "the folder given as --data-dir" if entry.own_folder else found or "not found"
         typer.echo(f"{name:<{width}}  {entry.about}")
         typer.echo(f"{'':<{width}}  where: {where}; splits: {', '.join(entry.splits)}")
 

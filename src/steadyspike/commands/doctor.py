@@ -102,7 +102,7 @@ def _spike_convolution() -> tuple[str, bool | None]:
 
 
 def _data(data_dir: Path | None) -> None:
-    from steadyspike.data.dataset_catalogue import DATA_SETS, OWN_FOLDERS
+    from steadyspike.data.dataset_catalogue import data_sets
     from steadyspike.data.errors import DataError
     from steadyspike.data.place import Place
 
@@ -113,8 +113,8 @@ def _data(data_dir: Path | None) -> None:
         _row("data folder", str(error), False)
         return
     console.print(f"  looked in {place.data_dir}", style="dim", markup=False)
-    for name, entry in DATA_SETS.items():
-        if name not in OWN_FOLDERS:
+    for name, entry in data_sets().items():
+        if not entry.own_folder:
             found = entry.find(place)
             _row(name, str(found) if found else "not found", True if found else None)
 

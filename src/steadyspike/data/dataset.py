@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,10 @@ from torch import Tensor
 from steadyspike.data.augment import Augment, normalise
 from steadyspike.data.errors import DataError
 from steadyspike.data.sources import Source
-from steadyspike.data.splits import Population
+from steadyspike.data.splits import Population, Split
+
+if TYPE_CHECKING:
+    from steadyspike.data.bundle import DataBundle
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class DataSet:
         if self.mean is not None and self.std is not None:
             return normalise(x, self.mean, self.std)
         return x.to(torch.float32)
+
+    def bundle(self, split: Split) -> DataBundle:
+        """The set with a split of it, ready for loaders."""
+        from steadyspike.data.bundle import DataBundle
+
+        return DataBundle(self, split)
 
     def with_augment(self, chosen: Any) -> DataSet:
         """The set with another augmentation: an `Augment`, a table of its options, or "none"."""

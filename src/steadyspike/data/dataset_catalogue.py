@@ -5,19 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet, adjusted
-from steadyspike.data.detection.detection_set import DetectionBundle, DetectionSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.place import Place
 from steadyspike.data.sets import (
-    box_folders,
     cifar,
-    coco,
     digits,
     digits_events,
     dvs_cifar10,
@@ -26,7 +24,6 @@ from steadyspike.data.sets import (
     image_folder,
     mnist,
     nmnist,
-    shapes,
 )
 from steadyspike.data.splits import make_split
 
@@ -43,7 +40,8 @@ class Shape(NamedTuple):
 class Entry:
     """A data set: how to load and find it, what it is, its shape and splits, and for event data the default frames.
 
-    detection: its labels are boxes.
+    task: what networks learn from it, as the registry of networks names it. own_folder: data_dir is the data set
+    itself, not a folder that holds data sets.
     """
 
     load: Callable[..., DataSet]
@@ -52,7 +50,8 @@ class Entry:
     shape: Shape
     splits: tuple[str, ...] = ("official",)
     frames: FrameSettings | None = None
-    detection: bool = False
+    task: str = "classification"
+    own_folder: bool = False
 
 
 def _imagenet_root(place: Place) -> Path | None:
@@ -130,11 +129,11 @@ DATA_SETS: dict[str, Entry] = {
     "folder": Entry(
         _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
         Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten stand for them until it is read
-        ("official", "random:SEED"),
+        ("official", "random:SEED"), own_folder=True,
     ),
     "event-folder": Entry(
         event_folder.load, lambda p: None, "any folder of .aedat4, .aedat or .bin recordings in class folders",
-        Shape(10, 2, (128, 128)), ("official", "random:SEED"), FrameSettings(timesteps=10),
+        Shape(10, 2, (128, 128)), ("official", "random:SEED"), FrameSettings(timesteps=10), own_folder=True,
     ),
     "nmnist": Entry(
         nmnist.load, nmnist.find, "N-MNIST, 34 x 34 events", Shape(10, 2, (34, 34)), frames=FrameSettings(timesteps=10)
@@ -151,27 +150,6 @@ DATA_SETS: dict[str, Entry] = {
         event_folder.load_objects, event_folder.find_objects, "five objects before a DVS128 camera, resized to 64 x 64",
         Shape(5, 2, (64, 64)), frames=FrameSettings(timesteps=6, size=(64, 64)),
     ),
-    "shapes": Entry(
-        shapes.load, lambda p: "embedded", "coloured shapes with boxes, drawn by the library", Shape(3, 3, (96, 96)),
-        detection=True,
-    ),
-    "coco": Entry(
-        coco.load_coco, coco.find_coco, "COCO 2017, 80 classes of boxes", Shape(80, 3, (640, 640)), detection=True
-    ),
-    "bccd": Entry(
-        coco.load_bccd, coco.find_bccd, "blood cells with boxes, 320 x 240, 3 classes", Shape(3, 3, (256, 320)),
-        detection=True,
-    ),
-    "voc": Entry(
-        box_folders.load_voc, box_folders.find_voc, "Pascal VOC 2007 or 2012, 20 classes of boxes",
-        Shape(20, 3, (320, 320)), detection=True,
-    ),
-    "box-folder": Entry(
-        box_folders.load_folder, lambda p: None,
-        "any images with boxes: data_dir with the annotations of COCO, Pascal VOC or YOLO",
-        Shape(10, 3, (640, 640)),  # the classes are those of the user's folder
-        ("official", "random:SEED"), detection=True,
-    ),
 }  # fmt: skip
 ALIASES = {
     "cifar10-dvs": "dvs-cifar10",
@@ -179,24 +157,35 @@ ALIASES = {
     "n-mnist": "nmnist",
     "dvs128-gesture": "dvs-gesture",
 }
-OWN_FOLDERS = (
-    "folder",
-    "event-folder",
-    "box-folder",
-)  # data_dir is the data set itself, not a folder that holds data sets
+# Folders of the package that add data sets and build on this one; imported when a name is first looked up.
+ROOMS = ("steadyspike.detection.sets",)
 FRAME_OPTIONS = ("by", "size", "antialias", "total")
 COMMON_OPTIONS = ("augment", "mean", "std")
 
 
+def register(name: str, found: Entry) -> None:
+    """Adds a data set; raises ValueError if the name exists."""
+    if name in DATA_SETS:
+        raise ValueError(f"a data set named {name!r} exists already; register it under another name")
+    DATA_SETS[name] = found
+
+
+def data_sets() -> dict[str, Entry]:
+    """All data sets by name."""
+    for room in ROOMS:
+        import_module(room)
+    return DATA_SETS
+
+
 def names() -> tuple[str, ...]:
     """Names that `load` knows."""
-    return tuple(DATA_SETS)
+    return tuple(data_sets())
 
 
 def entry(name: str) -> tuple[str, Entry]:
     """The canonical name and catalogue entry; DataError that lists the valid names otherwise."""
     canonical = ALIASES.get(str(name).lower(), str(name).lower())
-    if canonical not in DATA_SETS:
+    if canonical not in data_sets():
         raise DataError(f"there is no data set '{name}'; valid are {', '.join(DATA_SETS)}.")
     return canonical, DATA_SETS[canonical]
 
@@ -243,13 +232,13 @@ def load(
     """
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)
-    if name in OWN_FOLDERS and data_dir is None:
+    if found.own_folder and data_dir is None:
         raise DataError(f"'{name}' needs data_dir=..., the folder itself.")
     common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
     dataset = adjusted(_load(found, name, place, timesteps, options), **common)
     split_name = dataset.default_split if split is None else split
     chosen = make_split(dataset.population, split_name, validation, dataset.test_fraction, dataset.name)
-    return DetectionBundle(dataset, chosen) if isinstance(dataset, DetectionSet) else DataBundle(dataset, chosen)
+    return dataset.bundle(chosen)
 
 
 def _load(found: Entry, name: str, place: Place, timesteps: int | None, options: dict[str, Any]) -> DataSet:

@@ -6,7 +6,6 @@ from steadyspike.models.parts import Parts, Shape, Task
 
 # Imported so that they register their networks.
 from steadyspike.models import cnn7, ms_resnet, resnet19, resnet34, sew_resnet, vgg9, vggsnn  # noqa: F401  # isort: skip
-from steadyspike.models import ems_yolo  # noqa: F401  # isort: skip
 from steadyspike.models import qkformer, sdt, spikformer, spikingformer, spikingresformer  # noqa: F401  # isort: skip
 
 __all__ = ["Entry", "Parts", "Shape", "SpikingNet", "Task", "create", "names", "register"]

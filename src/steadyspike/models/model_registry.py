@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any
 
 from steadyspike.models.net import SpikingNet
@@ -45,6 +46,8 @@ class Entry:
 
 
 _ENTRIES: dict[str, Entry] = {}
+# Folders of the package that add networks and build on this one; imported when a name is first looked up.
+ROOMS = ("steadyspike.detection.networks",)
 
 
 def register(name: str, entry: Entry) -> None:
@@ -54,16 +57,22 @@ def register(name: str, entry: Entry) -> None:
     _ENTRIES[name] = entry
 
 
+def _entries() -> dict[str, Entry]:
+    for room in ROOMS:
+        import_module(room)
+    return _ENTRIES
+
+
 def entry(name: str) -> Entry:
     """The entry of a registered model."""
-    if name not in _ENTRIES:
+    if name not in _entries():
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
     return _ENTRIES[name]
 
 
 def names(family: str | None = None, task: str | None = None) -> list[str]:
     """Names of all registered models, or of one family, or of one task ("classification", "detection")."""
-    return sorted(n for n, e in _ENTRIES.items() if family in (None, e.family) and task in (None, e.task))
+    return sorted(n for n, e in _entries().items() if family in (None, e.family) and task in (None, e.task))
 
 
 def create(
@@ -80,7 +89,7 @@ def create(
 ) -> SpikingNet:
     """Builds a network by name. It takes static images [B, C, H, W] or frames [T, B, C, H, W]: -> [T, B, classes].
 
-    Detection networks give a list of maps instead (`steadyspike.models.ems_yolo.DetectionNet`).
+    Detection networks give a list of maps instead (`steadyspike.detection.networks.ems_yolo.DetectionNet`).
 
     num_classes, in_channels, image_size: default: those of the data set that the model was made for.
     timesteps: T for static images, and for norms and neurons with parameters per step.

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
-from steadyspike.data.detection.detection_set import DetectionBundle, Targets
+from steadyspike.detection.data.detection_set import DetectionBundle, Targets
 from steadyspike.detection.decoding import decode
 from steadyspike.detection.loss import DetectionLoss, Gains, detection_loss
 from steadyspike.detection.mean_ap import NUMBERS
+from steadyspike.detection.networks.detect import Detect
 from steadyspike.detection.nms import Detections, detections
 from steadyspike.models import model_registry
-from steadyspike.models.blocks.detect import Detect
 from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.building.own_code import is_own
 from steadyspike.train.measure.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
@@ -83,7 +83,7 @@ def _scales(model: nn.Module) -> tuple[Tensor, tuple[int, ...]]:
     if not isinstance(head, Detect):
         raise RecipeError(
             f"{type(model).__name__} cannot be trained to find boxes: its attribute `head` must be a "
-            f"steadyspike.models.blocks.detect.Detect, not {type(head).__name__}"
+            f"steadyspike.detection.networks.detect.Detect, not {type(head).__name__}"
         )
     return head.anchors, head.strides
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.data.dataset_catalogue import entry, expected_shape
-from steadyspike.data.detection.detection_set import MULTIPLE, Targets
+from steadyspike.detection.data.detection_set import MULTIPLE, Targets
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm import NORMS
@@ -94,7 +94,7 @@ def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | N
 
 def has_boxes(recipe: Recipe) -> bool:
     """Whether the labels of the recipe's data are boxes; of the user's own data the recipe decides."""
-    return recipe.detection is not None if is_own(recipe.data.name) else entry(recipe.data.name)[1].detection
+    return recipe.detection is not None if is_own(recipe.data.name) else entry(recipe.data.name)[1].task == "detection"
 
 
 def _box_step(recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> Tensor:

@@ -15,12 +15,12 @@ from steadyspike.data.augment import Augment
 from steadyspike.data.augmentation.mix import Mixing
 from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry
-from steadyspike.data.detection.detection_set import DetectionBundle
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
 from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
+from steadyspike.detection.data.detection_set import DetectionBundle
 from steadyspike.train.building.own_code import check_own_data, is_own, own_data
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.constructor_options import below, check_options, kinds_of, told

@@ -10,8 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from steadyspike.data.detection.box_table import BoxTable
-from steadyspike.data.detection.letterbox import fit
+from steadyspike.detection.data.box_table import BoxTable
+from steadyspike.detection.data.letterbox import fit
 from steadyspike.detection.loss import DetectionLoss
 from steadyspike.detection.mean_ap import Curves, class_numbers, curves, numbers
 from steadyspike.detection.nms import Detections

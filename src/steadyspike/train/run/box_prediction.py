@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from steadyspike.data.detection.letterbox import fit, letterbox
 from steadyspike.data.images import to_tensor
+from steadyspike.detection.data.letterbox import fit, letterbox
 from steadyspike.detection.decoding import decode
 from steadyspike.detection.nms import detections
 from steadyspike.train.files.folder import RunError, RunFolder

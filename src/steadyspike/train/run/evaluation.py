@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
-from steadyspike.data.detection.detection_set import DetectionBundle, Targets
 from steadyspike.data.loader import EvalLoader
+from steadyspike.detection.data.detection_set import DetectionBundle, Targets
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.detection_task import DetectionTask, task_for
 from steadyspike.train.building.lightning_data import load_data

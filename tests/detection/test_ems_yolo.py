@@ -10,9 +10,9 @@ from torch import nn
 
 import steadyspike as ss
 from steadyspike import models
+from steadyspike.detection.networks.detect import Detect
+from steadyspike.detection.networks.ems import EMSBlock
 from steadyspike.models.blocks.conv import ConvNorm
-from steadyspike.models.blocks.detect import Detect
-from steadyspike.models.blocks.ems import EMSBlock
 from steadyspike.models.parts import Parts, Shape
 from steadyspike.nn.groups import parameter_kinds
 from steadyspike.nn.neuron import neurons

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from steadyspike.data.detection.box_table import Box, Picture
-from steadyspike.data.detection.yolo_labels import SUFFIXES
 from steadyspike.data.errors import DataError, brief
+from steadyspike.detection.data.box_table import Box, Picture
+from steadyspike.detection.data.yolo_labels import SUFFIXES
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from steadyspike import data
-from steadyspike.data.detection.detection_set import DetectionBundle
 from steadyspike.data.errors import DataError
-from tests.data.detection import samples
+from steadyspike.detection.data.detection_set import DetectionBundle
+from tests.detection import samples
 
 REAL = Path(os.environ.get("STEADYSPIKE_DATA", "/nowhere"))
 

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steadyspike.data.detection.box_augment import BoxAugment
-from steadyspike.data.detection.box_table import BoxTable
-from steadyspike.data.detection.image_store import ImageStore
-from steadyspike.data.detection.letterbox import fit, letterbox, scaled
-from steadyspike.data.detection.mosaic import Scene
 from steadyspike.data.errors import DataError
 from steadyspike.data.images import to_tensor
 from steadyspike.data.sources import ItemReader, ItemSource
+from steadyspike.detection.data.box_augment import BoxAugment
+from steadyspike.detection.data.box_table import BoxTable
+from steadyspike.detection.data.image_store import ImageStore
+from steadyspike.detection.data.letterbox import fit, letterbox, scaled
+from steadyspike.detection.data.mosaic import Scene
 
 if TYPE_CHECKING:
     from PIL.Image import Image

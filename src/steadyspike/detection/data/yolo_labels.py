@@ -6,9 +6,9 @@ import math
 import os
 from pathlib import Path
 
-from steadyspike.data.detection.box_table import Box, Picture
 from steadyspike.data.errors import DataError, brief
 from steadyspike.data.images import FORMATS, check_size, orientation
+from steadyspike.detection.data.box_table import Box, Picture
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
 _EDGE = 1e-3  # by how much a box may leave its image: labels are rounded

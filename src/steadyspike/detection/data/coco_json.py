@@ -7,8 +7,8 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from steadyspike.data.detection.box_table import Box, Picture
 from steadyspike.data.errors import DataError, brief
+from steadyspike.detection.data.box_table import Box, Picture
 
 MOST_BYTES = 1 << 30  # instances_train2017.json has 470 MB
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steadyspike.data.detection.box_table import TEST, TRAIN, VALIDATION, box_table
-from steadyspike.data.detection.detection_set import DetectionSet, detection_set
-from steadyspike.data.detection.image_store import FolderStore, ImageStore
-from steadyspike.data.detection.voc_xml import read_voc
-from steadyspike.data.detection.yolo_labels import read_yolo
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
-from steadyspike.data.sets.coco import coco_folder
+from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, box_table
+from steadyspike.detection.data.detection_set import DetectionSet, detection_set
+from steadyspike.detection.data.image_store import FolderStore, ImageStore
+from steadyspike.detection.data.voc_xml import read_voc
+from steadyspike.detection.data.yolo_labels import read_yolo
+from steadyspike.detection.sets.coco import coco_folder
 
 FORMS = ("coco", "voc", "yolo")
 

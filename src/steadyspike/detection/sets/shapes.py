@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.detection.box_augment import BoxAugment
-from steadyspike.data.detection.box_table import TEST, TRAIN, VALIDATION, Box, Picture, box_table
-from steadyspike.data.detection.detection_set import DetectionSet, detection_set, input_size
-from steadyspike.data.detection.image_store import ArrayStore
 from steadyspike.data.errors import whole_number
 from steadyspike.data.place import Place
+from steadyspike.detection.data.box_augment import BoxAugment
+from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, Box, Picture, box_table
+from steadyspike.detection.data.detection_set import DetectionSet, detection_set, input_size
+from steadyspike.detection.data.image_store import ArrayStore
 
 CLASSES = ("circle", "square", "triangle")
 MOST = 4

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from steadyspike.data.detection.box_table import TEST, TRAIN, VALIDATION, Picture, box_table
-from steadyspike.data.detection.coco_json import read_coco
-from steadyspike.data.detection.detection_set import DetectionSet, detection_set
-from steadyspike.data.detection.image_store import FolderStore, ImageStore, ZipStore
 from steadyspike.data.errors import DataError
 from steadyspike.data.place import Place
+from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, Picture, box_table
+from steadyspike.detection.data.coco_json import read_coco
+from steadyspike.detection.data.detection_set import DetectionSet, detection_set
+from steadyspike.detection.data.image_store import FolderStore, ImageStore, ZipStore
 
 _ZIP = "annotations_trainval2017.zip"
 _KINDS = {"train": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION, "test": TEST}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from steadyspike.detection.networks.detect import ANCHORS, Detect
+from steadyspike.detection.networks.ems import EMSBlock
 from steadyspike.models.blocks.conv import ConvNorm
-from steadyspike.models.blocks.detect import ANCHORS, Detect
-from steadyspike.models.blocks.ems import EMSBlock
 from steadyspike.models.blocks.stages import block_counts
 from steadyspike.models.model_registry import Entry, register
 from steadyspike.models.net import SpikingNet

@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from steadyspike import data
-from steadyspike.data.detection.box_augment import BoxAugment
-from steadyspike.data.detection.letterbox import GREY, fit, letterbox, scaled_size
-from steadyspike.data.detection.mosaic import Scene, mirrored, mosaic, recoloured, worth_keeping, zoom
 from steadyspike.data.errors import DataError
+from steadyspike.detection.data.box_augment import BoxAugment
+from steadyspike.detection.data.letterbox import GREY, fit, letterbox, scaled_size
+from steadyspike.detection.data.mosaic import Scene, mirrored, mosaic, recoloured, worth_keeping, zoom
 
 ROOM = (64, 96)
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steadyspike.data.detection.mosaic import Scene, mirrored, mosaic, recoloured, zoom
 from steadyspike.data.errors import DataError
+from steadyspike.detection.data.mosaic import Scene, mirrored, mosaic, recoloured, zoom
 
 
 @dataclass(frozen=True)

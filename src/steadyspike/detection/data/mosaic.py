@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from steadyspike.data.detection.letterbox import GREY
+from steadyspike.detection.data.letterbox import GREY
 
 if TYPE_CHECKING:
     from PIL.Image import Image

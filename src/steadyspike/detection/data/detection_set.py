@@ -13,16 +13,16 @@ from torch import Tensor
 from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet
-from steadyspike.data.detection.box_augment import BoxAugment
-from steadyspike.data.detection.box_source import BoxItem, BoxSource
-from steadyspike.data.detection.box_table import PARTS, TEST, VALIDATION, BoxTable
-from steadyspike.data.detection.image_store import ImageStore
 from steadyspike.data.errors import DataError, brief_list
 from steadyspike.data.loader import AUGMENT, EvalLoader, TrainLoader
 from steadyspike.data.sampler import TrainPlan, eval_batches
 from steadyspike.data.seeds import mix
 from steadyspike.data.sources import Request
-from steadyspike.data.splits import Population
+from steadyspike.data.splits import Population, Split
+from steadyspike.detection.data.box_augment import BoxAugment
+from steadyspike.detection.data.box_source import BoxItem, BoxSource
+from steadyspike.detection.data.box_table import PARTS, TEST, VALIDATION, BoxTable
+from steadyspike.detection.data.image_store import ImageStore
 
 MULTIPLE = 32  # of the input's sides: the largest stride of a detection network
 
@@ -50,6 +50,9 @@ class DetectionSet(DataSet):
     @property
     def table(self) -> BoxTable:
         return self.item.table
+
+    def bundle(self, split: Split) -> DetectionBundle:
+        return DetectionBundle(self, split)
 
     def finish(self, x: Tensor) -> Tensor:
         """uint8 images as the network takes them: 0..1, without mean and deviation, as published."""
