@@ -16,8 +16,8 @@ from pathlib import Path
 import torch
 from benchmarks.machine import describe
 
+from steadyspike.train.building.data import batch_per_process, load_data
 from steadyspike.train.building.detection_task import task_for
-from steadyspike.train.building.lightning_data import batch_per_process, load_data
 from steadyspike.train.building.optimizer import build_optimizer
 from steadyspike.train.recipe import load_recipe
 

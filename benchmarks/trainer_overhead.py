@@ -2,9 +2,9 @@
 
     python benchmarks/trainer_overhead.py [RECIPE] [--rounds 5] [--data-dir DATA] [--set key=value ...]
 
-Prints the time of a step in a plain loop, in Lightning around that loop's step, and in the trainer with all it watches
-and writes. One thread, the process's own CPU time, and the fastest tenth of the steps, since other programs only add.
-Evaluation and checkpoints come once per epoch and are not part of a step.
+Prints the time of a step in a plain loop and in the trainer with all it watches and writes. One thread, the process's
+own CPU time, and the fastest tenth of the steps, since other programs only add. Evaluation and checkpoints come once
+per epoch and are not part of a step.
 """
 
 from __future__ import annotations
@@ -15,27 +15,25 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 
-from steadyspike.train.building.lightning_data import SpikingData
-from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.data import RunData
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.task import Task
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import Recipe, load_recipe
-from steadyspike.train.run.trainer import quietly
 from steadyspike.train.run.training import train
 from steadyspike.train.session.random_state import seed_all
+from steadyspike.train.session.session import Observer
 
 WARM_UP = 3
 
 
-def plain_steps(recipe: Recipe, data: SpikingData) -> list[float]:
+def plain_steps(recipe: Recipe, data: RunData) -> list[float]:
     """CPU seconds of every step of one epoch in a plain loop."""
     seed_all(recipe.train.seed)
-    task = SpikingTask.for_data(recipe, data.bundle)
+    task = Task.for_data(recipe, data.bundle)
     loader = data.bundle.train_loader(recipe.data.batch_size, seed=recipe.train.seed)
     optimizer = build_optimizer(recipe.optimizer, task.model)
     schedule = build_schedule(recipe, optimizer, len(loader))
@@ -51,47 +49,13 @@ def plain_steps(recipe: Recipe, data: SpikingData) -> list[float]:
     return [b - a for a, b in itertools.pairwise(marks)]
 
 
-class Bare(LightningModule):
-    """The plain loop's step as Lightning wants it."""
+class Clock(Observer):
+    """CPU time after every optimizer step."""
 
-    def __init__(self, task: SpikingTask) -> None:
-        super().__init__()
-        self.task = task
-
-    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        x, y = batch
-        return self.task.objective.task(self.task.model(x), y)
-
-    def configure_optimizers(self) -> Any:
-        recipe = self.task.recipe
-        optimizer = build_optimizer(recipe.optimizer, self.task.model)
-        schedule = build_schedule(recipe, optimizer, int(self.trainer.estimated_stepping_batches))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
-
-
-def lightning_steps(recipe: Recipe, data: SpikingData) -> list[float]:
-    """The same in Lightning's loop, with nothing of ours."""
-    seed_all(recipe.train.seed)
-    clock, task = Clock(), SpikingTask.for_data(recipe, data.bundle)
-    with quietly():
-        trainer = Trainer(
-            accelerator="cpu",
-            max_epochs=1,
-            callbacks=[clock],
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-        )
-        trainer.fit(Bare(task), data.bundle.train_loader(recipe.data.batch_size, seed=recipe.train.seed))
-    return [b - a for a, b in itertools.pairwise(clock.marks)]
-
-
-class Clock(Callback):
     def __init__(self) -> None:
         self.marks: list[float] = []
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def after_step(self) -> None:
         self.marks.append(time.process_time())
 
 
@@ -112,16 +76,14 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     recipe = load_recipe(options.recipe, [*options.settings, "schedule.epochs=1"])
-    data = SpikingData(recipe, options.data_dir)
-    times: list[list[float]] = [[], [], []]
+    data = RunData(recipe, options.data_dir)
+    times: list[list[float]] = [[], []]
     for _ in range(options.rounds):
         times[0] += plain_steps(recipe, data)[WARM_UP:]
-        times[1] += lightning_steps(recipe, data)[WARM_UP:]
-        times[2] += trainer_steps(recipe, options.data_dir)[WARM_UP:]
-    plain, lightning, trainer = (1e3 * statistics.quantiles(steps, n=10)[0] for steps in times)
+        times[1] += trainer_steps(recipe, options.data_dir)[WARM_UP:]
+    plain, trainer = (1e3 * statistics.quantiles(steps, n=10)[0] for steps in times)
     print(
-        f"{options.recipe}: plain {plain:.2f} ms, Lightning {lightning:.2f} ms ({lightning - plain:+.2f}), "
-        f"trainer {trainer:.2f} ms a step ({trainer - lightning:+.2f}): {100 * (trainer / plain - 1):+.1f} %"
+        f"{options.recipe}: plain {plain:.2f} ms, trainer {trainer:.2f} ms a step: {100 * (trainer / plain - 1):+.1f} %"
     )
 
 

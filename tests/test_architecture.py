@@ -66,7 +66,7 @@ PARTS = {
     },
     "plot": {"raster", "rates", "traces"},
     "train": {
-        "Recipe", "RecipeError", "RunError", "RunFolder", "SpikingData", "SpikingTask", "build_model",
+        "Recipe", "RecipeError", "RunError", "RunFolder", "RunData", "Task", "build_model",
         "build_optimizer", "dry_run", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder",
         "recipe_names", "save_weights", "train",
     },
@@ -101,7 +101,7 @@ def test_imports_point_downwards(path):
 def test_groups_of_train_point_downwards(path):
     place = TRAIN_GROUPS.index(path.parent.name)
     for name in imports(path):
-        if name.startswith("steadyspike.train.") and not name.startswith("steadyspike.train.internals."):
+        if name.startswith("steadyspike.train."):
             assert name.split(".")[2] in TRAIN_GROUPS[: place + 1], f"{path.parent.name} must not import {name}"
 
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from steadyspike.cli import app
 from steadyspike.deploy import load
 
-pytest.importorskip("lightning")
+pytest.importorskip("pydantic")
 
 
 def call(*words: object) -> tuple[int, str]:

@@ -179,13 +179,21 @@ def test_fake_tensors_and_trees() -> None:
     assert issubclass(private.DynamicOutputShapeException, Exception)
 
 
-@pytest.mark.parametrize("part", ["core", "kernels", "nn"])
+@pytest.mark.parametrize("part", ["core", "kernels", "nn", "train"])
 def test_nothing_private_is_used_elsewhere(part: str) -> None:
     for path in sorted((PACKAGE / part).rglob("*.py")):
         if path.name == "torch_private.py":
             continue
         for number, line in enumerate(path.read_text().splitlines(), 1):
             assert not PRIVATE.search(line.split("#")[0]), f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
+
+
+def test_norms_and_moves_of_many_tensors() -> None:
+    tensors = [torch.tensor([3.0, 4.0]), torch.tensor(2.0)]
+    assert [float(norm) for norm in private.tensor_norms(tensors)] == [5.0, 2.0] and private.tensor_norms([]) == []
+    private.move_towards(tensors, [torch.zeros(2), torch.tensor(4.0)], 0.25)
+    assert tensors[0].tolist() == [2.25, 3.0] and float(tensors[1]) == 2.5
+    private.move_towards([], [], 0.5)
 
 
 def test_hooks_of_a_module_and_of_all_modules_are_seen() -> None:

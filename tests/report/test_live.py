@@ -191,7 +191,7 @@ def test_a_logger_that_is_not_installed_is_one_line(monkeypatch):
 
 
 class Kept:
-    """In place of a logger of Lightning's."""
+    """In place of somebody else's logger."""
 
     def __init__(self, fails=False):
         self.rows, self.settings, self.ended, self.fails = [], None, None, fails
@@ -211,7 +211,7 @@ class Kept:
 def test_loggers_get_what_tensorboard_gets_and_fail_alone(tmp_path, monkeypatch):
     kept, failing = Kept(), Kept(fails=True)
     monkeypatch.setattr(loggers_module, "check_loggers", lambda names: None)
-    monkeypatch.setattr(loggers_module, "_MAKERS", {"wandb": lambda r, p: kept, "mlflow": lambda r, p: failing})
+    monkeypatch.setattr(loggers_module, "_MAKERS", {"wandb": lambda root: kept, "mlflow": lambda root: failing})
     folder, result = trained(tmp_path / "run", ["schedule.epochs=1", 'train.loggers=["mlflow", "wandb"]'])
     assert result["status"] == "finished" and kept.ended == "success" and failing.ended is None
     names = {name for _, row in kept.rows for name in row}

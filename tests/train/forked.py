@@ -6,15 +6,15 @@ python -m tests.train.forked group OUT N          trains every one of GROUPS wit
 
 import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
 
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run.processes import free_port
-from steadyspike.train.run.trainer import Processes, leave_group
 from steadyspike.train.run.training import train
+from steadyspike.train.session.processes import Processes, leave_group
 
 KILLED = [
     "train.save_every=2", "train.log_every=1", "train.ema=0.9", "train.accumulate=2", "model.options.dropout=0.3",
@@ -30,6 +30,12 @@ GROUPS = {
     "channels-last": [*GROUP, "norm.name=none", "neuron.threshold=0.05"],
     "default": [*GROUP, "schedule.epochs=1"],
 }
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def fork(work):
@@ -67,11 +73,10 @@ def kill(out, counts):
 def group(out, settings, count):
     recipe, folder = load_recipe("tiny", [*settings, f"train.devices={count}"]), RunFolder(out)
     out.mkdir(parents=True)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
 
     def rank(number):
-        os.environ["LOCAL_RANK"] = str(number)
-        train(recipe, folder, processes=Processes(count), rank=number)
+        train(recipe, folder, processes=Processes(number, count, number))
         leave_group()
 
     codes = [os.waitpid(pid, 0)[1] for pid in [fork(lambda n=n: rank(n)) for n in range(count)]]

@@ -12,16 +12,16 @@ import sys
 import time
 from pathlib import Path
 
-import steadyspike.train.building.lightning_data as data_module
+import steadyspike.train.building.data as data_module
 import steadyspike.train.run.conclusion as conclusion_module
 import steadyspike.train.run.training as run_module
 from steadyspike.cli import app
-from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.task import Task
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run.processes import free_port
-from steadyspike.train.run.trainer import Processes, leave_group
 from steadyspike.train.run.training import train
+from steadyspike.train.session.processes import Processes, leave_group
+from tests.train.forked import free_port
 
 SETTINGS = [
     "neuron.threshold=0.3", "model.options.dropout=0.3", "train.log_every=1", "train.ema=0.5", "schedule.epochs=2",
@@ -40,9 +40,9 @@ CASES = {
 }  # fmt: skip
 PLACES = {
     "data": (data_module, "load"),
-    "set-up": (run_module, "make_trainer"),
-    "step": (SpikingTask, "training_step"),
-    "evaluation": (SpikingTask, "validation_step"),
+    "set-up": (run_module, "open_tables"),
+    "step": (Task, "forward"),
+    "evaluation": (Task, "eval_step"),
     "test": (conclusion_module, "evaluate_part"),
 }
 
@@ -133,14 +133,13 @@ def group(out, held):
     """Two processes; where ``held``, both wait in an evaluation and one of them is sent SIGTERM. Their exit codes."""
     recipe, folder = load_recipe("tiny", SETTINGS), RunFolder(out)
     out.mkdir(parents=True, exist_ok=True)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "NODE_RANK": "0"}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     sent = out / "sent"
 
     def rank(number):
-        os.environ["LOCAL_RANK"] = str(number)
         if held:
             hold("evaluation", 1, out / f"here{number}", sent)
-        result = train(recipe, folder, resume=True, processes=Processes(2), rank=number)
+        result = train(recipe, folder, resume=True, processes=Processes(number, 2, number))
         leave_group()
         raise SystemExit(result.get("signal", 0))
 

@@ -77,9 +77,7 @@ def test_a_changed_number_is_noticed(finished, tmp_path):
     assert evaluate_run(copy.root).reproduces is False
 
 
-@pytest.mark.parametrize(
-    ("hook", "step"), [("on_train_batch_end", 2), ("on_validation_end", 3), ("on_train_batch_end", 5)]
-)
+@pytest.mark.parametrize(("hook", "step"), [("after_step", 2), ("evaluation", 3), ("after_step", 5)])
 def test_a_crash_changes_nothing(finished, tmp_path, hook, step):
     with pytest.raises(Crash):
         trained(tmp_path / "run", display=crashing(hook, step))
@@ -103,7 +101,7 @@ def test_a_run_can_be_loaded(finished):
 
 
 def test_the_factor_of_the_loss_does_not_depend_on_accumulation():
-    """The loss of a forward is scaled by the batch of the optimizer step; Lightning averages over accumulation."""
+    """The loss of a forward is scaled by the batch of the optimizer step; the loop averages over accumulation."""
     bundle = load("shapes", images=20, size=64)
     recipe = load_recipe("detect-demo", [*SMALL, "train.accumulate=2"])
     task = task_for(recipe, bundle)

@@ -3,16 +3,14 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from steadyspike.train.files.folder import RunError
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.run.evaluation import evaluate_run
-from steadyspike.train.run.processes import supervise
+from steadyspike.train.run.processes import how_it_died
 from tests.train.conftest import trained
 from tests.train.forked import GROUPS
 
@@ -59,24 +57,36 @@ def test_one_process_evaluates_what_two_have_trained_and_gets_their_number(both,
     assert evaluate_run(both[1] / "plain", part=part).reproduces is True
 
 
-def processes(*scripts):
-    code = "import os; exec(os.environ['SCRIPT'])"
-    return [sys.executable, "-c", code], [{**os.environ, "SCRIPT": script} for script in scripts]
+def devices(out, *more, code=0):
+    """`steadyspike train --devices 2` on the tiny recipe; what it wrote to the screen."""
+    command = [sys.executable, "-m", "steadyspike.cli", "train", "tiny", "--devices", "2", "--out", str(out), *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == code, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout + done.stderr
+
+
+def test_the_command_starts_processes_and_their_first_reports(tmp_path):
+    text = devices(tmp_path / "run", "--set", "schedule.epochs=1")
+    assert "; 2 x cpu, fp32" in text
+    assert text.count("test accuracy after 1..2") == text.count("everything is in") == 1
+    assert (tmp_path / "run" / "figure.png").exists() and list((tmp_path / "run" / "logs").rglob("stderr.log"))
+    again = devices(tmp_path / "run", "--set", "schedule.epochs=1", "--resume")
+    assert again.startswith("this run has ended already") and again.count("test accuracy") == 1
 
 
 def test_a_process_that_dies_ends_all_with_its_message(tmp_path):
-    waiting, dying = "import time; time.sleep(60)", "raise RuntimeError('out of luck')"
-    start = time.monotonic()
-    with pytest.raises(RunError, match=r"process 1 of 2 died \(exit code 1\): RuntimeError: out of luck"):
-        supervise(*processes(waiting, dying), tmp_path, grace=0.2)
-    assert time.monotonic() - start < 20
+    """The folder of checkpoints is a file, so the first process cannot write its first one."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").write_text("")
+    text = devices(tmp_path / "run", code=1)
+    assert "error: process 0 of 2 died (exit code 1): error: " in text and text.count("\n") < 12, text
 
 
 def test_a_killed_process_is_named(tmp_path):
-    killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    with pytest.raises(RunError, match=r"process 0 of 1 died \(killed by signal 9\)"):
-        supervise(*processes(killed), tmp_path)
-
-
-def test_processes_that_end_well_end_the_run(tmp_path):
-    supervise(*processes("pass", "pass"), tmp_path)
+    log = tmp_path / "run_x" / "attempt_0" / "1" / "stderr.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("out of luck\n\n")
+    assert how_it_died(1, 2, -9, tmp_path).startswith(
+        "process 1 of 2 died (killed by signal 9): out of luck; if nobody killed it, memory was probably full (see "
+    )

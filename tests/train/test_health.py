@@ -37,19 +37,19 @@ def test_weights_that_overflow_end_as_diverged_with_the_last_good_ones(tmp_path)
 
 
 def test_a_membrane_that_is_not_finite_is_named_and_statistics_are_put_back(tmp_path):
-    from steadyspike.train.building.lightning_data import SpikingData
+    from steadyspike.train.building.data import RunData
     from steadyspike.train.callbacks.health_policy import first_bad_layer
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import load_recipe
-    from steadyspike.train.run.training import new_session
+    from steadyspike.train.session.session import Session
 
     recipe = load_recipe("tiny")
-    session = new_session(recipe, RunFolder(tmp_path), SpikingData(recipe))
+    session = Session.new(recipe, RunFolder(tmp_path), RunData(recipe))
     model = session.task.model.train()
     with torch.no_grad():
         model.get_submodule("body.2.conv_norm.conv").weight[0, 0, 0, 0] = float("nan")
     before = {name: b.clone() for name, b in model.named_buffers()}
-    batch = next(iter(session.data.train_dataloader()))
+    batch = next(iter(session.data.train_loader))
     layer, what = first_bad_layer(session, batch)
     assert layer == "body.2.lif" and "input current is not finite at time step 1, 2" in what
     assert all(torch.equal(b, before[name]) for name, b in model.named_buffers())
@@ -73,10 +73,18 @@ def test_a_silent_layer_is_named(tmp_path):
 def test_warnings_let_the_run_finish(tmp_path, settings, kind):
     folder, result = trained(tmp_path, [*settings, "schedule.epochs=2"])
     assert result["status"] == "finished"
-    rows = findings(folder)
+    rows = [row for row in findings(folder) if row["kind"] != "silent_in_evaluation"]
     assert {row["kind"] for row in rows} == {kind} and {row["epoch"] for row in rows} == {"1", "2"}
     assert all(row["layer"] and row["layer"] in row["message"] for row in rows)
 
 
-def test_a_healthy_run_finds_nothing(finished):
-    assert findings(finished) == []
+def test_a_healthy_run_finds_nothing(tmp_path):
+    assert findings(trained(tmp_path, ["neuron.threshold=0.1"])[0]) == []
+
+
+def test_layers_that_are_silent_in_evaluation_alone_are_named(finished):
+    """The tiny recipe: after 15 steps the running statistics of its norms do not fit, and the result is chance."""
+    rows = [(row["epoch"], row["layer"]) for row in read_table(finished.root / "layers.csv") if row["rate"] == "0.0"]
+    assert rows and [(row["epoch"], row["layer"]) for row in findings(finished)] == rows
+    assert {row["kind"] for row in findings(finished)} == {"silent_in_evaluation"}
+    assert "fires in training but not once in evaluation" in findings(finished)[0]["message"]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from steadyspike.train.building.data import load_data
 from steadyspike.train.building.dry_run import check_recipe
-from steadyspike.train.building.lightning_data import load_data
 from steadyspike.train.recipe import RecipeError, dumps, load_recipe, parse, recipe_names, recipe_path, toml
 from steadyspike.train.recipe.load import overrides
 from steadyspike.train.recipe.merge import merge

@@ -9,12 +9,12 @@ import sys
 
 import pytest
 import torch
-from lightning.pytorch import Callback
 
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import read_checkpoint, write_state
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import load_recipe
+from steadyspike.train.session.session import Observer
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
 
@@ -25,20 +25,25 @@ class Crash(Exception):
     pass
 
 
-class Crashing(Callback):
-    """Raises in one hook once so many steps are made."""
+class Crashing(Observer):
+    """Raises in one hook once so many steps are made; "forward" and "evaluation" are places of the task."""
 
-    def __init__(self, hook, step):
-        self.step = step
-        setattr(self, hook, self.fail)
+    def __init__(self, session, hook, step):
+        self.session, self.step = session, step
+        if hook in ("forward", "evaluation"):
+            name = "forward" if hook == "forward" else "eval_step"
+            original = getattr(session.task, name)
+            setattr(session.task, name, lambda batch: (self.fail(), original(batch))[1])
+        else:
+            setattr(self, hook, self.fail)
 
-    def fail(self, trainer, *_):
-        if trainer.global_step >= self.step:
+    def fail(self):
+        if self.session.steps >= self.step:
             raise Crash
 
 
 def crashing(hook, step):
-    return lambda session, refused: Crashing(hook, step)
+    return lambda session, refused: Crashing(session, hook, step)
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +54,12 @@ def straight(tmp_path_factory):
 @pytest.mark.parametrize(
     ("hook", "step"),
     [
-        ("on_train_batch_end", 1),  # before the first checkpoint inside an epoch
-        ("on_train_batch_end", 4),
-        ("on_validation_end", 5),  # between the last step of an epoch and its evaluation's record
-        ("on_train_epoch_start", 10),
-        ("on_train_batch_end", 13),
+        ("after_step", 1),  # before the first checkpoint inside an epoch
+        ("after_step", 4),
+        ("evaluation", 5),  # between the last step of an epoch and its evaluation's record
+        ("after_epoch", 5),  # between the record and the checkpoint
+        ("forward", 10),
+        ("after_step", 13),
     ],
 )
 def test_a_crash_changes_nothing(tmp_path, straight, hook, step):
@@ -68,13 +74,13 @@ def test_a_crash_changes_nothing(tmp_path, straight, hook, step):
 @pytest.mark.parametrize(("number", "step"), [(signal.SIGTERM, 8), (signal.SIGINT, 5)])
 def test_a_signal_stops_with_a_checkpoint_and_the_rest_is_the_same(tmp_path, straight, number, step):
     class Signalling(Crashing):
-        def fail(self, trainer, *_):
-            if trainer.global_step == self.step:
+        def fail(self):
+            if self.session.steps == self.step:
                 os.kill(os.getpid(), number)
 
     settings = [*RANDOM, "train.save_every=2"]
     before = signal.getsignal(number)
-    _, result = trained(tmp_path, settings, display=lambda s, r: Signalling("on_train_batch_start", step))
+    _, result = trained(tmp_path, settings, display=lambda s, r: Signalling(s, "forward", step))
     assert result["status"] == "interrupted" and signal.getsignal(number) is before
     assert read_checkpoint(tmp_path / "checkpoints" / "last.ckpt")["step"] == step + 1
     folder, result = trained(tmp_path, settings, resume=True)
@@ -99,12 +105,12 @@ def test_a_process_killed_several_times_ends_the_same(tmp_path):
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, straight):
     settings = [*RANDOM, "train.save_every=2"]
     with pytest.raises(Crash):
-        trained(tmp_path, settings, display=crashing("on_train_batch_end", 13))
+        trained(tmp_path, settings, display=crashing("after_step", 13))
     last = tmp_path / "checkpoints" / "last.ckpt"
     content = last.read_bytes()
     last.write_bytes(content[: len(content) // 2])
     seen = []
-    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, refused: seen.extend(refused) or Callback())
+    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, refused: seen.extend(refused) or Observer())
     assert len(seen) == 1 and str(last) in seen[0] and "truncated" in seen[0]
     assert differing(folder, straight) == []
 
@@ -113,7 +119,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, straight):
     """The kernel refuses files above a size: the run says so, and goes on from the old checkpoint later."""
     settings = [*RANDOM, "train.save_every=2"]
     with pytest.raises(Crash):
-        trained(tmp_path, settings, display=crashing("on_train_batch_end", 6))
+        trained(tmp_path, settings, display=crashing("after_step", 6))
     before = (tmp_path / "checkpoints" / "last.ckpt").read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
@@ -138,7 +144,7 @@ def test_a_run_killed_after_its_last_epoch_only_concludes(tmp_path, straight):
 
 def test_another_recipes_checkpoint_is_refused(tmp_path):
     with pytest.raises(Crash):
-        trained(tmp_path, display=crashing("on_train_batch_end", 1))
+        trained(tmp_path, display=crashing("after_step", 1))
     with pytest.raises(CheckpointError, match="belongs to another run: its recipe is"):
         trained(tmp_path, ["optimizer.lr=0.3"], resume=True)
 
@@ -166,10 +172,10 @@ def test_a_run_whose_checkpoints_were_deleted_is_not_started_over(tmp_path, stra
 def test_a_run_that_never_came_to_a_checkpoint_starts_from_the_beginning_and_says_so(tmp_path, straight):
     settings = [*RANDOM, "train.save_every=2"]
     with pytest.raises(Crash):
-        trained(tmp_path, settings, display=crashing("on_fit_start", 0))
+        trained(tmp_path, settings, display=crashing("start", 0))
     assert (tmp_path / "metrics.csv").exists() and not (tmp_path / "checkpoints").exists()
     said = []
-    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: said.extend(notes) or Callback())
+    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: said.extend(notes) or Observer())
     assert said == [f"there is no checkpoint in {tmp_path} yet: starting from the beginning"]
     assert differing(folder, straight) == []
 
@@ -181,11 +187,9 @@ def test_without_the_best_checkpoint_no_other_weights_pass_for_it(tmp_path, stra
     shutil.copytree(straight.root, copy)
     for name in ("result.json", "weights.safetensors"):
         (copy / name).unlink()
-    best = copy / "checkpoints" / "best.ckpt"
-    if damage == "missing":
-        best.unlink()
-    else:
-        best.write_bytes(best.read_bytes()[:1000])
+    change(copy / "checkpoints" / "last.ckpt", lambda state: state.update(best=[1, 50.0, 1.0]))
+    for best in (copy / "checkpoints").glob("best*"):
+        best.unlink() if damage == "missing" else best.write_bytes(best.read_bytes()[:1000])
     with pytest.raises(CheckpointError, match=r"best epoch .* cannot be tested"):
         trained(copy, [*RANDOM, "train.save_every=2"], resume=True)
     assert not (copy / "weights.safetensors").exists()
@@ -244,7 +248,7 @@ def test_a_whole_checkpoint_that_does_not_fit_falls_back_to_the_one_before(tmp_p
     copy, settings = settle(tmp_path, straight)
     change(copy / "checkpoints" / "last.ckpt", EDITS[edit])
     seen = []
-    folder, result = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Callback())
+    folder, result = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Observer())
     assert len(seen) == 1 and "last.ckpt cannot be used: " in seen[0] and seen[0].endswith("from the one before")
     assert result["status"] == "finished" and differing(folder, straight) == []
 
@@ -255,7 +259,7 @@ def test_a_good_checkpoint_is_not_lost_to_the_damaged_one_when_the_next_is_writt
     last = copy / "checkpoints" / "last.ckpt"
     last.write_bytes(b"damaged")
     with pytest.raises(Crash):
-        trained(copy, settings, resume=True, display=crashing("on_fit_start", 0))
+        trained(copy, settings, resume=True, display=crashing("start", 0))
     assert read_checkpoint(last)["step"] == 14
     assert differing(trained(copy, settings, resume=True)[0], straight) == []
 
@@ -264,12 +268,15 @@ def test_a_good_checkpoint_is_not_lost_to_the_damaged_one_when_the_next_is_writt
 def test_a_damaged_best_checkpoint_is_found_before_training(tmp_path, damage):
     settings = ["train.seed=3", "schedule.epochs=3"]
     with pytest.raises(Crash):
-        trained(tmp_path, settings, display=crashing("on_train_batch_end", 11))
+        trained(tmp_path, settings, display=crashing("after_step", 11))
     change(tmp_path / "checkpoints" / "last.ckpt", lambda state: state.update(best=[1, 50.0]))
     for path in (tmp_path / "checkpoints").glob("best*"):
-        path.unlink() if damage == "missing" else path.write_bytes(path.read_bytes()[:1000])
+        content = path.read_bytes()
+        path.unlink()  # it may be another name of last.ckpt
+        if damage == "truncated":
+            path.write_bytes(content[:1000])
     with pytest.raises(CheckpointError, match=r"best\.ckpt .*best epoch \(1\) cannot be tested"):
-        trained(tmp_path, settings, resume=True, display=crashing("on_fit_start", 0))
+        trained(tmp_path, settings, resume=True, display=crashing("start", 0))
 
 
 def test_a_shortened_table_uses_an_older_checkpoint_that_fits(tmp_path, straight):
@@ -277,7 +284,7 @@ def test_a_shortened_table_uses_an_older_checkpoint_that_fits(tmp_path, straight
     table = copy / "metrics.csv"
     table.write_bytes(table.read_bytes()[:-4])  # the last row was written between the two checkpoints
     seen = []
-    folder, _ = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Callback())
+    folder, _ = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Observer())
     assert "metrics.csv has" in seen[0] and differing(folder, straight) == []
     table.write_bytes(b"")
     with pytest.raises(CheckpointError, match=r"metrics\.csv has 0 bytes.*restore the damaged file from a copy"):

@@ -7,17 +7,17 @@ from importlib.metadata import version
 
 import pytest
 import torch
-from lightning.pytorch import Callback
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from steadyspike.data import SplitMismatchWarning
-from steadyspike.train.building.lightning_data import first_samples, load_data
+from steadyspike.train.building.data import batch_per_process, first_samples, load_data
 from steadyspike.train.files.folder import RunError
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.accelerator import accelerator_of
 from steadyspike.train.run.evaluation import evaluate_run
+from steadyspike.train.session.session import Observer
 from tests.train.conftest import differing, trained
 
 
@@ -150,15 +150,13 @@ def test_a_subset_of_the_training_part_is_balanced_and_part_of_the_split():
 
 
 def test_a_batch_that_cannot_be_divided_is_refused():
-    from steadyspike.train.building.lightning_data import SpikingData
-
     with pytest.raises(RecipeError, match=r"must be a multiple of 3 processes x train\.accumulate = 1"):
-        SpikingData(load_recipe("tiny")).batch_per_process(3)
+        batch_per_process(load_recipe("tiny"), 3)
 
 
 def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_path):
     """Through training and evaluation; the files are in the ordinary layout and hold the same numbers."""
-    from steadyspike.train.building.lightning_task import SpikingTask
+    from steadyspike.train.building.task import Task
 
     seen = []
 
@@ -169,7 +167,7 @@ def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_pat
                 (m.weight.is_contiguous(), out.is_contiguous(memory_format=torch.channels_last))
             )
         )
-        return Callback()
+        return Observer()
 
     for setting, wanted in (("true", (False, True)), ("false", (True, False))):
         # Without a norm: torch's batch norm rounds differently per layout, which flips spikes.
@@ -179,7 +177,7 @@ def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_pat
         assert set(seen) == {wanted}
         seen.clear()
         assert evaluate_run(folder.root).reproduces is True
-        task = SpikingTask.for_data(load_recipe("tiny", settings), load_data(load_recipe("tiny").data))
+        task = Task.for_data(load_recipe("tiny", settings), load_data(load_recipe("tiny").data))
         assert task.model.get_submodule("body.1.conv_norm.conv").weight.is_contiguous() is (setting == "false")
     a, b = (load_file(tmp_path / setting / "weights.safetensors") for setting in ("true", "false"))
     for name in a:
@@ -195,11 +193,13 @@ def test_a_run_remembers_its_data_folder(tmp_path, monkeypatch):
     folder, _ = trained(tmp_path / "run", ["schedule.epochs=1"], data_dir=data)
     assert folder.data_dir() == data
     asked = []
-    load, module = evaluation.load_data, training.SpikingData
+    load, module = evaluation.load_data, training.RunData
     monkeypatch.setattr(
         evaluation, "load_data", lambda table, place, **o: asked.append(place) or load(table, place, **o)
     )
-    monkeypatch.setattr(training, "SpikingData", lambda recipe, place: asked.append(place) or module(recipe, place))
+    monkeypatch.setattr(
+        training, "RunData", lambda recipe, place, **o: asked.append(place) or module(recipe, place, **o)
+    )
     assert evaluate_run(folder.root).reproduces
     evaluate_run(folder.root, other)
     trained(folder.root, ["schedule.epochs=1"], resume=True)

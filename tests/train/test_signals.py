@@ -10,6 +10,7 @@ import pytest
 
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.session.session import Observer
 from steadyspike.train.session.signals import Signals, Stopped
 from tests.train.conftest import differing, trained
 from tests.train.staged import CASES, SETTINGS
@@ -114,13 +115,9 @@ def test_as_a_library_signals_stop_at_once_or_wait_and_handlers_are_put_back():
 def test_a_checkpoint_of_a_stopped_evaluation_is_at_the_end_of_its_epoch(tmp_path):
     class Stopping:
         def __call__(self, session, notes):
-            from lightning.pytorch import Callback
-
-            class Ask(Callback):
-                def on_validation_batch_end(self, *_):
-                    os.kill(os.getpid(), signal.SIGTERM)
-
-            return Ask()
+            original = session.task.eval_step
+            session.task.eval_step = lambda batch: (original(batch), os.kill(os.getpid(), signal.SIGTERM))[0]
+            return Observer()
 
     folder, result = trained(tmp_path, SETTINGS, display=Stopping())
     assert result == {"status": "interrupted", "signal": 15, "where": "in the evaluation after epoch 1"}

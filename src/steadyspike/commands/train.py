@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from contextlib import nullcontext, suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from steadyspike.commands.box_report import map_table
 from steadyspike.commands.common import ENDED, console, one_line_errors, record_number
-from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
-
-if TYPE_CHECKING:
-    from steadyspike.report.live import LiveReport
 
 
 @one_line_errors
@@ -50,164 +45,32 @@ def _run(
     signals: Signals,
 ) -> tuple[int, Path | None]:
     """The exit code and, in the one process that reports about the run, its folder."""
+    from steadyspike.train.callbacks.display import Display
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
     from steadyspike.train.recipe.origin import origin
+    from steadyspike.train.run.processes import under_torchrun
+    from steadyspike.train.run.start import Order, start
 
-    extra = [f"train.devices={devices}"] if devices is not None else []
-    recipe = load_recipe(name, [*settings, *extra])
-    stem, made = find_recipe(name).name, origin(name, [*settings, *extra])
+    changes = [*settings, *([f"train.devices={devices}"] if devices is not None else [])]
+    recipe, stem = load_recipe(name, changes), find_recipe(name).name
+    again = ["train", name, *(text for change in changes for text in ("--set", change))]
+    order = Order(recipe, stem, origin(name, changes), again, data_dir, resume, out)
     try:
-        return _checked_run(recipe, made, stem, data_dir, resume, out, signals)
+        started = start(order, signals, Display, lambda folder: _live(recipe, folder))
     except RecipeError as error:
         raise RecipeError(f"{stem}: {error}") from None
+    root, result = started.folder.root, started.result
+    if started.told:
+        return _code(result), None if under_torchrun() else root
+    if started.before:
+        console.print("this run has ended already", style="yellow")
+    else:
+        draw(result, started.folder)
+        _last_report(recipe, started.folder, data_dir)
+    return report(result, root), root
 
 
-def _checked_run(
-    recipe: Any,
-    made: dict[str, Any],
-    stem: str,
-    data_dir: Path | None,
-    resume: bool,
-    out: Path | None,
-    signals: Signals,
-) -> tuple[int, Path | None]:
-    from steadyspike.train.building.dry_run import check_recipe
-    from steadyspike.train.building.lightning_data import batch_per_process
-    from steadyspike.train.files.folder import RunError, new_folder, open_folder, resumable
-    from steadyspike.train.run.accelerator import accelerator_of
-    from steadyspike.train.run.processes import under_torchrun
-
-    keep_freed_memory()  # the process is ours: large activations need no new pages at every step
-    check_recipe(recipe)
-    accelerator_of(recipe)
-    processes = int(os.environ["WORLD_SIZE"]) if under_torchrun() else recipe.train.devices
-    batch_per_process(recipe, processes)
-    if under_torchrun():
-        if out is None:
-            raise RunError("under torchrun every process must know the run folder: give it with --out")
-        code = _under_torchrun(recipe, made, data_dir, resume, out, stem, signals)
-        return code, out if os.environ["RANK"] == "0" else None
-    folder = open_folder(out, stem) if resume else new_folder(out, stem)
-    try:
-        with folder.locked():
-            if resume and (folder.root / "recipe.toml").exists():
-                resumable(folder, recipe)
-                ended = _ended_before(folder)
-                if ended is not None:
-                    return ended, folder.root
-            _write_origin(folder, made)
-            result = _start(recipe, folder, data_dir, resume, signals)
-    except Exception:
-        if not resume and out is None:
-            folder.remove_if_unused()
-        raise
-    draw(result, folder)
-    _last_report(recipe, folder, data_dir)
-    return report(result, folder.root), folder.root
-
-
-def _write_origin(folder: Any, made: dict[str, Any]) -> None:
-    """origin.json, which is only shown: what keeps it from being written is told by the next file that is needed."""
-    from steadyspike.train.files.atomic import CheckpointError
-    from steadyspike.train.recipe.origin import ORIGIN
-
-    with suppress(CheckpointError, OSError):
-        folder.write_json(ORIGIN, made)
-
-
-def _ended_before(folder: Any) -> int | None:
-    """The exit code of a run that has ended; None where there is something to resume, or a file to write again."""
-    from steadyspike.train.files.intact import intact_result
-
-    result = intact_result(folder)
-    if result is None:
-        return None
-    console.print("this run has ended already", style="yellow")
-    return report(result, folder.root)
-
-
-def _start(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
-    from steadyspike.train.run.conclusion import interrupted
-    from steadyspike.train.run.training import train
-
-    try:
-        if recipe.train.devices > 1:
-            return _start_several(recipe, folder, data_dir, resume, signals)
-        from steadyspike.train.callbacks.display import Display
-
-        look = _live(recipe, folder)
-        return train(
-            recipe, folder, data_dir=data_dir, resume=resume, display=Display, signals=signals, after_epoch=look
-        )
-    except Stopped as stop:
-        return interrupted(recipe, folder, stop.number, signals.where)
-
-
-def _start_several(recipe: Any, folder: Any, data_dir: Path | None, resume: bool, signals: Signals) -> dict[str, Any]:
-    from steadyspike.train.building.lightning_data import load_data
-    from steadyspike.train.callbacks.after_epoch import Sparingly
-    from steadyspike.train.run.conclusion import interrupted
-    from steadyspike.train.run.processes import launch
-
-    data_dir = data_dir or (folder.data_dir() if resume else None)
-    load_data(recipe.data, data_dir)  # downloads and caches once, before several processes need it
-    folder.write_recipe(recipe)
-    (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
-    look = _live(recipe, folder)
-    update = Sparingly(look, _no_report) if look is not None else None
-
-    def meanwhile() -> None:
-        if look is not None and update is not None and look.news():
-            update()
-
-    launch(folder, recipe.train.devices, data_dir, resume, signals, meanwhile)
-    if signals.number is not None and not (folder.root / "result.json").exists():
-        return interrupted(recipe, folder, signals.number, "before the first step")
-    result: dict[str, Any] = folder.read_json("result.json")
-    if signals.number is not None and result["status"] == "interrupted":
-        result["signal"] = signals.number  # the processes are always told by SIGTERM
-    return result
-
-
-def _under_torchrun(
-    recipe: Any, made: dict[str, Any], data_dir: Path | None, resume: bool, out: Path, stem: str, signals: Signals
-) -> int:
-    from steadyspike.train.callbacks.display import Display
-    from steadyspike.train.files.folder import RunFolder, new_folder, resumable
-    from steadyspike.train.run.trainer import Processes, leave_group
-    from steadyspike.train.run.training import train
-
-    rank, local, world = (int(os.environ[key]) for key in ("RANK", "LOCAL_WORLD_SIZE", "WORLD_SIZE"))
-    # Only rank 0 checks that the folder is free: when the others start, it may already have written to it.
-    folder = new_folder(out, stem) if rank == 0 and not resume else RunFolder(out)
-    if resume and (out / "recipe.toml").exists():
-        resumable(folder, recipe)
-        ended = _ended_before(folder)
-        if ended is not None:
-            return ended
-    processes = Processes(local, world // local)
-    with folder.locked() if rank == 0 else nullcontext():
-        if rank == 0:
-            _write_origin(folder, made)
-        result = train(
-            recipe,
-            folder,
-            data_dir=data_dir,
-            resume=resume,
-            processes=processes,
-            rank=rank,
-            display=Display,
-            signals=signals,
-            after_epoch=_live(recipe, folder) if rank == 0 else None,
-        )
-    leave_group()
-    if rank == 0:
-        draw(result, folder)
-        _last_report(recipe, folder, data_dir)
-    return report(result, out) if rank == 0 else _code(result)
-
-
-def _live(recipe: Any, folder: Any) -> LiveReport | None:
+def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
     """What writes report.html while the run trains; None where nobody asked for it."""
     if not recipe.train.report:
         return None

@@ -1,13 +1,13 @@
 """All private parts of torch that this package uses, each under a descriptive name.
 
 A new version of torch may change any of them. tests/core/test_torch_private.py has a test for each name and shows which
-one broke; the repair belongs in this file. core/, kernels/ and nn/ use private parts of torch only through this file.
+one broke; the repair belongs in this file. core/, kernels/, nn/ and train/ use private parts of torch only through it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -181,3 +181,14 @@ def is_compiled(module: nn.Module) -> bool:
 def without_torch_function() -> Any:
     """A context in which torch functions are not shown to ``__torch_function__`` modes."""
     return _C.DisableTorchFunction()
+
+
+def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The norm of each tensor, by one call for all of them."""
+    return list(torch._foreach_norm(list(tensors))) if tensors else []
+
+
+def move_towards(tensors: Sequence[Tensor], targets: Sequence[Tensor], weight: float) -> None:
+    """``tensor += weight * (target - tensor)`` in place, by one call for all of them."""
+    if tensors:
+        torch._foreach_lerp_(list(tensors), list(targets), weight)

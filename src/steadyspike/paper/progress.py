@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.train.callbacks.display import duration
-from steadyspike.train.session.session import Session
+from steadyspike.train.session.session import Observer, Session
 
 
 class Clock:
@@ -80,21 +79,21 @@ class Screen:
         return lambda session, notes: Watch(self, run, session)
 
 
-class Watch(Callback):
+class Watch(Observer):
     """Moves the bar while a run trains."""
 
     def __init__(self, screen: Screen, run: Run, session: Session) -> None:
         self.screen, self.run, self.session = screen, run, session
         self._last = 0.0
 
-    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.screen.resume(self.run, self._share(trainer))
+    def start(self) -> None:
+        self.screen.resume(self.run, self._share())
 
-    def _share(self, trainer: Trainer) -> float:
-        return min(trainer.global_step / max(int(trainer.estimated_stepping_batches), 1), 1.0)
+    def _share(self) -> float:
+        return min(self.session.steps / max(self.session.epochs * self.session.steps_per_epoch, 1), 1.0)
 
-    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+    def after_step(self) -> None:
         now = time.monotonic()
         if now - self._last > 0.5:
             self._last = now
-            self.screen.move(self.run, self._share(trainer))
+            self.screen.move(self.run, self._share())

@@ -21,8 +21,8 @@ from steadyspike.nn.decision import NO_CLASS, decided
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.probe import probe
 from steadyspike.report.png import data_url
-from steadyspike.train.building.lightning_data import load_data
-from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.data import load_data
+from steadyspike.train.building.task import Task
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.run.evaluation import evaluation_device
@@ -44,7 +44,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
     bundle = load_data(recipe.data, data_dir or folder.data_dir(), download=False)
     if (other := bundle.split.difference(about["data"]["split"])) is not None:
         raise RunError(other)
-    task = SpikingTask.for_data(recipe, bundle)
+    task = Task.for_data(recipe, bundle)
     load_own_weights(folder, task.model)
     device = evaluation_device(recipe)
     task.model.to(device).eval()
@@ -63,7 +63,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
     return found
 
 
-def _outputs(task: SpikingTask, bundle: DataBundle, device: torch.device) -> tuple[Tensor, Tensor]:
+def _outputs(task: Task, bundle: DataBundle, device: torch.device) -> tuple[Tensor, Tensor]:
     """Class scores after each number of time steps, [T, N, K], and the labels, [N]."""
     scores, labels, recipe = [], [], task.recipe
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(recipe.train.precision)
@@ -136,7 +136,7 @@ def _images(sample: NDArray[Any], clip: bool) -> list[str]:
     return [data_url(frame_pixels(f, full)) for f in sample]
 
 
-def _membranes(task: SpikingTask, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
+def _membranes(task: Task, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
     """Mean and standard deviation of M, in units of V, per layer and time step: where they move, the network drifts."""
     x, _ = next(iter(bundle.eval_loader("test", PROBED, device=device)))
     with probe(task.model, record="m") as seen:

@@ -1,4 +1,4 @@
-"""Training runs from recipes; the names below are loaded when they are first used, since they need Lightning."""
+"""Training runs from recipes; the names below are loaded when they are first used."""
 
 from importlib import import_module
 from typing import Any
@@ -8,8 +8,8 @@ _PLACES = {
     "RecipeError": "recipe",
     "RunError": "files.folder",
     "RunFolder": "files.folder",
-    "SpikingData": "building.lightning_data",
-    "SpikingTask": "building.lightning_task",
+    "RunData": "building.data",
+    "Task": "building.task",
     "build_model": "building.build_network",
     "build_optimizer": "building.optimizer",
     "dry_run": "building.dry_run",

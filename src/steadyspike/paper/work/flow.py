@@ -26,10 +26,10 @@ SILENT = "silent layers"
 
 def flow(run: LoadedRun) -> Arrays:
     """Gradient metrics before and after training on 128 training samples; rates and shift on 512 test samples."""
-    from steadyspike.train.building.lightning_task import SpikingTask
+    from steadyspike.train.building.task import Task
 
     x, y = next(iter(run.data.eval_loader("train", 128)))
-    start = SpikingTask.for_data(run.recipe, run.data).model
+    start = Task.for_data(run.recipe, run.data).model
     seen = observe(run.model, islice(run.data.eval_loader("test", 128), 4))
     return {
         "start": _rows(gradient_metrics(start, x, y)),

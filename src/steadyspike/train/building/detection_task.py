@@ -1,4 +1,4 @@
-"""A detection recipe as a LightningModule."""
+"""A detection recipe as a module."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from steadyspike.detection.mean_ap import NUMBERS
 from steadyspike.detection.networks.detect import Detect
 from steadyspike.detection.nms import Detections, detections
 from steadyspike.models import model_registry
-from steadyspike.train.building.lightning_task import SpikingTask
 from steadyspike.train.building.own_code import is_own
+from steadyspike.train.building.task import Task
 from steadyspike.train.measure.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
 from steadyspike.train.recipe import Recipe, RecipeError
 from steadyspike.train.recipe.detection_table import Detection
@@ -88,8 +88,8 @@ def _scales(model: nn.Module) -> tuple[Tensor, tuple[int, ...]]:
     return head.anchors, head.strides
 
 
-class DetectionTask(SpikingTask):
-    """`SpikingTask` for boxes: its evaluation gives mAP."""
+class DetectionTask(Task):
+    """`Task` for boxes: its evaluation gives mAP."""
 
     selected_by = "fitness"
     extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {"map": ("epoch", "class", "AP", "AP50")}
@@ -136,14 +136,14 @@ class DetectionTask(SpikingTask):
     def loss_of_a_guess(self, classes: int) -> float | None:
         return None
 
-    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+    def forward(self, batch: Any) -> Tensor:
         x, targets = batch
         outcome: Outcome = self.objective(self.model, x, targets)
         self.train_sums.add(outcome.parts, len(targets))
         self.step_losses.append(outcome.parts.total.detach())
         return outcome.loss
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def eval_step(self, batch: Any) -> None:
         self.add_batch(self.eval_sums, *batch)
 
     def add_batch(self, sums: BoxSums, x: Tensor, targets: Targets) -> None:
@@ -164,8 +164,8 @@ def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObj
     return BoxObjective(table, recipe.data.batch_size, gains)
 
 
-def task_for(recipe: Recipe, bundle: DataBundle) -> SpikingTask:
+def task_for(recipe: Recipe, bundle: DataBundle) -> Task:
     """The task of a recipe: boxes where the recipe has a [detection] table, otherwise classes."""
     boxes = isinstance(bundle, DetectionBundle)
     check_detection(recipe, boxes)
-    return DetectionTask.for_data(recipe, bundle) if boxes else SpikingTask.for_data(recipe, bundle)
+    return DetectionTask.for_data(recipe, bundle) if boxes else Task.for_data(recipe, bundle)

@@ -18,8 +18,8 @@ from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm import NORMS
 from steadyspike.train.building.build_network import build_model, neuron_spec
 from steadyspike.train.building.combination import check_combination
+from steadyspike.train.building.data import check_data, load_data
 from steadyspike.train.building.detection_task import box_objective, check_detection
-from steadyspike.train.building.lightning_data import check_data, load_data
 from steadyspike.train.building.optimizer import build_optimizer
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective

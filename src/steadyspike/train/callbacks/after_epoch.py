@@ -5,10 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
-from steadyspike.train.session.session import Session
-
 SHARE = 0.01  # of the time at most
 _GUESS = 0.2  # seconds that the first call is thought to take
 
@@ -41,13 +37,3 @@ class Sparingly:
         self._cost = self._clock() - start
         self._spent += self._cost
         return True
-
-
-class AfterEpoch(Callback):
-    """Calls ``look`` after epochs, sparingly; comes after the callbacks that write tables and checkpoint."""
-
-    def __init__(self, session: Session, look: Callable[[], None]) -> None:
-        self._call = Sparingly(look, lambda text: session.messages.append(f"no report: {text}"))
-
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._call()

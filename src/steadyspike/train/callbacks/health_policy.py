@@ -6,11 +6,9 @@ import math
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
 
 from steadyspike.nn.membrane_health import non_finite_layers
 from steadyspike.nn.model_check import dead_layers
-from steadyspike.train.files.tables import Table
 from steadyspike.train.session.session import EndOfRun, Session
 
 _LOST = 1.01  # a silent network's loss wanders around that of a constant guess; this is clearly above
@@ -40,50 +38,54 @@ def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
     return None, "the loss is not finite although every membrane is"
 
 
-class HealthWatch(Callback):
-    """Applies the policies of [health]; every finding becomes a row of health.csv that names the layer.
+class HealthWatch:
+    """Applies the policies of [health]; every finding becomes a row of health.csv that names the layer."""
 
-    Comes after `StepSummary` in the list of callbacks, whose numbers it reads.
-    """
+    def __init__(self, session: Session) -> None:
+        self.session = session
 
-    def __init__(self, session: Session, table: Table | None) -> None:
-        self.session, self.table = session, table
-        self._batch: Any = None
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._batch = batch
-
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Any) -> None:
+    def before_update(self) -> None:
+        """Looks at the loss and the gradient of the optimizer step to come."""
         session, table, step = self.session, self.session.recipe.health, self.session.step
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
         scaled = session.recipe.train.precision == "fp16"
         if step.bad_loss or (not math.isfinite(step.gradient) and not scaled):
-            layer, what = first_bad_layer(session, self._batch)
+            layer, what = first_bad_layer(session, session.inputs)
             place = f"layer '{layer}': {what}" if layer else what
-            self.report(trainer, "non_finite", layer, place, table.non_finite, "diverged")
+            self.report("non_finite", layer, place, table.non_finite, "diverged")
         elif step.gradient > table.max_gradient:
             layer = session.gradients.groups[max(range(len(step.norms)), key=step.norms.__getitem__)]
             text = f"layer '{layer}': the gradient norm is {step.gradient:.3g}, above {table.max_gradient:g}"
-            self.report(trainer, "exploding_gradient", layer, text, table.exploding_gradient, "diverged")
+            self.report("exploding_gradient", layer, text, table.exploding_gradient, "diverged")
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        table = self.session.recipe.health
-        silent = self.session.watch.silent()
-        quiet = {name: 0.0 for name, share in zip(self.session.watch.layers, silent) if share == 1.0}
-        for check in dead_layers(quiet):
-            self.report(trainer, "silent_layer", check.layer, check.message, table.silent_layer, "silent")
-        for name, layer in self.session.watch.layers.items():
-            v = float(layer.threshold.detach().abs().min())
-            if layer.spiking and math.isnan(v):
-                self.report(
-                    trainer, "non_finite", name, f"layer '{name}': the threshold is nan", table.non_finite, "diverged"
-                )
-            elif layer.spiking and v < table.min_threshold:
+    def after_epoch(self) -> None:
+        """Looks at what the layers did in training and in evaluation, at thresholds and at the loss."""
+        session, table = self.session, self.session.recipe.health
+        shares = session.watch.silent()
+        silent = {name: 0.0 for name, share in zip(session.watch.layers, shares) if share == 1.0}
+        for check in dead_layers(silent):
+            self.report("silent_layer", check.layer, check.message, table.silent_layer, "silent")
+        self._look_at_evaluation([row.layer for row in session.rows if row.rate == 0 and row.layer not in silent])
+        for name, neuron in session.watch.layers.items():
+            v = float(neuron.threshold.detach().abs().min())
+            if neuron.spiking and math.isnan(v):
+                self.report("non_finite", name, f"layer '{name}': the threshold is nan", table.non_finite, "diverged")
+            elif neuron.spiking and v < table.min_threshold:
                 text = f"layer '{name}': the threshold has collapsed to {v:.3g}, below {table.min_threshold:g}"
-                self.report(trainer, "collapsed_threshold", name, text, table.collapsed_threshold, "collapsed")
-        self._compare_with_chance(trainer)
+                self.report("collapsed_threshold", name, text, table.collapsed_threshold, "collapsed")
+        self._compare_with_chance()
 
-    def _compare_with_chance(self, trainer: Trainer) -> None:
+    def _look_at_evaluation(self, silent: list[str]) -> None:
+        """Reports layers without a spike in evaluation alone; running statistics may need more epochs, so no end."""
+        why = "in training but not once in evaluation: running statistics (norm, MP-Init) do not fit yet"
+        for layer in silent:
+            self._write("silent_in_evaluation", layer, f"layer '{layer}' fires {why}")
+        if silent:
+            names = ", ".join(f"'{layer}'" for layer in silent)
+            text = f"layer {names} fires {why}" if len(silent) == 1 else f"layers {names} fire {why}"
+            self.session.messages.append(text)
+
+    def _compare_with_chance(self) -> None:
         """Compares the loss with that of a constant guess: norms keep activations finite even if a network explodes."""
         session, table = self.session, self.session.recipe.health
         assert session.train_scores is not None
@@ -97,16 +99,21 @@ class HealthWatch(Callback):
                 f"for {session.lost_epochs} epochs the loss has been above {guess:.3f}, that of a constant guess; "
                 f"the largest gradient is that of layer '{loudest.layer}' (norm {loudest.gradient or 0.0:.3g})"
             )
-            self.report(trainer, "worse_than_chance", loudest.layer, text, table.worse_than_chance, "diverged")
+            self.report("worse_than_chance", loudest.layer, text, table.worse_than_chance, "diverged")
 
-    def report(self, trainer: Trainer, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
+    def report(self, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
         """Records a finding, for steps once per epoch, and ends the run if the policy says so."""
-        epoch = trainer.current_epoch
+        session = self.session
         once = kind if kind in ("non_finite", "exploding_gradient") else f"{kind} {layer}"
-        if once not in self.session.warned:
-            self.session.warned.add(once)
-            self.session.messages.append(text)
-            if self.table is not None:
-                self.table.add(epoch=epoch + 1, step=trainer.global_step, kind=kind, layer=layer or "", message=text)
+        if once not in session.warned:
+            session.warned.add(once)
+            session.messages.append(text)
+            self._write(kind, layer or "", text)
         if policy != "warn":
             raise EndOfRun(status, text, layer=layer, present=policy == "stop")
+
+    def _write(self, kind: str, layer: str, text: str) -> None:
+        session = self.session
+        if session.tables:
+            row = {"kind": kind, "layer": layer, "message": text}
+            session.tables["health"].add(epoch=session.epoch + 1, step=session.steps, **row)

@@ -42,7 +42,7 @@ def most_memory() -> dict[str, int]:
     return {name: count for name, count in (("process", memory_held()[1]), ("GPU", gpu)) if count}
 
 
-def memory_line(session: Session, batch: Any, device: torch.device, before: int, processes: int = 1) -> str:
+def memory_line(session: Session, batch: Any, before: int) -> str:
     """What must be free for this run, said after its first steps.
 
     before: bytes that the process held before the first step. The need is that plus the estimate of a step, or the
@@ -62,10 +62,10 @@ def memory_line(session: Session, batch: Any, device: torch.device, before: int,
         for name, layer in session.watch.layers.items():
             layer.taps = taps[name]
     step = f"{size(estimate.peak)} for a step, of which {size(estimate.saved)} are kept for the backward pass"
-    each = " for each process" if processes > 1 else ""
+    each = " for each process" if session.processes.count > 1 else ""
     most = memory_held()[1]
-    if device.type == "cuda":
-        reserved = torch.cuda.max_memory_reserved(device)
+    if session.device.type == "cuda":
+        reserved = torch.cuda.max_memory_reserved(session.device)
         need = max(estimate.peak, reserved)
         return f"memory: about {size(need)} on the GPU and {size(most)} beside it must be free{each} ({step})"
     need = max(before + estimate.peak, most)

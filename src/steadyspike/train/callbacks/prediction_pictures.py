@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
 from steadyspike.detection.drawing import contact_sheet, draw_boxes, with_legend
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.session.session import Session
+from steadyspike.train.session.session import Observer, Session
 
 SURE = 0.25  # boxes below this score are not drawn
 
 
-class PredictionPictures(Callback):
+class PredictionPictures(Observer):
     """Writes pictures/epoch-NNN.png: found boxes in colour with class and score, true ones thin and white."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def after_epoch(self) -> None:
         session, table = self.session, self.session.recipe.detection
-        epoch, last = trainer.current_epoch + 1, trainer.current_epoch + 1 == trainer.max_epochs
+        epoch, last = session.epoch + 1, session.epoch + 1 == session.epochs
         if table is None or not table.pictures or session.task.last_eval is None:
             return
         every = session.recipe.train.eval_every

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import torch
-from lightning.fabric.plugins import CheckpointIO
 
 from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
-from steadyspike.train.files.atomic import CheckpointError, write_atomically
+from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import DamagedRun
 
 FORMAT = "steadyspike-checkpoint-2"
@@ -20,20 +19,6 @@ _FOLDER_BIT = 0x10  # of a zip entry's attributes; torch does not read such a te
 
 class OtherRun(CheckpointError):
     """A whole checkpoint of another recipe, split or number of processes."""
-
-
-class AtomicCheckpointIO(CheckpointIO):
-    """Lightning's checkpoint plugin; the file that was there before is kept under the name of `previous_of`."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        path = Path(path)
-        write_atomically(path, lambda file: write_state(checkpoint, file), keep=previous_of(path))
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        return read_checkpoint(Path(path))
-
-    def remove_checkpoint(self, path: Any) -> None:
-        Path(path).unlink(missing_ok=True)
 
 
 def previous_of(path: Path) -> Path:

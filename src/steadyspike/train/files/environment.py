@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("steadyspike", "torch", "lightning", "numpy", "triton", "safetensors")
+_PACKAGES = ("steadyspike", "torch", "numpy", "triton", "safetensors")
 
 
 def environment() -> dict[str, Any]:

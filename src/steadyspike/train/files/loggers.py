@@ -1,13 +1,14 @@
-"""Other people's loggers by name, through Lightning: they log what TensorBoard gets, if their package is there."""
+"""Other people's loggers by name: they log what TensorBoard gets, if their package is installed."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from steadyspike.train.recipe import Recipe, RecipeError
 
@@ -28,28 +29,68 @@ def check_loggers(names: Sequence[str]) -> None:
         )
 
 
-def _wandb(recipe: Recipe, root: Path) -> Any:
-    from lightning.pytorch.loggers import WandbLogger
+class Logger(Protocol):
+    """Where a run's settings and numbers go."""
 
-    # The same folder is the same run there, so that a resumed run goes on in it.
-    known = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-    return WandbLogger(name=_name(root), save_dir=root, project="steadyspike", id=known, resume="allow")
+    def log_hyperparams(self, settings: dict[str, Any]) -> None: ...
+    def log_metrics(self, row: dict[str, float], step: int) -> None: ...
+    def finalize(self, status: str) -> None: ...
 
 
-def _mlflow(recipe: Recipe, root: Path) -> Any:
-    from lightning.pytorch.loggers import MLFlowLogger
+class Wandb:
+    """A run of Weights & Biases; the same folder is the same run there, so that a resumed run goes on in it."""
 
-    # Lightning's default is a file store, which MLflow refuses from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
-    # (github.com/mlflow/mlflow/issues/23634 and pull 23637).
-    place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
-    return MLFlowLogger(experiment_name="steadyspike", run_name=_name(root), tracking_uri=place)
+    def __init__(self, root: Path) -> None:
+        import wandb
+
+        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        self._run = wandb.init(project="steadyspike", name=_name(root), dir=root, id=name, resume="allow")
+        self._run.define_metric("*", step_metric="step")  # wandb's own count of calls is not the run's step
+
+    def log_hyperparams(self, settings: dict[str, Any]) -> None:
+        self._run.config.update(settings, allow_val_change=True)
+
+    def log_metrics(self, row: dict[str, float], step: int) -> None:
+        self._run.log({**row, "step": step})
+
+    def finalize(self, status: str) -> None:
+        self._run.finish(exit_code=0 if status == "success" else 1)
+
+
+class Mlflow:
+    """A run of MLflow, in the database that MLFLOW_TRACKING_URI names or in the run folder."""
+
+    def __init__(self, root: Path) -> None:
+        from mlflow.tracking import MlflowClient
+
+        # MLflow's default is a file store, which it refuses from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
+        # (github.com/mlflow/mlflow/issues/23634 and pull 23637).
+        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+        self._client = MlflowClient(tracking_uri=place)
+        experiment = self._client.get_experiment_by_name("steadyspike")
+        number = experiment.experiment_id if experiment else self._client.create_experiment("steadyspike")
+        self._run = self._client.create_run(number, run_name=_name(root)).info.run_id
+
+    def log_hyperparams(self, settings: dict[str, Any]) -> None:
+        for table, keys in settings.items():
+            for key, value in keys.items() if isinstance(keys, dict) else [("", keys)]:
+                self._client.log_param(self._run, f"{table}/{key}".rstrip("/"), str(value)[:250])
+
+    def log_metrics(self, row: dict[str, float], step: int) -> None:
+        from mlflow.entities import Metric
+
+        now = int(time.time() * 1000)
+        self._client.log_batch(self._run, [Metric(name, value, now, step) for name, value in row.items()])
+
+    def finalize(self, status: str) -> None:
+        self._client.set_terminated(self._run, "FINISHED" if status == "success" else "FAILED")
 
 
 def _name(root: Path) -> str:
     return "/".join(root.resolve().parts[-2:])
 
 
-_MAKERS: dict[str, Callable[[Recipe, Path], Any]] = {"wandb": _wandb, "mlflow": _mlflow}
+_MAKERS: dict[str, Callable[[Path], Logger]] = {"wandb": Wandb, "mlflow": Mlflow}
 
 
 class Loggers:
@@ -57,13 +98,13 @@ class Loggers:
 
     def __init__(self, recipe: Recipe, root: Path, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._open: dict[str, Any] = {}
+        self._open: dict[str, Logger] = {}
         check_loggers(recipe.train.loggers)
         for name in recipe.train.loggers:
             self._try(name, lambda name=name: self._begin(name, recipe, root))  # type: ignore[misc]
 
     def _begin(self, name: str, recipe: Recipe, root: Path) -> None:
-        logger = _MAKERS[name](recipe, root)
+        logger = _MAKERS[name](root)
         logger.log_hyperparams(recipe.model_dump(exclude_none=True))
         self._open[name] = logger
 

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from steadyspike.core.torch_private import tensor_norms
 from steadyspike.nn.neuron import Neuron, neurons
-from steadyspike.train.internals import tensor_norms
 
 
 def _groups(module: nn.Module, waiting: list[nn.Parameter], found: list[list[nn.Parameter]]) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from typing import Any
 
 import torch
 
 from steadyspike.train.recipe import Recipe, RecipeError
 
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _PROBE = """
 import torch
 with torch.autocast("cpu", torch.bfloat16):
@@ -33,6 +36,11 @@ def bf16_problem() -> str | None:
     )
 
 
+def device_of(recipe: Recipe, number: int = 0) -> torch.device:
+    """Where process ``number`` of this machine trains."""
+    return torch.device("cuda", number) if accelerator_of(recipe) == "gpu" else torch.device("cpu")
+
+
 def accelerator_of(recipe: Recipe) -> str:
     """ "gpu" or "cpu"; an explicit wish that cannot be met is an error."""
     wish = recipe.train.accelerator
@@ -46,3 +54,9 @@ def accelerator_of(recipe: Recipe) -> str:
     if found == "gpu" and recipe.train.devices > torch.cuda.device_count():
         raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
     return found
+
+
+def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+    """Mixed precision, if the recipe asks for it; neurons compute in fp32 in any case."""
+    half = _HALF.get(precision)
+    return nullcontext() if half is None else torch.autocast(device.type, dtype=half)

@@ -82,7 +82,7 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
     return source
 
 
-def write_about(session: Session, processes: int, data_dir: Path | None) -> None:
+def write_about(session: Session, data_dir: Path | None) -> None:
     """Writes run.json, unless it is there and the run continues; a new data folder is remembered in any case."""
     folder, place = session.folder, None if data_dir is None else str(data_dir.expanduser().resolve())
     if session.resumed is not None and folder.intact("run.json"):
@@ -91,14 +91,14 @@ def write_about(session: Session, processes: int, data_dir: Path | None) -> None
             return
         folder.write_json("run.json", {**about, "data_dir": place})
         return
-    folder.write_json("run.json", {**about_run(session, processes), "data_dir": place})
+    folder.write_json("run.json", {**about_run(session), "data_dir": place})
 
 
-def about_run(session: Session, processes: int) -> dict[str, Any]:
+def about_run(session: Session) -> dict[str, Any]:
     """Where a run happens and on what data."""
     return {
         "environment": environment(),
-        "processes": processes,
+        "processes": session.processes.count,
         "seed": session.recipe.train.seed,
         "data": session.bundle.describe(),
         "parameters": sum(p.numel() for p in session.task.model.parameters()),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,31 +15,38 @@ from steadyspike.data import DataBundle
 from steadyspike.data.loader import EvalLoader
 from steadyspike.detection.data.detection_set import DetectionBundle, Targets
 from steadyspike.nn.loss import Objective
+from steadyspike.train.building.data import load_data
 from steadyspike.train.building.detection_task import DetectionTask, task_for
-from steadyspike.train.building.lightning_data import load_data
-from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.task import Task
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem, read_table
 from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.measure.box_scores import BoxScores, BoxSums
 from steadyspike.train.measure.scores import EpochScores, ScoreSums
 from steadyspike.train.recipe import Recipe
-
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+from steadyspike.train.run.accelerator import autocast
 
 
 def add_scores(
     sums: ScoreSums, model: nn.Module, objective: Objective, loader: EvalLoader, precision: str = "fp32"
 ) -> None:
     """Adds the batches of ``loader``, in evaluation and inference mode."""
-    mode = model.training
-    model.eval()
-    half = _DTYPES.get(precision)
-    with torch.inference_mode(), torch.autocast(loader.device.type, dtype=half, enabled=half is not None):
+    with evaluating(model), autocast(loader.device, precision), torch.inference_mode():
         for x, target in loader:
             logits = model(x)
             sums.add(objective.task(logits, target), logits, target, objective.predict)
-    model.train(mode)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Puts a model into evaluation mode; afterwards every module has the mode that it had."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes.items():
+            module.training = training
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
@@ -46,7 +55,7 @@ def evaluation_device(recipe: Recipe) -> torch.device:
     return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
 
 
-def evaluate_part(task: SpikingTask, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:
+def evaluate_part(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:
     """Evaluates a task's present weights on one part, in this process, in the batches that ``processes`` would make."""
     recipe, device = task.recipe, evaluation_device(task.recipe)
     if isinstance(task, DetectionTask):
@@ -66,20 +75,19 @@ def box_sums(task: DetectionTask, bundle: DataBundle, part: str, processes: int 
     """What a detection task finds in one part, in the batches that ``processes`` would make."""
     assert isinstance(bundle, DetectionBundle)
     recipe, device = task.recipe, evaluation_device(task.recipe)
-    half, mode, total = _DTYPES.get(recipe.train.precision), task.model.training, task.new_sums(bundle)
-    task.model.to(device).eval()
+    total = task.new_sums(bundle)
+    task.model.to(device)
     for rank in range(processes):
         loader = bundle.eval_loader(
             part, max(1, recipe.data.eval_batch_size // processes), rank=rank, world_size=processes, device=device,
             workers=recipe.data.workers,
         )  # fmt: skip
         sums = task.new_sums(bundle)
-        with torch.autocast(device.type, dtype=half, enabled=half is not None):
+        with evaluating(task.model), autocast(device, recipe.train.precision):
             for x, targets in loader:
                 assert isinstance(targets, Targets)
                 task.add_batch(sums, x, targets)
         total.merge(sums)
-    task.model.train(mode)
     return total
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning.pytorch import Trainer
 from torch import Tensor
 
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
@@ -14,25 +13,24 @@ from steadyspike.train.files.best_checkpoint import keep_best, read_best
 from steadyspike.train.files.checkpoint import latest
 from steadyspike.train.files.folder import DamagedRun
 from steadyspike.train.files.tables import extent_problem
-from steadyspike.train.internals import set_loop_state
 from steadyspike.train.session.random_state import rng_state, set_rng_state
 from steadyspike.train.session.session import Session
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "epoch": (int,), "batch": (int,), "step": (int,), "state_dict": (dict,), "average": (dict, type(None)),
-    "optimizer": (dict,), "schedule": (dict,), "precision": (dict,), "loop": (dict, type(None)), "loader": (dict,),
+    "optimizer": (dict,), "schedule": (dict,), "precision": (dict,), "loader": (dict,),
     "ranks": (list,), "files": (dict,), "best": (list,), "lost_epochs": (int,),
 }  # fmt: skip
 
 
-def continue_from(session: Session, processes: int, rank: int) -> list[str]:
+def continue_from(session: Session) -> list[str]:
     """Sets ``session.resumed`` to the newest usable checkpoint; returns what there is to say about it.
 
     Everything that could only fail later is checked here: the content of the checkpoint, the tables it continues, and
     the checkpoint of the best epoch.
     """
-    folder, identity = session.folder, session.identity(processes)
-    found = latest(folder.last, identity, lambda state: content_problem(session, processes, state))
+    folder, identity, first = session.folder, session.identity(), session.processes.first
+    found = latest(folder.last, identity, lambda state: content_problem(session, state))
     session.resumed = found.state
     if found.state is None:
         if folder.has_results():
@@ -41,20 +39,20 @@ def continue_from(session: Session, processes: int, rank: int) -> list[str]:
                 "continue from; delete the folder, or choose another with --out, to start again"
             )
         return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
-    if rank == 0 and found.path != folder.last:
+    if first and found.path != folder.last:
         # Before anything is written: the next checkpoint would otherwise put the damaged file in the place of this one.
         link(found.path, folder.last)
     best, at_end_of_epoch = int(found.state["best"][0]), found.state["batch"] == 0
     if best > 0:
         if at_end_of_epoch and best == found.state["epoch"]:
-            if rank == 0:
+            if first:
                 keep_best(folder)  # this checkpoint is the best one itself
         else:
             read_best(folder, best, identity)
     return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in found.refused]
 
 
-def content_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+def content_problem(session: Session, state: dict[str, Any]) -> str | None:
     """Why a whole checkpoint cannot continue this run; None if it can."""
     for key, kinds in _KINDS.items():
         if key not in state:
@@ -63,12 +61,12 @@ def content_problem(session: Session, processes: int, state: dict[str, Any]) -> 
             return f"its {key} is of type {type(state[key]).__name__}"
     checks = (_weights_problem, _optimizer_problem, _ranks_problem, _position_problem, _files_problem)
     try:
-        return next((text for check in checks if (text := check(session, processes, state)) is not None), None)
+        return next((text for check in checks if (text := check(session, state)) is not None), None)
     except Exception as error:  # a trial of what restoring does: whatever it raises, this state cannot be restored
         return f"{type(error).__name__} in a trial of restoring it"
 
 
-def _weights_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+def _weights_problem(session: Session, state: dict[str, Any]) -> str | None:
     here = session.task.model.state_dict()
     if (session.average is None) != (state["average"] is None):
         return "it has a weight average and this run has none, or the other way round"
@@ -88,7 +86,7 @@ def _tensor_problem(wanted: dict[str, Tensor], found: dict[str, Any]) -> str | N
     return None
 
 
-def _optimizer_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+def _optimizer_problem(session: Session, state: dict[str, Any]) -> str | None:
     optimizer = build_optimizer(session.recipe.optimizer, session.task.model)
     schedule = build_schedule(session.recipe, optimizer, 1)
     if schedule.state_dict().keys() != state["schedule"].keys():
@@ -105,8 +103,8 @@ def _optimizer_problem(session: Session, processes: int, state: dict[str, Any]) 
     return None
 
 
-def _ranks_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
-    if len(state["ranks"]) != processes:
+def _ranks_problem(session: Session, state: dict[str, Any]) -> str | None:
+    if len(state["ranks"]) != session.processes.count:
         return f"it is of {len(state['ranks'])} processes"
     before, sums = rng_state(), session.accumulators()
     try:
@@ -127,31 +125,18 @@ def _same_kind(wanted: dict[str, Any], found: dict[str, Any]) -> str | None:
     return None
 
 
-def _position_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
-    epoch, accuracy = state["best"]
-    if type(epoch) is not int or type(accuracy) is not float or not 0 <= epoch <= state["epoch"]:
+def _position_problem(session: Session, state: dict[str, Any]) -> str | None:
+    epoch, *scores = state["best"]
+    numbers = 1 <= len(scores) <= 2 and all(type(score) is float for score in scores)  # earlier runs kept no loss
+    if type(epoch) is not int or not numbers or not 0 <= epoch <= state["epoch"]:
         return f"its best epoch is {state['best']}"
-    if min(state["epoch"], state["batch"], state["step"]) < 0:
-        return "it counts below zero"
-    loader = session.bundle.train_loader(
-        session.data.batch_per_process(processes), seed=session.recipe.train.seed, world_size=processes,
-        drop_last=session.recipe.data.drop_last,
-    )  # fmt: skip
-    loader.load_state_dict(state["loader"])
-    if state["loop"] is not None:
-        set_loop_state(_spare_trainer(), state["loop"])
+    if min(state["epoch"], state["batch"], state["step"]) < 0 or state["batch"] > session.batches:
+        return "its position is not one of this run"
+    session.data.train_loader.load_state_dict(state["loader"])
     return None
 
 
-def _spare_trainer() -> Trainer:
-    """A trainer to try a loop's state on."""
-    return Trainer(
-        accelerator="cpu", logger=False, enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False, barebones=False,
-    )  # fmt: skip
-
-
-def _files_problem(session: Session, processes: int, state: dict[str, Any]) -> str | None:
+def _files_problem(session: Session, state: dict[str, Any]) -> str | None:
     if state["files"].keys() != table_names(session.task):
         return f"it knows the tables {', '.join(sorted(state['files']))}"
     for name, extent in state["files"].items():

@@ -1,4 +1,4 @@
-"""The state that the callbacks of one run share, and the exception that ends a run early."""
+"""The state of one run, which its observers share, and the exception that ends a run early."""
 
 from __future__ import annotations
 
@@ -6,16 +6,21 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
+
 from steadyspike.data import DataBundle
-from steadyspike.train.building.lightning_data import SpikingData
-from steadyspike.train.building.lightning_task import SpikingTask
+from steadyspike.train.building.data import RunData
+from steadyspike.train.building.detection_task import task_for
+from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.task import Task
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.same_recipe import fingerprint
-from steadyspike.train.files.tables import Extent
-from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch
+from steadyspike.train.files.tables import Extent, Table
+from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch, layer_rows
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.session.processes import Processes
 from steadyspike.train.session.signals import Signals
 from steadyspike.train.session.weight_average import WeightAverage
 
@@ -31,12 +36,20 @@ class EndOfRun(Exception):
         self.status, self.message, self.layer, self.present = status, message, layer, present
 
 
-@dataclass
-class Best:
-    """The best epoch so far, counted from 1; 0 if there is none yet. accuracy: or what else selects it."""
+class Best(NamedTuple):
+    """The best epoch so far, counted from 1; 0 if there is none yet.
+
+    accuracy: or what else selects it; loss: of the same evaluation, which decides between equal accuracies.
+    """
 
     epoch: int = 0
     accuracy: float = -1.0
+    loss: float = math.inf
+
+    def or_better(self, epoch: int, scores: EpochScores) -> Best:
+        """The better of the two; of equal accuracies the one of lower loss, of equal losses the later epoch."""
+        loss = scores.loss if math.isfinite(scores.loss) else math.inf
+        return max(self, Best(epoch, scores.selects, loss), key=lambda best: (best.accuracy, -best.loss, best.epoch))
 
 
 class Step(NamedTuple):
@@ -56,20 +69,33 @@ class Step(NamedTuple):
 
 @dataclass
 class Session:
-    """One run in one process."""
+    """One run in one process: what the loop changes and observers read.
+
+    epoch: of the present or next step, from 0; batch: forward passes made in this epoch; steps: optimizer steps made.
+    """
 
     recipe: Recipe
     folder: RunFolder
-    task: SpikingTask
-    data: SpikingData
+    task: Task
+    data: RunData
+    processes: Processes
+    device: torch.device
     watch: LayerWatch
     gradients: GradientWatch
+    optimizer: torch.optim.Optimizer
+    schedule: torch.optim.lr_scheduler.LambdaLR
+    scaler: torch.amp.GradScaler
     average: WeightAverage | None = None
+    tables: dict[str, Table] = field(default_factory=dict)  # empty in all processes but the first
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+    saved_step: int = 0  # `steps` of the last checkpoint
     best: Best = field(default_factory=Best)
     resumed: dict[str, Any] | None = None  # the checkpoint to continue from, until it is restored
-    continued: bool = False  # whether this run continues from a checkpoint
     losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
     lost_epochs: int = 0  # in a row, worse than a constant guess
+    inputs: Any = None  # the last training batch
     step: Step = field(default_factory=lambda: Step())
     rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
     train_scores: EpochScores | None = None
@@ -78,16 +104,48 @@ class Session:
     extents: dict[str, Extent] = field(default_factory=dict)  # of the tables, when the run has ended
     signals: Signals = field(default_factory=Signals)
 
+    @classmethod
+    def new(cls, recipe: Recipe, folder: RunFolder, data: RunData, processes: Processes | None = None) -> Session:
+        """Makes the network and everything else that a new run needs."""
+        task = task_for(recipe, data.bundle).to(data.device)
+        optimizer = build_optimizer(recipe.optimizer, task.model)
+        return cls(
+            recipe, folder, task, data, processes or Processes(), data.device,
+            watch=LayerWatch(task.model, recipe.data.timesteps),
+            gradients=GradientWatch(task.model),
+            optimizer=optimizer,
+            schedule=build_schedule(recipe, optimizer, steps_per_epoch(recipe, data)),
+            scaler=torch.amp.GradScaler(data.device.type, enabled=recipe.train.precision == "fp16"),
+            average=WeightAverage(task.model, recipe.train.ema, recipe.train.ema_ramp) if recipe.train.ema else None,
+        )  # fmt: skip
+
     @property
     def bundle(self) -> DataBundle:
         return self.data.bundle
 
-    def identity(self, processes: int) -> dict[str, Any]:
+    @property
+    def batches(self) -> int:
+        """Forward passes of an epoch in this process."""
+        return len(self.data.train_loader)
+
+    @property
+    def epochs(self) -> int:
+        return self.recipe.schedule.epochs
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return steps_per_epoch(self.recipe, self.data)
+
+    def rate_of(self, step: int) -> float:
+        """The learning rate of optimizer step ``step`` (from 1); the schedule itself has already moved on."""
+        return float(self.optimizer.param_groups[0]["initial_lr"] * self.schedule.lr_lambdas[0](step - 1))
+
+    def identity(self) -> dict[str, Any]:
         """What a checkpoint must share with the run that continues it."""
         return {
             "recipe": fingerprint(self.recipe),
             "split": self.bundle.split.fingerprint,
-            "processes": processes,
+            "processes": self.processes.count,
         }
 
     def accumulators(self) -> dict[str, Any]:
@@ -115,3 +173,29 @@ class Session:
         self.gradients.reset()
         self.task.last_eval = None
         self.warned = set()
+
+    def close_epoch(self) -> None:
+        """Brings the sums of all processes together."""
+        self.train_scores = self.task.train_sums.scores()
+        self.rows = layer_rows(self.watch, self.gradients)
+
+
+def steps_per_epoch(recipe: Recipe, data: RunData) -> int:
+    """Optimizer steps of an epoch; the last one may have fewer accumulated passes."""
+    return -(-len(data.train_loader) // recipe.train.accumulate)
+
+
+class Observer:
+    """Looks at a run while it trains; a subclass overrides what it needs. It changes nothing that is trained."""
+
+    def start(self) -> None:
+        """Called once, before the first step, when the state of a continued run is restored."""
+
+    def after_step(self) -> None:
+        """Called after every optimizer step."""
+
+    def after_epoch(self) -> None:
+        """Called after every epoch and its evaluation; ``session.epoch`` is still that of the epoch that ended."""
+
+    def close(self, failed: bool) -> None:
+        """Called once at the end; ``failed``: because of an error, or because the run was ended early."""

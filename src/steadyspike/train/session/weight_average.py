@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from steadyspike.train.internals import move_towards
+from steadyspike.core.torch_private import move_towards
 
 
 class WeightAverage:
@@ -23,7 +23,6 @@ class WeightAverage:
     def __init__(self, model: nn.Module, decay: float, ramp: int = 0) -> None:
         self.model, self.decay, self.ramp = model, decay, ramp
         self.average: dict[str, Tensor] = {}
-        self._swap = ExitStack()
 
     def _values(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self.model.state_dict().items()}
@@ -52,14 +51,6 @@ class WeightAverage:
             yield
         finally:
             self.model.load_state_dict(present)
-
-    def enter(self) -> None:
-        """Puts the average into the model until `leave`."""
-        self._swap.enter_context(self.in_place())
-
-    def leave(self) -> None:
-        """Puts the model's own weights back, if the average is in their place."""
-        self._swap.close()
 
     def state(self) -> dict[str, Tensor]:
         """The average on the CPU, for a checkpoint."""

@@ -1,4 +1,4 @@
-"""A recipe as a LightningModule: network, objective, optimizer, and what an epoch is measured by."""
+"""A recipe as a module: network, objective, the loss of a batch, and what an epoch is measured by."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import deque
 from typing import Any, ClassVar
 
 import torch
-from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
@@ -15,7 +14,6 @@ from steadyspike.models import SpikingNet
 from steadyspike.nn.event_layers import use_dense
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
 from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.measure.scores import EpochScores, ScoreSums
@@ -24,10 +22,11 @@ from steadyspike.train.recipe import Recipe, RecipeError
 Batch = tuple[Tensor, Tensor]
 
 
-class SpikingTask(LightningModule):
-    """``SpikingTask.for_data(recipe, bundle)``, or with a network and an objective of your own.
+class Task(nn.Module):
+    """``Task.for_data(recipe, bundle)``, or with a network and an objective of your own.
 
-    Usable with any Trainer; `steadyspike.train.run.training` adds the run folder, exact resume and health checks.
+    ``task(batch)`` is the training loss of a batch, so that DDP can wrap it; ``eval_step(batch)`` adds a batch to
+    ``eval_sums``.
     """
 
     def __init__(self, recipe: Recipe, model: nn.Module, objective: Objective) -> None:
@@ -39,7 +38,7 @@ class SpikingTask(LightningModule):
         self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # of the optimizer step to come
 
     @classmethod
-    def for_data(cls, recipe: Recipe, bundle: DataBundle) -> SpikingTask:
+    def for_data(cls, recipe: Recipe, bundle: DataBundle) -> Task:
         """The recipe's network for this data; its weights come from the recipe's seed, whatever was drawn before."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.train.seed)
@@ -99,35 +98,16 @@ class SpikingTask(LightningModule):
         """The loss of a constant guess, below which learning begins; None where there is no such number."""
         return math.log(classes)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits [T, B, K]."""
-        return self.model(x)
-
-    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
+        """The loss to minimise, of one batch; adds to the epoch's training scores."""
         x, target = batch
         outcome = self.objective(self.model, x, target)
         self.train_sums.add(outcome.loss, outcome.logits, target, self.objective.predict)
         self.step_losses.append(outcome.loss.detach())
         return outcome.loss
 
-    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+    def eval_step(self, batch: Batch) -> None:
+        """Adds a batch to the scores of the evaluation; in inference mode."""
         x, target = batch
-        with torch.inference_mode():
-            logits = self.model(x)
-            self.eval_sums.add(self.objective.task(logits, target), logits, target, self.objective.predict)
-
-    def on_train_epoch_start(self) -> None:
-        self.objective.set_epoch(self.current_epoch)
-
-    def on_validation_epoch_start(self) -> None:
-        self.eval_sums.reset()
-
-    def on_validation_epoch_end(self) -> None:
-        self.last_eval = self.eval_sums.scores()
-        self.log("accuracy", self.last_eval.selects, sync_dist=True)
-
-    def configure_optimizers(self) -> Any:
-        optimizer = build_optimizer(self.recipe.optimizer, self.model)
-        epochs = self.trainer.max_epochs or self.recipe.schedule.epochs
-        schedule = build_schedule(self.recipe, optimizer, int(self.trainer.estimated_stepping_batches) // epochs)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        logits = self.model(x)
+        self.eval_sums.add(self.objective.task(logits, target), logits, target, self.objective.predict)

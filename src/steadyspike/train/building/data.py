@@ -1,14 +1,15 @@
-"""The data of a recipe, as a Lightning data module."""
+"""The data of a recipe, and its loaders for one process of a run."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lightning.pytorch import LightningDataModule
+import torch
 
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augment import Augment
@@ -130,65 +131,45 @@ def regularise(table: schema.Augment) -> Regularise:
     return Regularise(table.erase, table.erase_mode, mixing)
 
 
-class SpikingData(LightningDataModule):
-    """Loaders of a recipe's data for this process of a Trainer.
+class RunData:
+    """Loaders of a recipe's data for process ``rank`` of ``world_size``.
 
     ``data.batch_size`` is the batch of one optimizer step over all processes and accumulation, so that a recipe gives
     the same training on one device and on eight.
     """
 
-    def __init__(self, recipe: Recipe, data_dir: str | Path | None = None, bundle: DataBundle | None = None) -> None:
-        super().__init__()
-        self.recipe, self.data_dir = recipe, data_dir
-        self._bundle = bundle
-        self._train: TrainLoader | None = None
+    def __init__(
+        self,
+        recipe: Recipe,
+        data_dir: str | Path | None = None,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.recipe, self.rank, self.world_size, self.device = recipe, rank, world_size, torch.device(device)
+        self._batch = batch_per_process(recipe, world_size)
+        self.bundle = load_data(recipe.data, data_dir)
 
-    @property
-    def bundle(self) -> DataBundle:
-        if self._bundle is None:
-            self._bundle = load_data(self.recipe.data, self.data_dir)
-        return self._bundle
-
-    def setup(self, stage: str | None = None) -> None:
-        self.bundle.indices("train")
-
-    def batch_per_process(self, world_size: int) -> int:
-        """Samples of one forward in one process."""
-        return batch_per_process(self.recipe, world_size)
-
-    def train_dataloader(self) -> TrainLoader:
-        if self._train is None:
-            table, rank, world, device = self.recipe.data, *self._process()
-            self._train = self.bundle.train_loader(
-                self.batch_per_process(world),
-                seed=self.recipe.train.seed,
-                rank=rank,
-                world_size=world,
-                device=device,
-                workers=table.workers,
-                drop_last=table.drop_last,
-                repeats=self.recipe.augment.repeats,
-                regularise=regularise(self.recipe.augment),
-            )
-        return self._train
-
-    def val_dataloader(self) -> EvalLoader | list[EvalLoader]:
-        part = self.bundle.selection_part
-        return [] if part is None else self.eval_loader(part)
-
-    def test_dataloader(self) -> EvalLoader:
-        return self.eval_loader("test")
+    @cached_property
+    def train_loader(self) -> TrainLoader:
+        table = self.recipe.data
+        return self.bundle.train_loader(
+            self._batch,
+            seed=self.recipe.train.seed,
+            rank=self.rank,
+            world_size=self.world_size,
+            device=self.device,
+            workers=table.workers,
+            drop_last=table.drop_last,
+            repeats=self.recipe.augment.repeats,
+            regularise=regularise(self.recipe.augment),
+        )
 
     def eval_loader(self, part: str) -> EvalLoader:
         """Every sample of a part once over all processes."""
-        rank, world, device = self._process()
-        batch = max(1, self.recipe.data.eval_batch_size // world)
+        batch = max(1, self.recipe.data.eval_batch_size // self.world_size)
         return self.bundle.eval_loader(
-            part, batch, rank=rank, world_size=world, device=device, workers=self.recipe.data.workers
-        )
-
-    def _process(self) -> tuple[int, int, Any]:
-        trainer = self.trainer
-        if trainer is None:
-            return 0, 1, "cpu"
-        return trainer.global_rank, trainer.world_size, trainer.strategy.root_device
+            part, batch, rank=self.rank, world_size=self.world_size, device=self.device,
+            workers=self.recipe.data.workers,
+        )  # fmt: skip

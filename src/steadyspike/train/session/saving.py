@@ -1,0 +1,79 @@
+"""Writes checkpoints of everything a run needs to go on as if nothing had happened, and puts them back.
+
+A checkpoint is taken at one of three places, which ``batch`` tells apart:
+
+- between two optimizer steps of an epoch (0 < batch < all);
+- after the last step of an epoch, if a signal stops its evaluation (batch = all);
+- between two epochs (batch = 0), when evaluation and tables of the old one are done.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.best_checkpoint import keep_best
+from steadyspike.train.files.checkpoint import FORMAT, previous_of, write_state
+from steadyspike.train.session.processes import of_all
+from steadyspike.train.session.random_state import rng_state, set_rng_state
+from steadyspike.train.session.session import Best, Session
+
+
+def checkpoint(session: Session, rng: dict[str, Any]) -> dict[str, Any]:
+    """The content of a checkpoint; every process must call it."""
+    best = session.best
+    return {
+        "format": FORMAT,
+        "identity": session.identity(),
+        "epoch": session.epoch,
+        "batch": session.batch,
+        "step": session.steps,
+        "state_dict": session.task.model.state_dict(),
+        "average": session.average.state() if session.average is not None else None,
+        "optimizer": session.optimizer.state_dict(),
+        "schedule": session.schedule.state_dict(),
+        "precision": session.scaler.state_dict(),
+        "loader": session.data.train_loader.state_dict(),
+        "ranks": of_all({"rng": rng, "sums": session.accumulators()}),
+        "files": {name: table.sync() for name, table in session.tables.items()},
+        "best": [best.epoch, best.accuracy, best.loss],
+        "lost_epochs": session.lost_epochs,
+    }
+
+
+def save(session: Session, rng: dict[str, Any] | None = None) -> None:
+    """Writes last.ckpt, and best.ckpt if the epoch that ended is the best; every process must call it.
+
+    rng: the random generators to continue with, if not the present ones.
+    """
+    state = checkpoint(session, rng or rng_state())
+    session.saved_step = session.steps
+    if session.processes.first:
+        last = session.folder.last
+        write_atomically(last, lambda file: write_state(state, file), keep=previous_of(last))
+        if session.batch == 0 and session.best.epoch == session.epoch > 0:
+            keep_best(session.folder)
+
+
+def restore(session: Session, state: dict[str, Any]) -> None:
+    """Puts a checkpoint back into the session; what `restore_random` restores follows as the last thing."""
+    session.epoch, session.batch, session.steps = state["epoch"], state["batch"], state["step"]
+    session.saved_step = session.steps
+    session.task.model.load_state_dict(state["state_dict"])
+    if session.average is not None:
+        session.average.restore(state["average"])
+    session.optimizer.load_state_dict(state["optimizer"])
+    session.schedule.load_state_dict(state["schedule"])
+    if state["precision"]:
+        session.scaler.load_state_dict(state["precision"])
+    session.best, session.lost_epochs = Best(*state["best"]), int(state["lost_epochs"])
+    session.data.train_loader.load_state_dict(state["loader"])
+    if session.batch:
+        session.restore_accumulators(state["ranks"][session.processes.rank]["sums"])
+    if session.processes.first and session.batch == 0 and session.best.epoch == session.epoch > 0:
+        keep_best(session.folder)  # the run may have been killed just before it did
+
+
+def restore_random(session: Session, state: dict[str, Any]) -> None:
+    """Puts the random generators of this process back, after everything else that might draw from them."""
+    set_rng_state(state["ranks"][session.processes.rank]["rng"])
