@@ -11,6 +11,7 @@ from pathlib import Path
 
 from steadyspike.train.files.folder import RunError
 
+_PARENT = "STEADYSPIKE_PARENT"  # the process that called `launch`
 _PATIENCE = "120"  # seconds that processes have to write their checkpoint after a signal, before they are killed
 
 
@@ -20,9 +21,15 @@ def under_torchrun() -> bool:
 
 
 def die_with_parent() -> None:
-    """On Linux, ends this process with its parent; it would otherwise go on training and hold the folder's lock."""
+    """On Linux, ends this process with its parent; it would otherwise go on training and hold the folder's lock.
+
+    Ends at once if the command that `launch`ed it is gone already: torchrun forgets processes that it is just starting
+    when a signal comes.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+        if os.environ.get(_PARENT, str(os.getppid())) != str(os.getppid()):
+            raise SystemExit(1)
 
 
 def launch(devices: int, arguments: list[str], logs: Path) -> int | None:
@@ -36,6 +43,7 @@ def launch(devices: int, arguments: list[str], logs: Path) -> int | None:
     from torch.distributed.run import parse_args, run
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // devices)))
+    os.environ[_PARENT] = str(os.getpid())
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _PATIENCE)
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     logs.mkdir(parents=True, exist_ok=True)

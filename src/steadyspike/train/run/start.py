@@ -125,8 +125,8 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
             raise
         number = None
     if number is not None and not folder.intact("result.json"):
-        result = interrupted(order.recipe, folder, number, "in training")
-        return Started(folder, result)
+        where = "in training" if folder.last.exists() else "before the first step"
+        return Started(folder, interrupted(order.recipe, folder, number, where))
     return Started(folder, folder.read_json("result.json"), told=True)
 
 
