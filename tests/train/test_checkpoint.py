@@ -14,10 +14,10 @@ from steadyspike.disk.sealed import TRAILER, SealedWriter
 from steadyspike.train.files.atomic import CheckpointError, link, write_atomically
 from steadyspike.train.files.checkpoint import (
     FORMAT,
-    AtomicCheckpointIO,
     latest,
     previous_of,
     read_checkpoint,
+    save_checkpoint,
     write_state,
 )
 from steadyspike.train.files.tables import Table, read_table
@@ -35,7 +35,7 @@ def kept(tmp_path):
     """last.ckpt holds 2, the one before 1."""
     path = tmp_path / "last.ckpt"
     for value in (1, 2):
-        AtomicCheckpointIO().save_checkpoint(state(value, run="a"), path)
+        save_checkpoint(state(value, run="a"), path)
     return path
 
 
@@ -189,9 +189,9 @@ def test_a_full_disk_is_said_and_the_old_checkpoint_is_intact(kept):
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
     try:
         with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the one before it is intact"):
-            AtomicCheckpointIO().save_checkpoint(state(3, run="a"), kept)
+            save_checkpoint(state(3, run="a"), kept)
         with pytest.raises(CheckpointError) as first:
-            AtomicCheckpointIO().save_checkpoint(state(3, run="a"), kept.with_name("first.ckpt"))
+            save_checkpoint(state(3, run="a"), kept.with_name("first.ckpt"))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert str(first.value).endswith("first.ckpt could not be written: " + TOO_LARGE)
@@ -238,7 +238,7 @@ def test_tensorboard_reads_the_scalars(tmp_path):
 def test_a_link_stays_when_its_source_is_replaced(kept):
     best = kept.with_name("best.ckpt")
     link(kept, best)
-    AtomicCheckpointIO().save_checkpoint(state(3), kept)
+    save_checkpoint(state(3), kept)
     assert read_checkpoint(best)["w"][0] == 2
 
 

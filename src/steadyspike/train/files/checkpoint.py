@@ -10,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
-from steadyspike.train.files.atomic import CheckpointError
+from steadyspike.train.files.atomic import CheckpointError, write_atomically
 from steadyspike.train.files.folder import DamagedRun
 
 FORMAT = "steadyspike-checkpoint-2"
@@ -24,6 +24,11 @@ class OtherRun(CheckpointError):
 def previous_of(path: Path) -> Path:
     """``last.ckpt`` -> ``last.previous.ckpt``."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
+
+
+def save_checkpoint(state: dict[str, Any], path: Path) -> None:
+    """Replaces a checkpoint in one step; the file that was there is kept under the name of `previous_of`."""
+    write_atomically(path, lambda file: write_state(state, file), keep=previous_of(path))
 
 
 def write_state(state: dict[str, Any], file: BinaryIO) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.best_checkpoint import keep_best
-from steadyspike.train.files.checkpoint import FORMAT, previous_of, write_state
+from steadyspike.train.files.checkpoint import FORMAT, save_checkpoint
 from steadyspike.train.session.processes import of_all
 from steadyspike.train.session.random_state import rng_state, set_rng_state
 from steadyspike.train.session.session import Best, Session
@@ -49,8 +48,7 @@ def save(session: Session, rng: dict[str, Any] | None = None) -> None:
     state = checkpoint(session, rng or rng_state())
     session.saved_step = session.steps
     if session.processes.first:
-        last = session.folder.last
-        write_atomically(last, lambda file: write_state(state, file), keep=previous_of(last))
+        save_checkpoint(state, session.folder.last)
         if session.batch == 0 and session.best.epoch == session.epoch > 0:
             keep_best(session.folder)
 
