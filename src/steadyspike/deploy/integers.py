@@ -8,7 +8,7 @@ share their scale, and a neuron's threshold and initial potential take the scale
     U[t] = M[t] - V S[t]  (soft)  or  M[t] (1 - S[t])  (hard)
 
 V is already in the weights behind a neuron (`fold`), so the scales of different layers do not depend on each other. The
-first layer reads real numbers: it is computed in floating point and its current is rounded.
+first layer reads real numbers: it is computed in double precision and its current is rounded.
 """
 
 from __future__ import annotations
@@ -201,11 +201,11 @@ class IntegerNetwork:
 
     def _value(self, node: Node, integer: IntegerNode, inputs: list[Tensor], x: Tensor, steps: int) -> Tensor:
         if node.op == "input":
-            return x
+            return x.double()
         if node.op == "repeat":
             value = OPS["repeat"].compute(node, inputs[0], steps)
-        elif node.name in self.first:
-            return OPS[node.op].compute(node, *inputs)
+        elif node.name in self.first:  # in double precision, so that no order of a sum changes what it is rounded to
+            return OPS[node.op].compute(replace(node, tensors={k: t.double() for k, t in node.tensors.items()}), *inputs)
         elif node.op == "lif":
             return self._neuron(integer, self._current(node, inputs[0]))
         elif node.op in _SUMMED and self.kinds[node.name] != REAL:

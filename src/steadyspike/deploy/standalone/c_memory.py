@@ -1,0 +1,156 @@
+"""The static memory of a generated C file: the C type of every value, and one array per type that values share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from steadyspike.deploy.standalone.program import Array, Buffer, Combine, Layer, Neurons, Operation, Pool, Program
+
+BYTES = {"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "int8_t": 1, "int16_t": 2, "int32_t": 4, "int64_t": 8,
+         "float": 4, "double": 8}  # fmt: skip
+FIRST = "first_t"  # double, unless the generated file is compiled with another type
+BYTES[FIRST] = 8
+
+
+def word_bits(channels: int) -> int:
+    """Bits of the words that hold a pixel's spikes."""
+    return 8 if channels <= 8 else 16 if channels <= 16 else 32
+
+
+def words(buffer: Buffer) -> int:
+    """Words per pixel."""
+    return -(-buffer.grid[0] // word_bits(buffer.grid[0]))
+
+
+def word_type(buffer: Buffer) -> str:
+    return f"uint{word_bits(buffer.grid[0])}_t"
+
+
+def integer_type(low: float, high: float) -> str:
+    """The smallest signed type that holds a range."""
+    for bits in (8, 16, 32):
+        if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1):
+            return f"int{bits}_t"
+    return "int64_t"
+
+
+def element_type(buffer: Buffer, integer: bool) -> str:
+    """The C type of a buffer's elements; bits: of its words."""
+    if buffer.kind == "bits":
+        return word_type(buffer)
+    if buffer.kind == "counts":
+        return "uint8_t" if buffer.high < 2**8 else "uint16_t" if buffer.high < 2**16 else "uint32_t"
+    if buffer.kind == "first":
+        return FIRST
+    if buffer.kind == "input" or not integer:
+        return "float"
+    return integer_type(min(buffer.low, -(2**15)), max(buffer.high, 2**15 - 1))
+
+
+def potential_type(neurons: Neurons, integer: bool) -> str:
+    if not integer:
+        return "float"
+    return "int16_t" if neurons.limit < 2**15 else "int32_t"
+
+
+def weight_type(rows: Array, integer: bool) -> str:
+    return integer_type(float(rows.min()), float(rows.max())) if integer else "float"
+
+
+def read_by(op: Operation) -> list[Buffer]:
+    """The buffers that an operation reads."""
+    if isinstance(op, Layer):
+        return [term.source for term in op.terms]
+    return [op.source] if isinstance(op, Pool) else [operand.buffer for operand in op.operands]
+
+
+def written_by(op: Operation) -> Buffer:
+    return op.out.buffer if isinstance(op, Combine) else op.out
+
+
+@dataclass
+class Slot:
+    """Elements of a shared array that a value occupies from its first write to its last read."""
+
+    c_type: str
+    size: int
+    first: int
+    last: int
+    offset: int = 0
+
+
+class Memory:
+    """Places of all values: ``place(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
+
+    def __init__(self, program: Program) -> None:
+        self.integer = program.integer
+        self.slots: dict[str, Slot] = {}
+        operations = [*program.still, *program.each_step]
+        for now, op in enumerate(operations):
+            self._see(written_by(op), now)
+            for buffer in read_by(op):
+                # What an image leaves behind is read at every step.
+                stays = now >= len(program.still) and self._written(buffer) < len(program.still)
+                self._see(buffer, len(operations) if stays else now)
+        self._see(program.output, len(operations))
+        self._pack()
+        self.potentials = {
+            layer.neurons.potential: (potential_type(layer.neurons, self.integer), layer.out.size)
+            for layer in program.layers
+            if layer.neurons is not None
+        }
+
+    def _written(self, buffer: Buffer) -> float:
+        return self.slots[buffer.name].first if buffer.name in self.slots else float("inf")
+
+    def _see(self, buffer: Buffer, now: int) -> None:
+        if buffer.kind == "input":
+            return
+        pixels = buffer.grid[1] * buffer.grid[2]
+        wanted = {buffer.name: (element_type(buffer, self.integer), buffer.size)}
+        if buffer.kind == "bits":
+            wanted = {buffer.name: (word_type(buffer), pixels * words(buffer))}
+        elif buffer.kind == "counts":
+            wanted[f"{buffer.name}|mask"] = (word_type(buffer), pixels * words(buffer))
+        for name, (c_type, size) in wanted.items():
+            slot = self.slots.setdefault(name, Slot(c_type, size, now, now))
+            slot.last = max(slot.last, now)
+
+    def _pack(self) -> None:
+        """Largest first, each at the lowest place that is free during its life."""
+        placed: list[Slot] = []
+        for slot in sorted(self.slots.values(), key=lambda s: (-s.size, s.first)):
+            others = [s for s in placed if s.c_type == slot.c_type and s.first <= slot.last and slot.first <= s.last]
+            for other in sorted(others, key=lambda s: s.offset):
+                if slot.offset + slot.size <= other.offset:
+                    break
+                slot.offset = max(slot.offset, other.offset + other.size)
+            placed.append(slot)
+
+    def arrays(self) -> dict[str, int]:
+        """Elements of the shared array of each type."""
+        sizes: dict[str, int] = {}
+        for slot in self.slots.values():
+            sizes[slot.c_type] = max(sizes.get(slot.c_type, 0), slot.offset + slot.size)
+        return sizes
+
+    def place(self, buffer: Buffer) -> str:
+        return "frame" if buffer.kind == "input" else self._at(buffer.name)
+
+    def mask(self, buffer: Buffer) -> str:
+        return self._at(f"{buffer.name}|mask")
+
+    def _at(self, name: str) -> str:
+        slot = self.slots[name]
+        return f"net->{slot.c_type}_values + {slot.offset}"
+
+    def ram(self) -> int:
+        """Bytes of potentials and shared arrays."""
+        shared = sum(BYTES[c_type] * size for c_type, size in self.arrays().items())
+        return shared + sum(BYTES[c_type] * size for c_type, size in self.potentials.values())
+
+
+def is_scalar(constant: Array) -> bool:
+    return bool(np.all(constant == constant.flat[0]))
