@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -10,8 +11,14 @@ from typer.testing import CliRunner
 
 from steadyspike.cli import app
 from steadyspike.deploy import load
+from tests.deploy.c_program import STRICT, CProgram, compiler, differing, images_of
 
+<<<<<<< HEAD
 pytest.importorskip("pydantic")
+=======
+pytest.importorskip("lightning")
+load_run = pytest.importorskip("steadyspike.train.run.loading").load_run
+>>>>>>> 0dbc547 (Export to C: command, tests on other processors, real data and names)
 
 
 def call(*words: object) -> tuple[int, str]:
@@ -50,7 +57,23 @@ def test_export_to_nir_and_integers(run):
     code, text = call("export", run, "--to", "nir")
     assert code == 0 and (run / "network.nir").exists()
     code, text = call("export", run, "--to", "pdf")
-    assert code == 2 and "nir, onnx, int8" in text
+    assert code == 2 and "nir, onnx, int8, c" in text
+
+
+@pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
+@pytest.mark.parametrize("precision", ["int8", "float32"])
+def test_export_to_c_has_the_spikes_of_the_whole_test_set(run, tmp_path, precision):
+    out = tmp_path / "c"
+    code, text = call("export", run, "--to", "c", "--out", out, "--precision", precision, "--main")
+    assert code == 0 and "RAM" in text and "flash" in text and (out / "README.md").exists()
+    subprocess.run([compiler(), *STRICT, "-O1", str(out / "cnn7.c"), "-o", str(tmp_path / "a.out")], check=True)
+    network, x = load(run / "folded.safetensors"), images_of(load_run(run))
+    c = CProgram(network, tmp_path, precision == "int8")
+    assert c.export.ram <= 64 * 1024 and len(x) == 359
+    wrong, fired, _ = differing(c, x, 4, precision == "int8")
+    assert fired > 0 and wrong <= (0 if precision == "int8" else 1e-4 * fired)
+    code, text = call("export", run, "--to", "c", "--precision", "int4")
+    assert code == 2 and "int8, float32" in text
 
 
 def test_predict_images(run, tmp_path):

@@ -133,17 +133,21 @@ def fold(
 @app.command()
 def export(
     place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
-    to: Annotated[str, typer.Option(help="nir, onnx or int8.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="The file; default: beside the network.")] = None,
+    to: Annotated[str, typer.Option(help="nir, onnx, int8 or c.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: beside the network.")
+    ] = None,
     data_dir: DataDir = None,
     mode: Annotated[str, typer.Option(help="NIR: faithful (exact), shift (exact, hard reset) or lif.")] = "faithful",
     streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
     samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
+    precision: Annotated[str, typer.Option(help="c: int8 or float32.")] = "int8",
+    main: Annotated[bool, typer.Option("--main", help="c: add a program that reads inputs, for tests.")] = False,
 ) -> None:
-    """Export a folded network to NIR, ONNX or integers."""
+    """Export a folded network to NIR, ONNX, integers or a C file that needs no library."""
     from steadyspike.commands.export_run import run
 
-    raise typer.Exit(run(place, to, out, data_dir, mode, streaming, samples))
+    raise typer.Exit(run(place, to, out, data_dir, mode, streaming, samples, precision, main))
 
 
 @app.command()

@@ -25,7 +25,9 @@ def compiler():
 class CProgram:
     """A folded network as a C program. command: the compiler with its target; before: what runs the program."""
 
-    def __init__(self, network, folder: Path, integer=True, command=None, flags=("-O2",), before=(), name="net") -> None:
+    def __init__(
+        self, network, folder: Path, integer=True, command=None, flags=("-O2",), before=(), name="net"
+    ) -> None:
         self.network, self.program = network, lower(network, name, integer=integer)
         self.export = export_c(network, folder, name, integer=integer, main=True)
         self.binary = folder / f"{name}.bin"
@@ -92,3 +94,10 @@ def differing(c: CProgram, x, steps, integer):
     fired = sum(int(expected[name].sum()) for name in spikes)
     mine = scores if out.ndim == 3 else scores.mean(0)
     return wrong, fired, float(np.abs(mine - out).max() / max(1e-9, np.abs(out).max()))
+
+
+def images_of(run, samples=None):
+    """Test samples of a run as one tensor, [B, ...] or [T, B, ...]."""
+    from steadyspike.commands.deployed import batches
+
+    return torch.cat([x for x, _ in batches(run, "test", samples)], 1 if run.data.timesteps is not None else 0)

@@ -6,13 +6,15 @@ from pathlib import Path
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
 
-TARGETS = ("nir", "onnx", "int8")
+TARGETS = ("nir", "onnx", "int8", "c")
+PRECISIONS = ("int8", "float32")
 
 
 @one_line_errors
 def run(
-    place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None
-) -> int:
+    place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None,
+    precision: str = "int8", main: bool = False,
+) -> int:  # fmt: skip
     from steadyspike.commands.deployed import folded
     from steadyspike.deploy.to_nir import MODES
 
@@ -22,6 +24,11 @@ def run(
     if mode not in MODES:
         errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red", markup=False)
         return 2
+    if precision not in PRECISIONS:
+        errors.print(
+            f"error: unknown precision {precision!r}; known: {', '.join(PRECISIONS)}", style="red", markup=False
+        )
+        return 2
     if out is not None and not out.parent.is_dir():
         errors.print(f"error: {out.parent} is not a folder", style="red", markup=False)
         return 2
@@ -29,6 +36,8 @@ def run(
     root = place if place.is_dir() else place.parent
     if to == "int8":
         return _integers(place, network, facts, data_dir, samples, out or root / "int8.safetensors")
+    if to == "c":
+        return _c_file(network, facts, out or root / "c", precision, main)
     if to == "nir":
         from steadyspike.deploy.to_nir import export_nir
 
@@ -45,6 +54,20 @@ def run(
 
         console.print("to run it with NumPy and onnxruntime alone:\n", soft_wrap=True)
         console.print(usage(str(path), read_facts(path)), markup=False, highlight=False, soft_wrap=True)
+    return ENDED
+
+
+def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  # type: ignore[no-untyped-def]
+    from steadyspike.deploy.standalone.c_file import export_c
+
+    name = str(facts.get("model") or "network")
+    written = export_c(network, folder, name, integer=precision == "int8", main=main, facts=facts)
+    console.print(f"wrote {written.source} and {written.header.name}", soft_wrap=True, markup=False)
+    console.print(
+        f"RAM {written.ram:,} bytes, stack about {written.stack:,} bytes, flash {written.flash:,} bytes of constants; "
+        f"{written.readme.name} says how to compile it",
+        soft_wrap=True,
+    )
     return ENDED
 
 

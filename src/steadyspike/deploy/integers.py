@@ -205,7 +205,9 @@ class IntegerNetwork:
         if node.op == "repeat":
             value = OPS["repeat"].compute(node, inputs[0], steps)
         elif node.name in self.first:  # in double precision, so that no order of a sum changes what it is rounded to
-            return OPS[node.op].compute(replace(node, tensors={k: t.double() for k, t in node.tensors.items()}), *inputs)
+            return OPS[node.op].compute(
+                replace(node, tensors={k: t.double() for k, t in node.tensors.items()}), *inputs
+            )
         elif node.op == "lif":
             return self._neuron(integer, self._current(node, inputs[0]))
         elif node.op in _SUMMED and self.kinds[node.name] != REAL:

@@ -1,7 +1,7 @@
 """Folded networks as code that needs no framework: one C99 file, or one page with the network in JavaScript.
 
-`lower` turns a folded network into a `Program`, a list of loops over pixels and channels; the C writer prints it and the
-page interprets it, so both compute the same.
+`lower` turns a folded network into a `Program`, a list of loops over pixels and channels; the C writer prints it and
+the page interprets it, so both compute the same.
 """
 
 from steadyspike.deploy.standalone.lower import lower

@@ -18,10 +18,10 @@ from steadyspike.deploy.standalone.c_names import comment, lines_of, string
 from steadyspike.deploy.standalone.c_pool import combine_function, pool_function
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame
 from steadyspike.deploy.standalone.lower import lower
-from steadyspike.deploy.standalone.program import Combine, Layer, Operation, Pool, Program
+from steadyspike.deploy.standalone.program import Layer, Operation, Pool, Program
 
 INPUT_LIMIT = 65536.0
-SMALL = 8 * 10 + 8  # scores in double precision and two counters, besides the arrays
+SHARED = "values of one step; those that do not live at the same time share places"
 
 
 class CExport(NamedTuple):
@@ -105,7 +105,9 @@ def _names(w: Writer, ram: int) -> dict[str, str]:
     classes = class_names(program)
     frames = f"[steps][{']['.join(map(str, program.shape))}]" if program.takes_frames else ""
     limit = program.limit
-    first = "/* Arithmetic before the first neurons; float is faster where double is emulated, and rounds otherwise. */\n"
+    first = (
+        "/* Arithmetic before the first neurons; float is faster where double is emulated, and rounds otherwise. */\n"
+    )
     first += f"#ifndef {w.name.upper()}_FIRST\n#define {w.name.upper()}_FIRST double\n#endif\n"
     first += f"typedef {w.name.upper()}_FIRST {w.name}_first;\n\n"
     members = [f"    {_member_type(w, t)} {t}_values[{n}];" for t, n in w.memory.arrays().items()]
@@ -114,17 +116,18 @@ def _names(w: Writer, ram: int) -> dict[str, str]:
         for layer, (t, n) in w.memory.potentials.items()
     ]
     return {
-        "name": w.name, "NAME": w.name.upper(), "title": comment(program.name), "about": comment(about), "version": version("steadyspike"),
+        "name": w.name, "NAME": w.name.upper(), "title": comment(program.name),
+        "about": comment(about), "version": version("steadyspike"),
         "inputs": str(int(np.prod(program.shape))), "shape": shape, "classes": str(program.output.size),
         "timesteps": str(program.timesteps), "limit": str(INPUT_LIMIT), "ram": str(ram),
         "flash": str(w.flash), "stack": str(w.stack),
         "steps_text": f"the network has constants for {limit} steps" if limit else "not returned by this network",
         "first": first if program.integer else "",
         "first_type": f"typedef {w.name}_first first_t;\n\n" if program.integer else "",
-        "members": "\n".join([*potentials, "    /* values of one step; those that do not live at the same time share places */", *members, ""]),
+        "members": "\n".join([*potentials, f"    /* {SHARED} */", *members, ""]),
         "class_names": "\n".join(lines_of(string(name) for name in classes)),
         "classes_text": comment(", ".join(classes[:20])) + (", ..." if len(classes) > 20 else ""),
-        "input_text": f"{'frames' if program.takes_frames else 'an image'} of {shape} float32 values" + (f", {frames}" if frames else ""),
+        "input_text": f"{'frames' if frames else 'an image'} of {shape} float32{f', {frames}' if frames else ''}",
         "frame_text": f"@NAME@_INPUTS values as {shape}".replace("@NAME@", w.name.upper())
         + (";" if program.takes_frames else "; null: the image of the step before;"),
         "run_text": f"{frames}." if program.takes_frames else f"one image, {shape}, shown for all steps.",
@@ -179,7 +182,9 @@ def _calls(w: Writer) -> dict[str, str]:
         image = ""
     else:
         check += f"    if (frame == NULL && !net->has_image) return {upper}_BAD_ARGUMENT;\n"
-        image = f"    if (frame != NULL) {{ /* what an image needs once */\n{still}        net->has_image = 1;\n    }}\n"
+        image = (
+            f"    if (frame != NULL) {{ /* what an image needs once */\n{still}        net->has_image = 1;\n    }}\n"
+        )
     return {
         "step_check": check, "still": image, "each_step": calls(program.each_step, len(program.still), "    "),
         "output": w.memory.place(program.output), "output_type": element_type(program.output, program.integer),

@@ -41,8 +41,10 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     body = [f"            for (c = 0; c < {channels}; ++c) sum[c] = {_start(w, layer, total)};"]
     stack = channels * BYTES[total]
     for i, term in enumerate(layer.terms):
-        add = add_synapse if isinstance(term, Synapse) else add_edge
-        piece = add(w, layer, term, i, total)  # type: ignore[operator]
+        if isinstance(term, Synapse):
+            piece = add_synapse(w, layer, term, i, total)
+        else:
+            piece = add_edge(w, layer, term, i, total)
         declarations += piece.declarations
         body += piece.lines
         stack += piece.stack
@@ -55,7 +57,7 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
         stack += channels
     w.stack = max(w.stack, stack)
     frame = ", const float *frame" if reads_frame(layer) else ""
-    lines = [*(f"/* {comment(line)} */" for line in about), f"static void {function}({w.name}_net *net{frame})", "{"]
+    lines = [*(f"/* {comment(line)} */" for line in about), f"LAYER {function}({w.name}_net *net{frame})", "{"]
     counter = ", count" if any("count = 0;" in line for line in body) else ""
     lines += [*declarations, f"    int y, x, c{counter};", ""]
     lines += [f"    for (y = 0; y < {height}; ++y) {{", f"        for (x = 0; x < {width}; ++x) {{"]
@@ -65,7 +67,8 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     if layer.neurons is not None and layer.out.kind == "bits":
         number = w.program.layers.index(layer)
         size = height * width * words(layer.out)
-        lines.append(f"    {w.name.upper()}_WATCH({number}, {w.memory.place(layer.out)}, {size} * sizeof({word_type(layer.out)}));")
+        seen = f"{number}, {w.memory.place(layer.out)}, {size} * sizeof({word_type(layer.out)})"
+        lines.append(f"    {w.name.upper()}_WATCH({seen});")
     return "\n".join([*lines, "}", ""])
 
 
@@ -149,10 +152,15 @@ def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[st
         narrowed = "(int32_t)" if wide == "int64_t" else ""
         text = f"{narrowed}(charge / {DECAY})"
         if limited:
-            text = f"(int32_t)(charge > {LIMIT}LL * {DECAY} ? {LIMIT} : charge < -{LIMIT}LL * {DECAY} ? -{LIMIT} : charge / {DECAY})"
+            most = f"{LIMIT}LL * {DECAY}"
+            text = f"(int32_t)(charge > {most} ? {LIMIT} : charge < -{most} ? -{LIMIT} : charge / {DECAY})"
         lines.append(f"                const int32_t m = {text};")
     compare = ">" if n.strict else ">="
-    lines.append(f"                const {narrow} spike = m {compare} {v} ? 1 : 0;".replace("const float spike", "const int spike").replace("const int32_t spike", "const int spike"))
+    lines.append(
+        f"                const {narrow} spike = m {compare} {v} ? 1 : 0;".replace(
+            "const float spike", "const int spike"
+        ).replace("const int32_t spike", "const int spike")
+    )
     after = {"soft": f"m - (spike ? {v} : 0)", "hard": "spike ? 0 : m", "none": "m"}[n.reset]
     cast = f"({potential})" if potential != narrow else ""
     lines.append(f"                potential[pixel * {channels} + c] = {cast}({after});")
@@ -160,6 +168,9 @@ def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[st
         declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.place(layer.out)};")
         lines[-2:-1] = [] if n.reset == "none" else lines[-2:-1]
         return [*lines, f"                out[pixel * {channels} + c] = m;", "            }"]
-    declarations += [f"    uint8_t fired[{channels}];", f"    {word_type(layer.out)} *out = {w.memory.place(layer.out)};"]
+    declarations += [
+        f"    uint8_t fired[{channels}];",
+        f"    {word_type(layer.out)} *out = {w.memory.place(layer.out)};",
+    ]
     lines += ["                fired[c] = (uint8_t)spike;", "            }"]
     return [*lines, *pack_bits("out", channels, "fired[c]")]

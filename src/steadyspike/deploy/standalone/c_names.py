@@ -35,15 +35,16 @@ def unique(names: Iterable[str]) -> list[str]:
 
 def comment(text: str) -> str:
     """A text that cannot end a comment, continue a line or form a trigraph."""
-    return re.sub(r"[^A-Za-z0-9_.,:;()\[\]<>=+ -]", "_", text)
+    return re.sub(r"[^A-Za-z0-9_.,:;()\[\]=+ -]", "_", text)
 
 
 def string(text: str) -> str:
     """A C string literal of a text in UTF-8: what is not plain ASCII is written in octal."""
-    plain = "".join(
-        chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}" for byte in text.encode(errors="replace")
-    )  # fmt: skip
-    return f'"{plain}"'
+
+    def character(byte: int) -> str:
+        return chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
+
+    return f'"{"".join(character(byte) for byte in text.encode(errors="replace"))}"'
 
 
 def number(value: float, c_type: str) -> str:

@@ -14,7 +14,10 @@ def pool_function(w: Writer, pool: Pool, function: str) -> str:
     """A pool: the OR, count or maximum of windows."""
     integer, channels = w.program.integer, pool.out.grid[0]
     c_type, source_type = element_type(pool.out, integer), element_type(pool.source, integer)
-    declarations = [f"    const {source_type} *in = {w.memory.place(pool.source)};", f"    {c_type} *out = {w.memory.place(pool.out)};"]
+    declarations = [
+        f"    const {source_type} *in = {w.memory.place(pool.source)};",
+        f"    {c_type} *out = {w.memory.place(pool.out)};",
+    ]
     if pool.out.kind == "bits":
         start, inner, after = _or(pool)
     else:
@@ -30,9 +33,11 @@ def pool_function(w: Writer, pool: Pool, function: str) -> str:
     (high, wide), (_, height, width) = pool.kernel, pool.source.grid
     (sy, sx), (py, px), (dy, dx) = pool.stride, pool.padding, pool.dilation
     what = "sum" if pool.takes == "sum" else "OR" if pool.out.kind == "bits" else "maximum"
+    about = f"{pool.name} {shape_text(pool.out)}: {what} of {high} x {wide} of "
+    about += f"{pool.source.name} {shape_text(pool.source)}"
     lines = [
-        f"/* {comment(f'{pool.name} {shape_text(pool.out)}: {what} of {high} x {wide} of {pool.source.name} {shape_text(pool.source)}')} */",
-        f"static void {function}({w.name}_net *net)", "{", *declarations, "    int y, x, ky, kx, c;", "",
+        f"/* {comment(about)} */",
+        f"LAYER {function}({w.name}_net *net)", "{", *declarations, "    int y, x, ky, kx, c;", "",
         f"    for (y = 0; y < {pool.out.grid[1]}; ++y) {{", f"        for (x = 0; x < {pool.out.grid[2]}; ++x) {{",
         f"            const int pixel = y * {pool.out.grid[2]} + x;", *start,
         f"            for (ky = 0; ky < {high}; ++ky) {{",
@@ -67,7 +72,9 @@ def _numbers(w: Writer, pool: Pool, total: str) -> tuple[list[str], list[str]]:
         ]
     start = [f"            for (c = 0; c < {channels}; ++c) sum[c] = 0;"]
     if source.kind != "bits":
-        return start, [f"                    for (c = 0; c < {channels}; ++c) sum[c] += ({total})in[at * {channels} + c];"]
+        return start, [
+            f"                    for (c = 0; c < {channels}; ++c) sum[c] += ({total})in[at * {channels} + c];"
+        ]
     w.use("lowest_bit")
     bits, count = word_bits(channels), words(source)
     inner = [
@@ -88,7 +95,9 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
     if out.kind == "counts":
         declarations.append(f"    {word_type(out)} *mask = {w.memory.mask(out)};")
     for i, operand in enumerate(op.operands):
-        declarations.append(f"    const {element_type(operand.buffer, integer)} *in{i} = {w.memory.place(operand.buffer)};")
+        declarations.append(
+            f"    const {element_type(operand.buffer, integer)} *in{i} = {w.memory.place(operand.buffer)};"
+        )
     axes = len(op.sizes)
     letters = [f"i{axis}" for axis in range(axes)]
     lines = _cleared(w, out)
@@ -107,13 +116,19 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
     if op.factor != 1:
         lines.append(f"{indent}value *= {number(op.factor, 'float' if total == 'float' else 'double')};")
     lines += [f"{indent}{line}" for line in _write(out, c_type, total)]
-    for axis in range(axes - op.reduced):
+    for _ in range(axes - op.reduced):
         indent = indent[4:]
         lines.append(f"{indent}}}")
     inputs = ", ".join(operand.buffer.name for operand in op.operands)
-    what = "sum of products" if op.reduced else "product" if len(op.operands) > 1 else "1 - x" if op.complement else "copy"
+    what = (
+        "sum of products" if op.reduced else "product" if len(op.operands) > 1 else "1 - x" if op.complement else "copy"
+    )
     frame = ", const float *frame" if reads_frame(op) else ""
-    head = [f"/* {comment(f'{op.name} {shape_text(out)}: {what} of {inputs}')} */", f"static void {function}({w.name}_net *net{frame})", "{"]
+    head = [
+        f"/* {comment(f'{op.name} {shape_text(out)}: {what} of {inputs}')} */",
+        f"LAYER {function}({w.name}_net *net{frame})",
+        "{",
+    ]
     needed = [f"    int {', '.join(letters)};"] if letters else []
     clearing = ["    int i;"] if any("(i = 0" in line for line in lines) else []
     return "\n".join([*head, *declarations, *needed, *clearing, "", *lines, "}", ""])
@@ -133,11 +148,14 @@ def _walk(walk: Strided, letters: list[str]) -> str:
 
 
 def _bit(buffer: Buffer) -> tuple[str, str]:
-    """The word and the bit of element ``@``."""
+    """The word and the bit of element ``@``; unsigned, so that a power of 2 divides by a shift."""
     channels, bits, count = buffer.grid[0], word_bits(buffer.grid[0]), words(buffer)
+    if channels == 1:
+        return "@", "0"
+    at = "(unsigned)(@)"
     if count == 1:
-        return f"(@) / {channels}", f"(@) % {channels}"
-    return f"(@) / {channels} * {count} + (@) % {channels} / {bits}", f"(@) % {channels} % {bits}"
+        return f"{at} / {channels}u", f"{at} % {channels}u"
+    return f"{at} / {channels}u * {count}u + {at} % {channels}u / {bits}u", f"{at} % {channels}u % {bits}u"
 
 
 def _read(operand: Strided, name: str, letters: list[str]) -> str:
@@ -145,14 +163,16 @@ def _read(operand: Strided, name: str, letters: list[str]) -> str:
     if operand.buffer.kind != "bits":
         return f"{name}[{place}]"
     word, bit = (text.replace("@", place) for text in _bit(operand.buffer))
-    return f"(((uint32_t){name}[{word}] >> ({bit})) & 1u)"
+    return (
+        f"(((uint32_t){name}[{word}] >> {bit}) & 1u)" if bit == "0" else f"(((uint32_t){name}[{word}] >> ({bit})) & 1u)"
+    )
 
 
 def _write(out: Buffer, c_type: str, total: str) -> list[str]:
     cast = "" if c_type == total else f"({c_type})"
     lines = [] if out.kind == "bits" else [f"out[place] = {cast}value;"]
     if out.kind in ("bits", "counts"):
-        word, bit = (text.replace("@", "place").replace("(place)", "place") for text in _bit(out))
+        word, bit = (text.replace("(@)", "place").replace("@", "place") for text in _bit(out))
         name, kind = ("out" if out.kind == "bits" else "mask"), word_type(out)
         lines.append(f"if (value != 0) {name}[{word}] = ({kind})({name}[{word}] | ({kind})(1u << ({bit})));")
     return lines

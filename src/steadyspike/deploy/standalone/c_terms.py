@@ -58,7 +58,8 @@ def _over_taps(term: Synapse, i: int, inner: list[str]) -> list[str]:
     whole = term.kernel == (height, width) and term.padding == (0, 0)
     if whole:
         return [
-            "            {", "                int tap;", f"                for (tap = 0; tap < {high * wide}; ++tap) {{",
+            "            {", "                int tap;",
+            f"                for (tap = 0; tap < {high * wide}; ++tap) {{",
             "                    const int at = tap;", *inner, "                }", "            }",
         ]  # fmt: skip
     return [

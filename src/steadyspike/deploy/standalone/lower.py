@@ -13,6 +13,7 @@ from steadyspike.deploy.graph import Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.standalone.constants import Constants, potential_limit
 from steadyspike.deploy.standalone.program import (
+    Adds,
     Array,
     Buffer,
     Edge,
@@ -110,8 +111,13 @@ class _Lowering(Rearrange):
         gained = "gain" in node.tensors or ("bias" in node.tensors and node.tensors["bias"].ndim == 2)
         if user.op == "lif":
             return self.is_natural(node)
-        return user.op == "sum" and same and not gained and node.shape == user.shape and self.is_natural(node) and (
-            f"edge{user.inputs.index(node.name)}" not in user.tensors
+        return (
+            user.op == "sum"
+            and same
+            and not gained
+            and node.shape == user.shape
+            and self.is_natural(node)
+            and (f"edge{user.inputs.index(node.name)}" not in user.tensors)
         )
 
     def is_natural(self, node: Node) -> bool:
@@ -179,7 +185,7 @@ class _Lowering(Rearrange):
     def _layer(self, node: Node, total: _Sum, source: Node) -> Layer:
         """A layer without memory of its own yet; ``source``: the node whose gain and bias per step it applies."""
         first = self.constants.is_first(source.name)
-        adds = "float" if not self.integer else "first" if first else "int"
+        adds: Adds = "float" if not self.integer else "first" if first else "int"
         has_norm = source.op in ("conv", "linear", "affine")
         gain, bias = (self.constants.of(source, what) if has_norm else None for what in ("gain", "bias"))
         stepped = gain is not None or (bias is not None and bias.ndim == 2)
@@ -228,7 +234,9 @@ class _Lowering(Rearrange):
         waited = source.name not in self.values
         layer = self._layer(node, total, source if waited else node)
         if self.integer and waited and self.constants.is_first(source.name):
-            layer = replace(layer, adds="first", rescale=self.constants.scale(source.name), low=-(2.0**30), high=2.0**30)
+            layer = replace(
+                layer, adds="first", rescale=self.constants.scale(source.name), low=-(2.0**30), high=2.0**30
+            )
         neurons = self.constants.neurons(node, np.inf)
         if self.integer:
             neurons = replace(neurons, limit=potential_limit(neurons, layer.low, layer.high))
@@ -254,7 +262,7 @@ class _Lowering(Rearrange):
         edge = Edge(self.natural(node, value), np.ones((1, 1)))
         constant = np.zeros((1, node.shape[0]))
         out = Buffer(f"{node.name}:scores", "current", grid_of(node.shape), *sum_range(constant, [edge]))
-        adds = "int" if self.integer else "float"
+        adds: Adds = "int" if self.integer else "float"
         self.each_step.append(Layer(out.name, out, (edge,), constant, adds, low=out.low, high=out.high))
         return out
 

@@ -20,6 +20,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 Kind = Literal["bits", "counts", "current", "first", "input"]
+Adds = Literal["float", "int", "first", "count"]
 Grid = tuple[int, int, int]  # channels, height, width
 DECAY = 4096  # the unit of an integer program's decays
 LIMIT = 2**30  # integer currents and potentials stay within this; inputs that would leave it are cut there
@@ -110,7 +111,7 @@ class Layer:
     out: Buffer
     terms: tuple[Synapse | Edge, ...]
     constant: Array
-    adds: Literal["float", "int", "first", "count"]
+    adds: Adds
     gain: Array | None = None
     bias: Array | None = None
     rescale: float | None = None

@@ -15,6 +15,7 @@ static int read_sample(int steps)
     return size <= sizeof input / sizeof input[0] && fread(input, sizeof(float), size, stdin) == size;
 }
 
+#ifndef __wasi__ /* it has no processor time */
 static int time_it(int steps, int rounds)
 {
     @name@_result result = {0, 0, {0}};
@@ -31,12 +32,15 @@ static int time_it(int steps, int rounds)
     printf("%.3f\n", samples > 0 && rounds > 0 ? 1e6 * seconds / samples / rounds : 0.0);
     return 0;
 }
+#endif
 
 int main(int count, char **words)
 {
     int t, steps;
     float scores[@NAME@_CLASSES];
+#ifndef __wasi__
     if (count == 4) return time_it(atoi(words[2]), atoi(words[3]));
+#endif
     if (count < 2 || (steps = atoi(words[1])) < 1) return 1;
     watching = count == 2;
     while (read_sample(steps)) {

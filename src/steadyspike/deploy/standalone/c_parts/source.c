@@ -7,10 +7,17 @@
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #endif
-#if defined(__GNUC__) || defined(__clang__)
+/* Layers stay functions, so that the stack holds the arrays of one layer at a time. "noipa" also keeps GCC 12 from
+   dropping calls whose stores it takes for dead although the next layer reads them. */
+#if defined(__clang__)
 #define INLINE inline __attribute__((always_inline))
+#define LAYER static __attribute__((noinline)) void
+#elif defined(__GNUC__)
+#define INLINE inline __attribute__((always_inline))
+#define LAYER static __attribute__((noipa)) void
 #else
 #define INLINE inline
+#define LAYER static void
 #endif
 #define RESTRICT restrict
 
