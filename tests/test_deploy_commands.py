@@ -13,12 +13,8 @@ from steadyspike.cli import app
 from steadyspike.deploy import load
 from tests.deploy.c_program import STRICT, CProgram, compiler, differing, images_of
 
-<<<<<<< HEAD
 pytest.importorskip("pydantic")
-=======
-pytest.importorskip("lightning")
 load_run = pytest.importorskip("steadyspike.train.run.loading").load_run
->>>>>>> 0dbc547 (Export to C: command, tests on other processors, real data and names)
 
 
 def call(*words: object) -> tuple[int, str]:
