@@ -6,8 +6,11 @@ import random
 
 import pytest
 import torch
+from torture.forge import forge, read_parts, write_forged
 
 from steadyspike.deploy import DamagedFile, fold, load, load_extra, save
+from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.schema import RULES
 from tests.deploy.trained import trained
 
 
@@ -63,3 +66,73 @@ def test_foreign_files_are_refused(saved, tmp_path):
         load(tmp_path / "none.safetensors")
     with pytest.raises(ValueError, match="safetensors"):
         save(saved[0], tmp_path / "net.bin")
+
+
+def test_forged_files_are_refused_in_one_line_or_run(saved, tmp_path):
+    """The digest is recomputed: only the schema stands between these files and the network."""
+    _, path, _ = saved
+    content, tensors = read_parts(path)
+    dice, forged, lines = random.Random(0), tmp_path / "forged.safetensors", []
+    for _ in range(400):
+        write_forged(forged, *forge(content, tensors, dice))
+        try:
+            network = load(forged)
+            load_extra(forged)
+        except DamagedFile as error:
+            lines.append(str(error))
+            continue
+        node = network.graph.input
+        dtype = next((n.tensors["weight"].dtype for n in network.graph if "weight" in n.tensors), torch.float32)
+        lead = (1, 1) if node.timed else (1,)
+        network(torch.zeros(*lead, *node.shape, dtype=dtype), None if node.timed else 1)
+    assert len(lines) > 200
+    assert all("\n" not in line and line.startswith("forged.safetensors") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda c: c.update(timesteps=10**9), "timesteps is 1000000000"),
+        (lambda c: c.update(timesteps=0), "timesteps is 0"),
+        (lambda c: c.update(output="nowhere"), "output 'nowhere'"),
+        (lambda c: c.update(nodes=[]), "nodes"),
+        (lambda c: c["nodes"][3].update(inputs=[c["nodes"][3]["name"]]), "not an earlier node"),
+        (lambda c: c["nodes"][0].update(shape=[10**6] * 3), "shape"),
+        (lambda c: c["nodes"][0].update(shape=[3, 16, 15]), "shape|computed"),
+        (lambda c: c["nodes"][2].update(name=c["nodes"][1]["name"]), "not a new text"),
+        (lambda c: c["nodes"][2].update(op="exec"), "unknown operation 'exec'"),
+        (lambda c: c["nodes"][2].update(timed="yes"), "timed is true or false"),
+        (lambda c: c.update(extra=[1]), "extra"),
+        (lambda c: c.update(format="steadyspike folded network 2"), "this version reads"),
+    ],
+)
+def test_what_a_description_may_not_say(saved, tmp_path, change, named):
+    content, tensors = read_parts(saved[1])
+    change(content)
+    write_forged(tmp_path / "forged.safetensors", content, tensors)
+    with pytest.raises(DamagedFile, match=named):
+        load(tmp_path / "forged.safetensors")
+
+
+def test_a_description_nested_too_deeply_is_refused(saved, tmp_path):
+    from safetensors.torch import save_file
+
+    from steadyspike.deploy.file import _digest
+
+    text = "[" * 100_000
+    save_file({}, tmp_path / "deep.safetensors", {"steadyspike": text, "digest": _digest(text, {})})
+    with pytest.raises(DamagedFile, match="not JSON"):
+        load(tmp_path / "deep.safetensors")
+
+
+def test_every_operation_has_a_rule():
+    assert RULES.keys() == OPS.keys() | {"input"}
+
+
+def test_more_steps_than_a_file_may_hold_are_not_saved(saved, tmp_path):
+    import copy
+
+    network = copy.deepcopy(saved[0])
+    network.graph.timesteps = 10**6
+    with pytest.raises(ValueError, match="at most"):
+        save(network, tmp_path / "long.safetensors")

@@ -12,9 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.deploy import CannotFold, FoldedNetwork, fold, load, load_extra, save
+from steadyspike.data.frames import FrameSettings
+from steadyspike.deploy import CannotFold, DamagedFile, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.float64 import StaysDouble
 from steadyspike.deploy.rewrite import Mode
+from steadyspike.deploy.schema import MOST_STEPS, Check, each, number, whole
 from steadyspike.nn.decision import decided
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
@@ -92,13 +94,44 @@ def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str,
     return load(place / FILE), load_extra(place / FILE)
 
 
-def check_facts(place: Path, facts: dict[str, Any]) -> None:
-    """Refuses a file that does not say how an input is prepared: one that `deploy.save` wrote without these facts."""
+def check_facts(place: Path, facts: dict[str, Any], network: FoldedNetwork) -> None:
+    """Refuses a file that does not say, or does not say rightly, how an input is prepared and what the classes are."""
     if "classes" not in facts:
         raise CannotFold(
             f"{place} does not say what its classes and inputs are: take a run, or the file that `steadyspike fold` "
             "wrote into it"
         )
+    wrong = _wrong_fact(facts, network)
+    if wrong is not None:
+        raise DamagedFile(f"{place.name} is damaged: {wrong}")
+
+
+def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
+    """What is wrong with the facts of a folded file; None if they fit the network."""
+    rows = each(number(-1e6, 1e6), 1, 64)
+    settings = FrameSettings.__dataclass_fields__.keys()
+    rules: dict[str, Check] = {
+        "classes": each(lambda v: isinstance(v, str), 1, 2**20),
+        "size": each(whole(1, 2**14), 2, 2),
+        "channels": whole(1, 64),
+        "timesteps": lambda v: v is None or whole(1, MOST_STEPS)(v),
+        "mean": lambda v: v is None or rows(v),
+        "std": lambda v: v is None or (rows(v) and all(n > 0 for n in v)),
+        "frames": lambda v: v is None or (isinstance(v, dict) and v.keys() <= settings),
+    }
+    for key, check in rules.items():
+        if not check(facts.get(key)):
+            return f"its {key!r} cannot be {ascii(facts.get(key))[:60]}"
+    channels = facts["channels"]
+    lengths = {None if facts[key] is None else len(facts[key]) for key in ("mean", "std")}
+    if lengths not in ({None}, {channels}):
+        return f"mean and std are not those of {channels} channels"
+    node, out = network.graph.input, network.graph[network.graph.output].shape
+    if node.shape != (channels, *facts["size"]) or node.timed != (facts["timesteps"] is not None):
+        return "its facts describe another input than its network takes"
+    if out != (len(facts["classes"]),):
+        return f"it names {len(facts['classes'])} classes, and its network gives {list(out)} numbers"
+    return "it does not say how events become frames" if node.timed and facts["frames"] is None else None
 
 
 @torch.no_grad()

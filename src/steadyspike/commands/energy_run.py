@@ -12,6 +12,7 @@ from torch import Tensor
 from steadyspike.commands.common import ENDED, console, one_line_errors
 
 if TYPE_CHECKING:
+    from steadyspike.deploy import FoldedNetwork
     from steadyspike.deploy.energy import EnergyReport
 
 
@@ -22,7 +23,7 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
     from steadyspike.deploy.energy import count_operations, show_energy
 
     network, facts = folded(place, data_dir)
-    data = _of_files(place, files, facts) if files else _of_run(place, data_dir, samples)
+    data = _of_files(place, files, facts, network) if files else _of_run(place, data_dir, samples)
     with console.status("counting operations"):
         report = count_operations(network, data, pool_as_synapse=not strict, stem_every_step=every_step)
     if place.is_dir() and not files:
@@ -36,11 +37,11 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
     return ENDED
 
 
-def _of_files(place: Path, files: list[Path], facts: dict[str, Any]) -> Iterator[Tensor]:
+def _of_files(place: Path, files: list[Path], facts: dict[str, Any], network: FoldedNetwork) -> Iterator[Tensor]:
     from steadyspike.commands.deployed import check_facts
     from steadyspike.commands.input_files import read_input
 
-    check_facts(place, facts)
+    check_facts(place, facts, network)
     return (read_input(file, facts, resize=False) for file in files)
 
 

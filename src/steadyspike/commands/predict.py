@@ -32,7 +32,7 @@ def run(
     from steadyspike.deploy import Confidence, stream
 
     network, facts = folded(place, data_dir)
-    check_facts(place, facts)
+    check_facts(place, facts, network)
     names = facts["classes"]
     one = stream(network, None if confidence is None else Confidence(confidence))
     table = Table(Column("file", overflow="fold"), "class", "confidence", "decided at step")

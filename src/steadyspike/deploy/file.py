@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from steadyspike.deploy.errors import DamagedFile, missing_package
-from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
-from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.schema import MOST_STEPS, Invalid, graph_of
 from steadyspike.deploy.written import write_file
 
 FORMAT = "steadyspike folded network 1"
@@ -70,6 +69,8 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
     }
     description = json.dumps({**describe(network), "extra": extra or {}}, sort_keys=True)
     metadata = {"steadyspike": description, "digest": _digest(description, tensors)}
+    if network.graph.timesteps > MOST_STEPS:
+        raise ValueError(f"a folded file holds at most {MOST_STEPS} time steps, got {network.graph.timesteps}")
     return write_file(target, to_bytes(tensors, metadata))
 
 
@@ -84,37 +85,49 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise
-    except (SafetensorError, OSError, ValueError, KeyError, RuntimeError) as error:
-        raise DamagedFile(f"{name} is not a readable safetensors file: {error}") from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        MemoryError,
+    ) as error:
+        what = " ".join(str(error).split())[:160]
+        raise DamagedFile(f"{name} is not a readable safetensors file: {what}") from None
     description = metadata.get("steadyspike")
     if description is None or "digest" not in metadata:
         raise DamagedFile(f"{name} is a safetensors file, but not of a folded network")
-    if metadata.get("digest") != _digest(description, tensors):
+    try:
+        digest = _digest(description, tensors)
+    except (RuntimeError, TypeError, ValueError):  # a dtype that no folded network has
+        digest = ""
+    if metadata.get("digest") != digest:
         raise DamagedFile(f"{name} is damaged: its content does not fit its digest; fold the network again")
-    return json.loads(description), tensors
+    try:
+        content = json.loads(description)
+    except (ValueError, RecursionError):
+        raise DamagedFile(f"{name} is damaged: its description is not JSON") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = str(content.get("format") if isinstance(content, dict) else type(content).__name__)[:60]
+        raise DamagedFile(f"{name} has the format {found!r}; this version reads {FORMAT!r}")
+    if not isinstance(content.get("extra", {}), dict):
+        raise DamagedFile(f"{name} is damaged: its extra facts are not a table")
+    return content, tensors
 
 
 def load(path: str | os.PathLike[str]) -> FoldedNetwork:
-    """The network of a file that `save` wrote; anything else is a `DamagedFile` that says what is wrong."""
+    """The network of a file that `save` wrote; anything else is a `DamagedFile` that says what is wrong.
+
+    The whole description is checked (`deploy.schema`) before anything runs.
+    """
     content, tensors = _read(path)
-    name = Path(path).name
-    if content.get("format") != FORMAT:
-        raise DamagedFile(f"{name} has the format {content.get('format')!r}; this version reads {FORMAT!r}")
-    graph = Graph(int(content["timesteps"]))
-    for item in content["nodes"]:
-        if item["op"] not in OPS and item["op"] != "input":
-            raise DamagedFile(f"{name}: unknown operation {item['op']!r}; it was written by a newer version")
-        constants = {what: tensors[f"{item['name']}|{what}"] for what in item["tensors"]}
-        graph.nodes[item["name"]] = Node(
-            item["name"],
-            item["op"],
-            tuple(item["inputs"]),
-            tuple(item["shape"]),
-            item["timed"],
-            item["options"],
-            constants,
-        )
-    graph.output = content["output"]
+    try:
+        graph = graph_of(content, tensors)
+    except Invalid as error:
+        raise DamagedFile(f"{Path(path).name} is damaged: {error}") from None
     return FoldedNetwork(graph).train(False)
 
 
