@@ -3,6 +3,9 @@
 Reads what `to_nir` writes, in all modes, and graphs of other tools made of the same nodes. The network is float64 if
 the file's weights are, else float32. A plain LIF node starts at 0, as NIR says. One that leaks and resets to the same
 value v_leak = v_reset = c is our neuron with V = v_threshold - c and U[0] = -c; different values are refused by name.
+An input gain r other than 1 or tau / dt is a weight before the neuron.
+
+The graph is walked once, in the order of its edges. Every number is checked: a network that this file makes runs.
 """
 
 from __future__ import annotations
@@ -17,32 +20,37 @@ from torch import Tensor
 from steadyspike.deploy.errors import CannotFold, DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
-from steadyspike.deploy.to_nir import DT, next_number
-
-
-def _constant(values: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A neuron constant: [1] if it is the same everywhere, [C] if it is per channel, else [1, ...] per neuron."""
-    full = torch.as_tensor(np.broadcast_to(np.asarray(values, dtype=np.float64), shape).copy()).to(dtype)
-    if bool((full == full.flatten()[0]).all()):
-        return full.flatten()[:1].clone()
-    per_channel = full.flatten(1)[:, 0] if full.ndim > 1 else full
-    spread = per_channel.view(-1, *([1] * (len(shape) - 1))).expand(shape)
-    return per_channel.clone() if torch.equal(spread, full) else full[None]
+from steadyspike.deploy.nir_file import read_nir_file
+from steadyspike.deploy.nir_values import (
+    input_shape,
+    neuron_constant,
+    one_per_axis,
+    padding_of,
+    seconds_per_step,
+    spread,
+    timesteps_of,
+    weights_dtype,
+    whole_number,
+)
+from steadyspike.deploy.schema import Invalid, check_shapes
+from steadyspike.deploy.to_nir import next_number
 
 
 class _Reader:
     def __init__(self, source: Any, dt: float) -> None:
         self.source, self.dt = source, dt
-        self.before: dict[str, list[str]] = {name: [] for name in source.nodes}
-        for a, b in source.edges:
-            self.before[b].append(a)
         self.kind = {name: type(node).__name__ for name, node in source.nodes.items()}
+        self.before: dict[str, list[str]] = {name: [] for name in source.nodes}
         self.after: dict[str, list[str]] = {name: [] for name in source.nodes}
         for a, b in source.edges:
+            if a not in self.kind or b not in self.kind:
+                raise CannotFold(f"the NIR graph has an edge from {a!r} to {b!r}, and has no such nodes")
+            self.before[b].append(a)
             self.after[a].append(b)
-        self.dtype = _dtype(source)
-        self.graph = Graph(int(source.metadata.get("timesteps", 1)))
+        self.dtype = weights_dtype(source)
+        self.graph = Graph(timesteps_of(source.metadata))
         self.done: dict[str, str] = {}
+        self.totals: dict[str, str] = {}  # for each NIR node, the value of everything that arrives at it
 
     def read(self) -> FoldedNetwork:
         outputs = [name for name, kind in self.kind.items() if kind == "Output"]
@@ -51,49 +59,89 @@ class _Reader:
         for name in self._in_order(outputs[0]):
             self.value(name)
         self.graph.output = self.total(self.before[outputs[0]], outputs[0])
-        return FoldedNetwork(self.graph.pruned()).train(False)
+        inputs = [node for node in self.graph if node.op == "input"]
+        if len(inputs) != 1:
+            raise CannotFold(f"the output of the NIR graph depends on {len(inputs)} inputs; one is expected")
+        graph = self.graph.pruned()
+        try:
+            check_shapes(graph)
+        except Invalid as error:
+            raise CannotFold(f"the NIR graph cannot be computed: {error}") from None
+        return FoldedNetwork(graph).train(False)
 
     def _in_order(self, last: str) -> list[str]:
         """The nodes that ``last`` needs, each behind what feeds it: in this order a deep graph needs no deep stack."""
         order: list[str] = []
-        seen = {last}
+        seen, open_ = {last}, {last}
         todo = [(last, iter(self.before[last]))]
         while todo:
             name, sources = todo[-1]
-            fresh = next((s for s in sources if s not in seen), None)
+            fresh = None
+            for source in sources:
+                # The feedback of a soft reset, Threshold -> Scale -> LI, is part of the neuron.
+                if source in open_ and not self._closes_reset(source, name):
+                    raise CannotFold(
+                        f"{source}: the NIR graph is recurrent (through {name}), which a folded network cannot be"
+                    )
+                if source not in seen:
+                    fresh = source
+                    break
             if fresh is not None:
                 seen.add(fresh)
+                open_.add(fresh)
                 todo.append((fresh, iter(self.before[fresh])))
                 continue
             todo.pop()
-            if name != last and self.kind[name] != "LI" and not self._is_feedback(name) and not self._is_start(name):
+            open_.discard(name)
+            if (
+                name != last
+                and not self._is_membrane(name)
+                and not self._is_feedback(name)
+                and not self._is_start(name)
+            ):
                 order.append(name)
         return order
 
+    def _is_membrane(self, name: str) -> bool:
+        return self.kind[name] == "LI" and any(self.kind[after] == "Threshold" for after in self.after[name])
+
     def _is_feedback(self, name: str) -> bool:
-        return self.kind[name] == "Scale" and any(self.kind[after] == "LI" for after in self.after[name])
+        return self.kind[name] == "Scale" and any(self._is_membrane(after) for after in self.after[name])
+
+    def _closes_reset(self, source: str, name: str) -> bool:
+        """True for the edge Threshold -> Scale whose Scale feeds the membrane that the Threshold reads."""
+        fed = [after for after in self.after[name] if after in self.before[source]]
+        return self.kind[source] == "Threshold" and self._is_feedback(name) and bool(fed)
 
     def _is_start(self, name: str) -> bool:
-        return name.endswith(("_start", "_start_scale"))
+        return name.endswith(("_start", "_start_scale")) and self.kind[name] in ("Input", "Scale")
 
     def total(self, names: list[str], at: str) -> str:
         """The sum of the values of several nodes, as NIR adds what arrives at one node."""
+        if at not in self.totals:
+            self.totals[at] = self._total(names, at)
+        return self.totals[at]
+
+    def _total(self, names: list[str], at: str) -> str:
         values = [self.value(name) for name in names]
         if not values:
             raise CannotFold(f"{at}: nothing feeds it")
         if len(values) == 1:
             return values[0]
         edges = {f"edge{i}": self._edge(name) for i, name in enumerate(names) if self.kind[name] == "Scale"}
-        inputs = [self.total(self.before[n], n) if self.kind[n] == "Scale" else v for n, v in zip(names, values)]
+        inputs = [self.totals[n] if self.kind[n] == "Scale" else v for n, v in zip(names, values)]
         return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), self.graph[inputs[0]].shape, True, {}, edges))
 
     def _edge(self, name: str) -> Tensor:
-        scale = self._tensor(self.source.nodes[name].scale)
+        scale = self._tensor(self.source.nodes[name].scale, name)
         same = bool((scale == scale.flatten()[0]).all())
         return scale.flatten()[:1].view([1] * scale.ndim).clone() if same else scale
 
-    def _tensor(self, array: Any) -> Tensor:
-        return torch.as_tensor(np.array(array)).to(self.dtype)
+    def _tensor(self, array: Any, what: str = "") -> Tensor:
+        values = np.asarray(array)
+        if values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+            raise CannotFold(f"{what}: its constants are not finite numbers")
+        return torch.as_tensor(values.astype(np.float64)).to(self.dtype)
 
     def value(self, name: str) -> str:
         if name not in self.done:
@@ -103,62 +151,83 @@ class _Reader:
     def _read(self, name: str) -> str:
         node, kind = self.source.nodes[name], self.kind[name]
         if kind == "Input":
-            return self.graph.add(Node("input", "input", (), tuple(int(n) for n in node.input_type["input"]), True))
+            return self.graph.add(Node("input", "input", (), input_shape(node.input_type["input"], name), True))
         if kind == "Threshold":
             return self._soft(name, node)
         if kind == "LIF":
             return self._plain(name, node)
+        if kind == "LI":
+            return self._integrator(name, node)
         source = self.total(self.before[name], name)
         shape = self.graph[source].shape
         if kind == "Scale":
             edges = {"edge0": self._edge(name)}
             return self.graph.add(Node(name, "sum", (source,), shape, True, {}, edges))
         if kind in ("Affine", "Linear"):
-            tensors = {"weight": self._tensor(node.weight)}
+            tensors = {"weight": self._tensor(node.weight, name)}
             if kind == "Affine":
-                tensors["bias"] = self._tensor(node.bias)
+                tensors["bias"] = self._tensor(node.bias, name)
             return self.graph.add(
                 Node(name, "linear", (source,), (*shape[:-1], node.weight.shape[0]), True, {}, tensors)
             )
-        if kind == "Conv2d":
+        if kind in ("Conv1d", "Conv2d"):
             return self._conv(name, node, source)
-        if kind == "AvgPool2d":
+        if kind in ("AvgPool2d", "SumPool2d"):
             return self._pool(name, node, source)
         if kind == "Flatten":
-            return self.graph.add(Node(name, "reshape", (source,), (int(np.prod(shape)),), True))
+            return self._flatten(name, node, source)
         raise CannotFold(f"{name}: the NIR node {kind} is not one that this importer knows")
 
     def _conv(self, name: str, node: Any, source: str) -> str:
-        options = {k: _numbers(getattr(node, k)) for k in ("stride", "padding", "dilation")}
+        weight, axes = self._tensor(node.weight, name), 1 if self.kind[name] == "Conv1d" else 2
         shape = self.graph[source].shape
-        kernel = node.weight.shape[2:]
+        if weight.ndim != axes + 2 or len(shape) != axes + 1:
+            raise CannotFold(f"{name}: weights {list(weight.shape)} do not fit an input {list(shape)}")
+        options: dict[str, Any] = {k: one_per_axis(getattr(node, k), axes, name) for k in ("stride", "dilation")}
+        options["padding"] = padding_of(node.padding, weight.shape[2:], options, name)
+        options["groups"] = whole_number(node.groups, name)
         size = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
-            for n, k, s, p, d in zip(shape[1:], kernel, options["stride"], options["padding"], options["dilation"])
+            for n, k, s, p, d in zip(
+                shape[1:], weight.shape[2:], options["stride"], options["padding"], options["dilation"]
+            )
         ]
-        tensors = {"weight": self._tensor(node.weight), "bias": self._tensor(node.bias)}
-        made = Node(
-            name,
-            "conv",
-            (source,),
-            (node.weight.shape[0], *size),
-            True,
-            {**options, "groups": int(node.groups)},
-            tensors,
-        )
-        return self.graph.add(made)
+        tensors = {"weight": weight, "bias": self._tensor(node.bias, name)}
+        return self._add(name, "conv", source, (weight.shape[0], *size), options, tensors)
 
     def _pool(self, name: str, node: Any, source: str) -> str:
-        options = {k: _numbers(getattr(node, k)) for k in ("kernel_size", "stride", "padding")}
+        options: dict[str, Any] = {k: one_per_axis(getattr(node, k), 2, name) for k in ("kernel_size", "stride")}
+        options["padding"] = one_per_axis(node.padding, 2, name, least=0)
+        if len(self.graph[source].shape) != 3:
+            raise CannotFold(f"{name}: a pool takes [C, H, W], got {list(self.graph[source].shape)}")
         channels, *sides = self.graph[source].shape
         size = [
             (n + 2 * p - k) // s + 1
             for n, k, s, p in zip(sides, options["kernel_size"], options["stride"], options["padding"])
         ]
-        return self.graph.add(
-            Node(name, "avg_pool", (source,), (channels, *size), True,
-                 {**options, "ceil_mode": False, "count_include_pad": True})
-        )  # fmt: skip
+        shape = (channels, *size)
+        pooled = self._add(name, "avg_pool", source, shape, {**options, "ceil_mode": False, "count_include_pad": True})
+        if self.kind[name] == "AvgPool2d":
+            return pooled
+        count = torch.full((1, 1, 1), float(np.prod(options["kernel_size"])), dtype=self.dtype)
+        return self._add(f"{name}:sum", "sum", pooled, shape, {}, {"edge0": count})
+
+    def _flatten(self, name: str, node: Any, source: str) -> str:
+        shape = self.graph[source].shape
+        first, last = (whole_number(getattr(node, k), name, least=-8) for k in ("start_dim", "end_dim"))
+        first, last = (n + len(shape) if n < 0 else n for n in (first, last))
+        if not 0 <= first <= last < len(shape):
+            raise CannotFold(f"{name}: the axes {first} to {last} of {list(shape)} cannot be flattened")
+        flat = (*shape[:first], int(np.prod(shape[first : last + 1])), *shape[last + 1 :])
+        return self._add(name, "reshape", source, flat)
+
+    def _add(
+        self, name: str, op: str, source: str, shape: tuple[int, ...], options: dict[str, Any] | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> str:  # fmt: skip
+        if any(size < 1 for size in shape):
+            raise CannotFold(f"{name}: nothing is left of its input: {list(shape)}")
+        return self.graph.add(Node(name, op, (source,), shape, True, options or {}, tensors or {}))
 
     def _currents(self, name: str, without: str | None = None) -> tuple[str, np.ndarray | None]:
         """The current of a neuron, and the one-off current of its first step where the graph has one."""
@@ -180,32 +249,64 @@ class _Reader:
 
     def _neuron(self, name: str, node: Any, fire: np.ndarray, source: str, start: np.ndarray | None, soft: bool) -> str:
         shape = self.graph[source].shape
-        origin = np.broadcast_to(np.asarray(node.v_leak, dtype=np.float64), shape)
+        origin = spread(node.v_leak, shape, name)
         if soft and origin.any():
             raise CannotFold(f"{name}: v_leak other than 0 of a membrane with soft reset is not read")
-        tau = np.asarray(node.tau, dtype=np.float64) / self.dt
-        leak = 1 / np.broadcast_to(tau, shape)
-        r = np.broadcast_to(np.asarray(node.r, dtype=np.float64), shape)
-        decays, charges = np.allclose(r, 1, rtol=1e-12), np.allclose(r * leak, 1, rtol=1e-9)
-        if not (decays or charges):
-            raise CannotFold(f"{name}: r is neither 1 nor tau / dt; its input gain has no place in our neuron")
+        leak, decays, source = self._charged(name, node, source)
         strict = bool(node.metadata.get("strict", 1))
-        v = np.broadcast_to(np.asarray(fire, dtype=np.float64), shape) - origin
+        v = spread(fire, shape, name) - origin
+        if not (np.isfinite(v).all() and (v > 0).all()):
+            raise CannotFold(f"{name}: its threshold is not above its resting potential")
         if not strict:
             v = next_number(v, np.inf, self.dtype)
-        u0 = -origin if start is None else start / ((1 / leak - 1) / r) - origin
+        r = 1.0 if decays else 1 / leak
+        u0 = -origin if start is None else spread(start, shape, name) / ((1 / leak - 1) / r) - origin
         if "v_init" in node.metadata:
-            u0 = np.asarray(node.metadata["v_init"])
+            u0 = spread(node.metadata["v_init"], shape, name)
+        if not np.isfinite(u0).all():
+            raise CannotFold(f"{name}: its initial potential is not finite")
         constants = {"threshold": v, "leak": leak, "start": u0}
-        tensors = {what: _constant(values, shape, self.dtype) for what, values in constants.items()}
+        tensors = {what: neuron_constant(values, shape, self.dtype) for what, values in constants.items()}
         options = {
-            "reset": "soft" if soft else "hard", "strict": strict, "decay_input": bool(decays), "emit": "spikes",
+            "reset": "soft" if soft else "hard", "strict": strict, "decay_input": decays, "emit": "spikes",
             "neuron": "LIF",
         }  # fmt: skip
+        return self._lif(name, source, options, tensors)
+
+    def _lif(self, name: str, source: str, options: dict[str, Any], tensors: dict[str, Tensor]) -> str:
         for what in ("threshold", "leak"):
             if tensors[what].ndim > 1:
                 raise CannotFold(f"{name}: a {what} per neuron; one per layer or channel is expected")
-        return self.graph.add(Node(name, "lif", (source,), shape, True, options, tensors))
+        return self._add(name, "lif", source, self.graph[source].shape, options, tensors)
+
+    def _charged(self, name: str, node: Any, source: str) -> tuple[np.ndarray, bool, str]:
+        """1/tau in steps, whether the input decays with it, and the current with the gain r in it."""
+        shape = self.graph[source].shape
+        tau = spread(node.tau, shape, name)
+        with np.errstate(divide="ignore", over="ignore"):
+            leak = self.dt / tau
+        if not (np.isfinite(leak).all() and (leak > 0).all() and (leak <= 1).all()):
+            raise CannotFold(f"{name}: tau must be at least one time step ({self.dt:g} s) and finite")
+        r = spread(node.r, shape, name)
+        if not np.isfinite(r).all():
+            raise CannotFold(f"{name}: r is not finite")
+        if np.allclose(r, 1, rtol=1e-12):
+            return leak, True, source
+        if np.allclose(r * leak, 1, rtol=1e-9):
+            return leak, False, source
+        gain = {"edge0": torch.as_tensor(r.copy()).to(self.dtype)}
+        return leak, True, self._add(f"{name}:r", "sum", source, shape, {}, gain)
+
+    def _integrator(self, name: str, node: Any) -> str:
+        """A membrane without spikes: its value is the potential."""
+        source = self.total(self.before[name], name)
+        if np.any(spread(node.v_leak, self.graph[source].shape, name)):
+            raise CannotFold(f"{name}: an LI node with v_leak other than 0 is not read")
+        leak, decays, source = self._charged(name, node, source)
+        tensors = {"threshold": torch.ones(1, dtype=self.dtype), "start": torch.zeros(1, dtype=self.dtype)}
+        tensors["leak"] = neuron_constant(leak, self.graph[source].shape, self.dtype)
+        options = {"reset": "none", "strict": False, "decay_input": decays, "emit": "potential", "neuron": "LI"}
+        return self._lif(name, source, options, tensors)
 
     def _soft(self, name: str, threshold: Any) -> str:
         membranes = [m for m in self.before[name] if self.kind[m] == "LI"]
@@ -225,29 +326,26 @@ class _Reader:
         return self._neuron(name, node, node.v_threshold, source, start, soft=bool(node.metadata.get("soft", 0)))
 
 
-def _dtype(source: Any) -> torch.dtype:
-    """float64 if a synapse of the graph has float64 weights, else float32."""
-    weights = [np.asarray(node.weight) for node in source.nodes.values() if hasattr(node, "weight")]
-    return torch.float64 if any(w.dtype == np.float64 for w in weights) else torch.float32
-
-
-def _numbers(value: Any) -> list[int]:
-    if isinstance(value, str):
-        raise CannotFold(f"a convolution's padding must be numbers, got {value!r}")
-    return [int(v) for v in np.broadcast_to(np.asarray(value), (2,))]
-
-
 def from_nir(source: Any, dt: float | None = None) -> FoldedNetwork:
-    """The network of a NIR graph or file; dt: seconds per time step, by default the one the graph says, else 1e-4."""
+    """The network of a NIR graph or file; dt: seconds per time step, by default the one the graph says, else 1e-4.
+
+    A file is read in a process of its own with limits of memory and time (`nir_file`). A damaged file is a
+    `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.
+    """
     missing_package("nir", "export")
     import nir
 
+    name = None
     if isinstance(source, (str, os.PathLike)):
-        try:
-            source = nir.read(str(source))
-        except FileNotFoundError:
+        name, source = os.path.basename(source), read_nir_file(source)
+    if not isinstance(source, nir.NIRGraph):
+        raise DamagedFile(f"{name or 'this'} is not a NIR graph, but a {type(source).__name__} node")
+    if any(isinstance(node, nir.NIRGraph) for node in source.nodes.values()):
+        raise CannotFold("the NIR graph has graphs inside; one with plain nodes is expected")
+    try:
+        return _Reader(source, seconds_per_step(source, dt)).read()
+    except (AttributeError, TypeError, KeyError, IndexError, OverflowError, RuntimeError) as error:
+        if name is None:
             raise
-        except (OSError, KeyError, ValueError, TypeError, AssertionError) as error:
-            raise DamagedFile(f"{os.path.basename(source)} is not a readable NIR file: {error}") from None
-    step = float(source.metadata.get("dt", DT)) if dt is None else dt
-    return _Reader(source, step).read()
+        what = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"
+        raise DamagedFile(f"{name} is not a readable NIR file: {what}") from None

@@ -131,7 +131,7 @@ def graph_of(content: Any, constants: dict[str, Tensor]) -> Graph:
     graph.output = output
     used = {f"{node.name}|{what}" for node in graph for what in node.tensors}
     _must(used == constants.keys(), "it has constants that no node has")
-    _check_shapes(graph)
+    check_shapes(graph)
     return graph
 
 
@@ -199,7 +199,7 @@ def _check_neuron(node: Node, where: str) -> None:
     _must(start.ndim == 1 or start.shape[0] == 1, f"{where}: the initial potential is one for all samples")
 
 
-def _check_shapes(graph: Graph) -> None:
+def check_shapes(graph: Graph) -> None:
     """Runs the graph on the meta device, for one sample and one step, and compares the shapes that it declares."""
     per_step = [
         t.shape[0] for n in graph for what, t in n.tensors.items() if what in _SCALED and t.ndim == 2 and n.op != "lif"
@@ -211,6 +211,11 @@ def _check_shapes(graph: Graph) -> None:
         _must(value.dtype == x.dtype, f"node {_shown(node.name)}: its constants have another dtype than the weights")
         _must(shape == node.shape, f"node {_shown(node.name)}: its shape is {list(shape)}, not {list(node.shape)}")
 
+    for node in graph:
+        channels = node.shape[-1] if node.op == "linear" else node.shape[0] if node.shape else 1
+        rows = [] if node.op in ("group_norm", "layer_norm") else [node.tensors.get(what) for what in _SCALED]
+        fits = all(t is None or t.shape[-1] == channels for t in rows)
+        _must(fits, f"node {_shown(node.name)}: its gain or bias is not one per channel")
     layers = [n for n in graph if "weight" in n.tensors]
     weights = [t for n in layers for what, t in n.tensors.items() if what in ("weight", "bias")]
     _must(len({t.dtype for t in weights}) <= 1, "its weights and biases do not have one dtype")

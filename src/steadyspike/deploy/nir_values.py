@@ -1,0 +1,93 @@
+"""Numbers of a NIR graph, checked: each function gives what its name says or refuses the node by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.schema import MOST_SIDE, MOST_STEPS, MOST_VALUES
+from steadyspike.deploy.to_nir import DT
+
+
+def neuron_constant(values: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A neuron constant: [1] if it is the same everywhere, [C] if it is per channel, else [1, ...] per neuron."""
+    full = torch.as_tensor(np.broadcast_to(np.asarray(values, dtype=np.float64), shape).copy()).to(dtype)
+    if bool((full == full.flatten()[0]).all()):
+        return full.flatten()[:1].clone()
+    per_channel = full.flatten(1)[:, 0] if full.ndim > 1 else full
+    spread = per_channel.view(-1, *([1] * (len(shape) - 1))).expand(shape)
+    return per_channel.clone() if torch.equal(spread, full) else full[None]
+
+
+def weights_dtype(source: Any) -> torch.dtype:
+    """float64 if a synapse of the graph has float64 weights, else float32."""
+    weights = [np.asarray(node.weight) for node in source.nodes.values() if hasattr(node, "weight")]
+    return torch.float64 if any(w.dtype == np.float64 for w in weights) else torch.float32
+
+
+def spread(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
+    """A constant of a node as float64 of the node's shape."""
+    try:
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
+    except (ValueError, TypeError):
+        raise CannotFold(f"{name}: its constants do not fit an input of shape {list(shape)}") from None
+
+
+def whole_number(value: Any, name: str, least: int = 1) -> int:
+    values = np.asarray(value)
+    if values.size != 1 or values.dtype.kind not in "iu" or not least <= int(values.reshape(())) <= MOST_SIDE:
+        raise CannotFold(f"{name}: {str(value)[:40]!r} is not a whole number from {least} on")
+    return int(values.reshape(()))
+
+
+def one_per_axis(value: Any, axes: int, name: str, least: int = 1) -> list[int]:
+    values = np.asarray(value)
+    if values.size not in (1, axes):
+        raise CannotFold(f"{name}: {str(value)[:40]!r} is not a number for each of {axes} axes")
+    found = [whole_number(v, name, least) for v in values.reshape(-1)]
+    return found * (axes // len(found))
+
+
+def padding_of(value: Any, kernel: Sequence[int], options: dict[str, Any], name: str) -> list[int]:
+    """Numbers, or "valid" and, where both sides get the same, "same"."""
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if not isinstance(text, str):
+        return one_per_axis(value, len(kernel), name, least=0)
+    sides = [d * (k - 1) for k, d in zip(kernel, options["dilation"])]
+    if text == "valid":
+        return [0] * len(kernel)
+    if text != "same" or any(n % 2 for n in sides) or any(s != 1 for s in options["stride"]):
+        raise CannotFold(f"{name}: a convolution's padding must be numbers, got {text[:20]!r}")
+    return [n // 2 for n in sides]
+
+
+def input_shape(value: Any, name: str) -> tuple[int, ...]:
+    sizes = np.asarray(value)
+    whole = sizes.ndim == 1 and sizes.dtype.kind in "iu" and 0 < len(sizes) <= 8 and bool((sizes > 0).all())
+    if not whole or math.prod(int(n) for n in sizes) > MOST_VALUES:
+        raise CannotFold(f"{name}: {str(value)[:40]!r} is not the shape of an input")
+    return tuple(int(n) for n in sizes)
+
+
+def timesteps_of(metadata: Any) -> int:
+    steps = np.asarray(metadata.get("timesteps", 1))
+    if steps.size != 1 or steps.dtype.kind not in "iu" or not 1 <= int(steps.reshape(())) <= MOST_STEPS:
+        raise CannotFold(f"the NIR graph's timesteps is not a whole number from 1 to {MOST_STEPS}")
+    return int(steps.reshape(()))
+
+
+def seconds_per_step(source: Any, dt: float | None) -> float:
+    """Seconds per time step: the one given, else the one of the graph."""
+    try:
+        step = float(np.asarray(source.metadata.get("dt", DT)).reshape(())) if dt is None else float(dt)
+    except (TypeError, ValueError):
+        step = math.nan
+    if not (math.isfinite(step) and step > 0):
+        raise CannotFold(f"dt must be a number of seconds above 0, got {step}")
+    return step
