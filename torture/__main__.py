@@ -22,6 +22,7 @@ KINDS: dict[str, str] = {
     "ranks": "torture.killed_ranks",
     "readers": "torture.readers",
     "archives": "torture.archives",
+    "deploy": "torture.deploy_readers",
 }
 Runner = Callable[[float, int], list[Tally]]
 

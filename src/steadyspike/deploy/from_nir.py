@@ -333,18 +333,24 @@ def from_nir(source: Any, dt: float | None = None) -> FoldedNetwork:
     `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.
     """
     missing_package("nir", "export")
+    if isinstance(source, (str, os.PathLike)):
+        return network_of(read_nir_file(source), dt, os.path.basename(source))
+    return network_of(source, dt, None)
+
+
+def network_of(source: Any, dt: float | None, name: str | None) -> FoldedNetwork:
+    """The network of a NIR graph; name: of the file that it came from."""
     import nir
 
-    name = None
-    if isinstance(source, (str, os.PathLike)):
-        name, source = os.path.basename(source), read_nir_file(source)
     if not isinstance(source, nir.NIRGraph):
         raise DamagedFile(f"{name or 'this'} is not a NIR graph, but a {type(source).__name__} node")
     if any(isinstance(node, nir.NIRGraph) for node in source.nodes.values()):
         raise CannotFold("the NIR graph has graphs inside; one with plain nodes is expected")
     try:
         return _Reader(source, seconds_per_step(source, dt)).read()
-    except (AttributeError, TypeError, KeyError, IndexError, OverflowError, RuntimeError) as error:
+    except CannotFold:
+        raise
+    except Exception as error:  # attributes of the file's nodes may be anything
         if name is None:
             raise
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:120]}"

@@ -25,19 +25,23 @@ def read_nir_file(path: str | os.PathLike[str]) -> Any:
     Budget: 256 MiB and 100 bytes per byte of the file, at most 4 GiB; 20 seconds and one per 4 MiB of the file. Links
     to other files, external and virtual data are refused.
     """
-    import nir
-
     source = Path(path)
     if not source.is_file():
         raise FileNotFoundError(f"{source} is not a file")
     size = source.stat().st_size
     memory, seconds = min(MOST, 256 * MIB + PACKED * size), 20 + size // (4 * MIB)
-    tree = _tree(source, memory, seconds)
+    return graph_of_tree(_tree(source, memory, seconds), source.name)
+
+
+def graph_of_tree(tree: dict[str, Any], name: str) -> Any:
+    """The `nir.NIRGraph` of a file's content."""
+    import nir
+
     try:
         return nir.dict2NIRNode({**tree, "type_check": False})
     except Exception as error:  # nir checks with assertions and lookups of its own
         what = " ".join(str(error).split())[:160] or "a node has parts that do not fit"
-        raise DamagedFile(f"{source.name} is not a readable NIR file: {type(error).__name__}: {what}") from None
+        raise DamagedFile(f"{name} is not a readable NIR file: {type(error).__name__}: {what}") from None
 
 
 def _tree(source: Path, memory: int, seconds: int) -> dict[str, Any]:
@@ -59,19 +63,19 @@ def _tree(source: Path, memory: int, seconds: int) -> dict[str, Any]:
     answer = json.loads(header)
     if "refused" in answer:
         raise DamagedFile(f"{source.name} is not a readable NIR file: {answer['refused']}")
-    tree = _restored(answer["tree"], content)
+    tree = restored(answer["tree"], content)
     assert isinstance(tree, dict)
     return tree
 
 
-def _restored(item: dict[str, Any], content: bytes) -> Any:
+def restored(item: dict[str, Any], content: bytes) -> Any:
     if item.keys() == {"text"} and not isinstance(item["text"], dict):
         return _plain(item["text"])
     if item.keys() == {"array"} and isinstance(item["array"], list):
         kind, shape, start = item["array"]
         array = np.frombuffer(content, np.dtype(kind), math.prod(shape), start).reshape(shape).copy()
         return array[()] if not shape else array
-    return {name: _restored(part, content) for name, part in item.items()}
+    return {name: restored(part, content) for name, part in item.items()}
 
 
 def _plain(text: Any) -> Any:

@@ -1,0 +1,156 @@
+"""NIR files made by hand to do harm: links out of the file, bombs, claims, cycles, values that no neuron can have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+
+def chain(*nodes: Any) -> Any:
+    """A NIR graph of nodes behind each other, with an input and an output of 4 values."""
+    import nir
+
+    named = {"input": nir.Input({"input": np.array([4])})}
+    named |= {f"n{i}": node for i, node in enumerate(nodes)}
+    named["output"] = nir.Output({"output": np.array([4])})
+    names = list(named)
+    return nir.NIRGraph(named, list(itertools.pairwise(names)), type_check=False)
+
+
+def lif(**changes: Any) -> Any:
+    import nir
+
+    constants = {"tau": 2e-4, "r": 1.0, "v_leak": 0.0, "v_threshold": 1.0, "v_reset": 0.0, **changes}
+    return nir.LIF(**{name: np.full(4, value) for name, value in constants.items()})
+
+
+def _written(path: Path, graph: Any, **metadata: Any) -> None:
+    import nir
+
+    graph.metadata = metadata
+    nir.write(str(path), graph)
+
+
+def _edited(path: Path, change: Callable[[Any], None]) -> None:
+    import h5py
+
+    _written(path, chain(lif()))
+    with h5py.File(path, "a") as file:
+        change(file)
+
+
+def _replace_tau(file: Any, **options: Any) -> None:
+    del file["node/nodes/n0/tau"]
+    file.create_dataset("node/nodes/n0/tau", **options)
+
+
+def _external_link(file: Any) -> None:
+    import h5py
+
+    del file["node/nodes/n0/tau"]
+    file["node/nodes/n0/tau"] = h5py.ExternalLink("/etc/passwd", "tau")
+
+
+def _soft_link(file: Any) -> None:
+    import h5py
+
+    del file["node/nodes/n0/tau"]
+    file["node/nodes/n0/tau"] = h5py.SoftLink("/node/nodes/n0/r")
+
+
+def _virtual(file: Any) -> None:
+    import h5py
+
+    layout = h5py.VirtualLayout((4,), "f8")
+    layout[:] = h5py.VirtualSource("other.h5", "data", (4,))
+    del file["node/nodes/n0/tau"]
+    file.create_virtual_dataset("node/nodes/n0/tau", layout)
+
+
+def _cycle(file: Any) -> None:
+    file["node/nodes/n0/again"] = file["node/nodes"]
+
+
+def _deep(file: Any) -> None:
+    group = file["node"]
+    for _ in range(2000):
+        group = group.create_group("d")
+
+
+def _two_scales(layers: int) -> Any:
+    """Each layer adds two Scale nodes of the layer before: 2^layers ways through the graph."""
+    import nir
+
+    nodes: dict[str, Any] = {"input": nir.Input({"input": np.array([4])})}
+    edges, last = [], ["input"]
+    for i in range(layers):
+        for name in (f"a{i}", f"b{i}"):
+            nodes[name] = nir.Scale(np.full(4, 0.5))
+            edges += [(source, name) for source in last]
+        last = [f"a{i}", f"b{i}"]
+    nodes["output"] = nir.Output({"output": np.array([4])})
+    return nir.NIRGraph(nodes, [*edges, *((name, "output") for name in last)], type_check=False)
+
+
+def _recurrent() -> Any:
+    import nir
+
+    graph = chain(nir.Linear(np.eye(4)), lif())
+    graph.nodes["back"] = nir.Linear(np.eye(4))
+    graph.edges += [("n1", "back"), ("back", "n1")]
+    return graph
+
+
+def _two_inputs() -> Any:
+    import nir
+
+    graph = chain(lif())
+    graph.nodes["second"] = nir.Input({"input": np.array([4])})
+    graph.edges.append(("second", "n0"))
+    return graph
+
+
+# name: (writes the file, what the refusal says); an empty text: the file is read
+FILES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "an external link": (lambda p: _edited(p, _external_link), "link to somewhere else"),
+    "a soft link": (lambda p: _edited(p, _soft_link), "link to somewhere else"),
+    "external storage": (
+        lambda p: _edited(p, lambda f: _replace_tau(f, shape=(4,), dtype="f8", external=[("/etc/passwd", 0, 32)])),
+        "another file",
+    ),
+    "virtual data": (lambda p: _edited(p, _virtual), "another file"),
+    "a group in itself": (lambda p: _edited(p, _cycle), "at two places"),
+    "2,000 groups in each other": (lambda p: _edited(p, _deep), "nested too deeply"),
+    "a claim of 512 GiB": (
+        lambda p: _edited(p, lambda f: _replace_tau(f, shape=(1 << 36,), dtype="f8", chunks=(1 << 20,))),
+        "larger than a file of this size",
+    ),
+    "a bomb of 1 GiB": (
+        lambda p: _edited(p, lambda f: _replace_tau(f, shape=(1 << 27,), dtype="f8", chunks=(1 << 20,), fillvalue=1.0)),
+        "larger than a file of this size",
+    ),
+    "objects": (lambda p: _edited(p, lambda f: _replace_tau(f, data=np.zeros(4, "c8"))), "neither numbers nor text"),
+    "60 layers of two Scale nodes": (lambda p: _written(p, _two_scales(60)), ""),
+    "a recurrent graph": (lambda p: _written(p, _recurrent()), "recurrent"),
+    "two inputs": (lambda p: _written(p, _two_inputs()), "2 inputs"),
+    "tau of 0": (lambda p: _written(p, chain(lif(tau=0.0))), "tau"),
+    "tau that is NaN": (lambda p: _written(p, chain(lif(tau=np.nan))), "tau"),
+    "tau shorter than a step": (lambda p: _written(p, chain(lif(tau=5e-5))), "tau"),
+    "a threshold of 0": (lambda p: _written(p, chain(lif(v_threshold=0.0))), "threshold"),
+    "an infinite threshold": (lambda p: _written(p, chain(lif(v_threshold=np.inf))), "threshold"),
+    "dt of 0": (lambda p: _written(p, chain(lif()), dt=0.0), "dt"),
+    "dt below 0": (lambda p: _written(p, chain(lif()), dt=-1.0), "dt"),
+    "10^9 time steps": (lambda p: _written(p, chain(lif()), timesteps=10**9), "timesteps"),
+    "no time step": (lambda p: _written(p, chain(lif()), timesteps=0), "timesteps"),
+    "an edge to nowhere": (lambda p: _written(p, _to_nowhere()), "no such nodes"),
+}
+
+
+def _to_nowhere() -> Any:
+    graph = chain(lif())
+    graph.edges.append(("n0", "nowhere"))
+    return graph
