@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -66,13 +67,19 @@ def simulate(graph, frames, dt=1e-4):
                 x = (x > torch.as_tensor(node.threshold)).double()
             elif kind == "Scale":
                 x = x * torch.as_tensor(node.scale)
+            elif kind == "Linear":
+                x = F.linear(x, torch.as_tensor(node.weight).double())
             elif kind == "Affine":
                 x = F.linear(x, torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double())
             elif kind == "Conv2d":
                 weight, bias = torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double()
                 x = F.conv2d(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
-            elif kind == "AvgPool2d":
+            elif kind == "Conv1d":
+                weight, bias = torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double()
+                x = F.conv1d(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
+            elif kind in ("AvgPool2d", "SumPool2d"):
                 x = F.avg_pool2d(x, *(tuple(int(n) for n in p) for p in (node.kernel_size, node.stride, node.padding)))
+                x = x * float(np.prod(node.kernel_size)) if kind == "SumPool2d" else x
             elif kind == "Flatten":
                 x = x.flatten(1)
             now[name] = x
@@ -198,3 +205,42 @@ def test_ties_fire_on_both_sides():
     network = fold(model, x)
     got, _ = simulate(to_nir(network), x.double())
     assert network(x).flatten().tolist() == got.flatten().tolist() == [1.0, 1.0, 1.0]
+
+
+def lif_node(shape, **changes):
+    constants = {"tau": 3e-4, "r": 1.7, "v_leak": 0.0, "v_threshold": 0.6, "v_reset": 0.0, **changes}
+    return nir.LIF(**{name: np.full(shape, value) for name, value in constants.items()})
+
+
+def test_graphs_of_other_tools(tmp_path):
+    """Nodes that our export does not write: any gain r, sums over windows, integrators, signals."""
+    dice = np.random.default_rng(0)
+    images = [
+        nir.Conv2d((6, 6), dice.normal(0, 0.5, (4, 2, 3, 3)), 1, "same", 1, 1, dice.normal(0, 0.1, 4)),
+        lif_node((4, 6, 6)),
+        nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0])),
+        nir.Flatten({"input": np.array([4, 3, 3])}, 0, -1), nir.Linear(dice.normal(0, 0.3, (5, 36))),
+        nir.LI(np.full(5, 5e-4), np.full(5, 2.0), np.zeros(5)),
+    ]  # fmt: skip
+    signals = [
+        nir.Conv1d(8, dice.normal(0, 0.5, (3, 2, 3)), 2, 1, 1, 1, dice.normal(0, 0.1, 3)), lif_node((3, 4), r=3.0),
+        nir.Scale(np.full((3, 4), 0.5)), lif_node((3, 4), v_threshold=0.05),
+    ]  # fmt: skip
+    for nodes, shape, out in ((images, (2, 6, 6), (5,)), (signals, (2, 8), (3, 4))):
+        named = {"input": nir.Input({"input": np.array(shape)})}
+        named |= {f"n{i}": node for i, node in enumerate(nodes)}
+        named["output"] = nir.Output({"output": np.array(out)})
+        names = list(named)
+        graph = nir.NIRGraph(named, list(itertools.pairwise(names)), type_check=False)
+        nir.write(str(tmp_path / "net.nir"), graph)
+        network = from_nir(tmp_path / "net.nir")
+        x = 3 * torch.rand(6, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        for node in graph.nodes.values():
+            if isinstance(node, nir.Conv2d):
+                node.padding = (1, 1)  # of a kernel of 3: "same"
+        wanted, seen = simulate(graph, x)
+        spikes, got = spikes_of_layers(network, x)
+        assert spikes and all(
+            torch.equal(seen[name], s) and 0.01 < s.double().mean() < 0.99 for name, s in spikes.items()
+        )
+        assert torch.allclose(got, wanted, atol=1e-12)
