@@ -9,7 +9,7 @@ LOCKED ?= 0
 # The build tools are then the ones of the lock, too; pip's isolated build would fetch its own, unchecked.
 ISOLATION := $(if $(filter 1,$(LOCKED)),--no-build-isolation)
 
-.PHONY: test test-all lint types demo bench torture lock clean
+.PHONY: test test-all quick lint types docs docs-links demo bench torture lock clean
 
 # torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
 # dependencies for the same reason; they serve the parity tests and the benchmarks only.
@@ -49,6 +49,21 @@ $(VENV)/.demo: pyproject.toml constraints.txt $(wildcard setup.py csrc/*/*)
 	$(BIN)/python -m pip install --no-compile --disable-pip-version-check -c constraints.txt -r $(VENV)/demo-requirements.txt; \
 	wait $$kernels
 	touch $@
+
+# The documentation site, into docs/_build/site: open index.html from disk. Warnings are errors; then every link, anchor
+# and picture of the pages is checked. Tutorials are executed if they have changed.
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python tools/extra_requirements.py docs > $(VENV)/docs-requirements.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -r $(VENV)/docs-requirements.txt
+	touch $@
+
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W -n --keep-going -b html docs docs/_build/site
+	$(BIN)/python tools/check_site.py docs/_build/site
+
+# Links to other sites, which needs the network.
+docs-links: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/links
 
 demo:
 	@test -e $(VENV)/.installed || $(MAKE) --no-print-directory $(VENV)/.demo

@@ -1,4 +1,4 @@
-"""The code in docs/detection.md runs, and its table of sizes is true."""
+"""docs/detection.md: its table of sizes is true."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ from steadyspike import data, models
 from tests.models.members import weights_and_neurons
 
 TEXT = (Path(__file__).parents[2] / "docs" / "detection.md").read_text()
-
-
-def test_the_code_runs() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    names: dict = {}
-    exec(compile(block, "docs/detection.md", "exec"), names)
-    assert 0.8 < names["numbers"]["AP"] < 1 and names["numbers"]["AP50"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["ems_resnet10", "ems_resnet10_ee", "ems_resnet18_ee"])

@@ -1,0 +1,79 @@
+"""Every public name is on a reference page, with a docstring and an example; so are commands and data sets."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+
+import pytest
+
+from tests.docs.markdown import DOCS, blocks
+
+MODULES = ["", "analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train"]
+DIRECTIVE = re.compile(r"^\.\. (?:auto\w+|py:data):: steadyspike\.([\w.]+)$", re.MULTILINE)
+
+
+def module(part: str):
+    return importlib.import_module(f"steadyspike.{part}" if part else "steadyspike")
+
+
+def described() -> dict[str, object]:
+    """Returns every object that a directive of a reference page names."""
+    found = {}
+    for page in (DOCS / "reference").glob("*.md"):
+        for path in DIRECTIVE.findall(page.read_text()):
+            *parts, last = path.split(".")
+            found[path] = getattr(importlib.import_module(".".join(["steadyspike", *parts])), last)
+    return found
+
+
+@pytest.mark.parametrize("part", MODULES)
+def test_every_public_name_is_described_and_used(part: str) -> None:
+    objects = described()
+    page = DOCS / "reference" / f"{part or 'steadyspike'}.md"
+    code = "\n".join(block.code for block in blocks(page) if block.language == "python")
+    top = "\n".join(block.code for block in blocks(DOCS / "reference" / "steadyspike.md"))
+    for name in module(part).__all__:
+        value = getattr(module(part), name)
+        if name == "__version__" or inspect.ismodule(value):
+            assert f"ss.{name}" in page.read_text(), name
+            continue
+        known = any(value is other for other in objects.values())
+        assert known, f"{name} has no directive in docs/reference: add it to {page.name}, with an example"
+        assert re.search(rf"\b{name}\b", code + top), f"no example of {page.name} uses {name}"
+
+
+@pytest.mark.parametrize("part", MODULES)
+def test_every_public_name_has_a_docstring(part: str) -> None:
+    for name in module(part).__all__:
+        value = getattr(module(part), name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            text = inspect.getdoc(value)
+            assert text and len(text.split()) >= 3, f"steadyspike.{part}.{name} has no docstring"
+            if inspect.isclass(value):
+                assert value.__doc__ != object.__doc__, f"{name} only inherits a docstring"
+
+
+def test_parts_are_on_the_index() -> None:
+    index = (DOCS / "reference" / "index.md").read_text()
+    assert [part for part in MODULES if f"`steadyspike.{part}`" not in index and part] == []
+
+
+def test_generated_pages() -> None:
+    import sys
+
+    sys.path.insert(0, str(DOCS / "_extensions"))
+    try:
+        from command_reference import commands, data_sets
+        from docstring_layout import lay_out
+    finally:
+        sys.path.pop(0)
+    import steadyspike.data as data
+
+    text = commands()
+    assert "## `train`" in text and "`--resume`" in text and "## `data " in text
+    assert [name for name in data.names() if f"`{name}`" not in data_sets()] == []
+    laid_out = lay_out(["Does it.", "", "    M = U + I", "", "tau: a number,", "    above 1.", "Then *this."])
+    formula, parameter = ["::", "", "    M = U + I"], ["- **tau**: a number,", "  above 1."]
+    assert [line for line in laid_out if line] == ["Does it.", *(f for f in formula if f), *parameter, "Then \\*this."]
