@@ -82,7 +82,8 @@ def _change_constant(tensors: dict[str, Tensor], dice: random.Random) -> None:
     name = dice.choice(sorted(tensors))
     t = tensors[name]
     changed: list[Tensor] = [
-        t.flatten(), t[None], t.double(), t.to(torch.int32), t.flatten()[:1], t.flatten()[:0], t * float("nan"), 0 - t.float(),
+        t.flatten(), t[None], t.double(), t.to(torch.int32), t.flatten()[:1], t.flatten()[:0],
+        t * float("nan"), 0 - t.float(),
         torch.cat([t, t]), t.bool(),
     ]  # fmt: skip
     choice = dice.randrange(len(changed) + 1)
