@@ -88,6 +88,24 @@ def test_predict_images(run, tmp_path):
     assert call("predict", run / "folded.safetensors", tmp_path / "b.png", "--resize")[0] == 0
 
 
+@pytest.mark.parametrize("name", ["a[/b].png", "\x1b[31mred.png", "\u202egnp.exe.png", "[bold].png", ":smile:.png"])
+def test_predict_shows_names_and_obeys_none(run, tmp_path, name):
+    from PIL import Image
+
+    from steadyspike.train.run.loading import load_run
+
+    size = load_run(run).data.dataset.size
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    Image.fromarray(np.zeros(size, np.uint8)).save(path)
+    code, text = call("predict", run, path)
+    shown = "".join(c for c in text.split("class")[1] if c not in " │┃┡╇━┩┓┏├─")
+    assert code == 0 and name.encode("unicode_escape").decode() in shown
+    assert "\x1b" not in text and "\u202e" not in text
+    code, text = call("predict", run, tmp_path / "gone" / name)
+    assert code == 1 and "\x1b" not in text and "\u202e" not in text
+
+
 @pytest.fixture(scope="module")
 def event_run(tmp_path_factory):
     """A run on simulated event recordings, and one of its recordings."""

@@ -1,17 +1,22 @@
 """`steadyspike runs`, `show` and `compare` as a user sees them."""
 
+import io
 import os
 import time
 from contextlib import ExitStack
 
 import pytest
 from rich.console import Console
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
 from steadyspike.commands import show_run
 from steadyspike.commands.show_run import glance
-from steadyspike.commands.terminal import PLAIN, marks, number, plain, when
+from steadyspike.commands.terminal import PLAIN, SafeConsole, marks, number, when
+from steadyspike.disk.plain_text import plain
 from steadyspike.report.run_view import read_run
 from steadyspike.train.files.folder import RunFolder
 from tests.report.made import made_run
@@ -155,3 +160,20 @@ def test_small_things():
         encoding = "ascii"
 
     assert marks(Ascii()) == PLAIN
+
+
+def test_the_console_obeys_nothing_that_is_printed():
+    """Strings, cells, panels and texts: markup stays, escape sequences and direction marks are spelled out."""
+    evil = "a[/b] [red]c :smile: \x1b[31m\u202e\x07d"
+    page = io.StringIO()
+    console = SafeConsole(file=page, width=200, force_terminal=True, color_system=None)
+    table = Table("name", title=evil)
+    table.add_row(evil)
+    table.add_row(Text(evil))
+    for thing in (evil, table, Panel(evil, title=Text(evil)), Text(evil)):
+        console.print(thing, soft_wrap=True)
+    console.print("[bold]ours[/]", markup=True)
+    text = page.getvalue()
+    assert text.count("[/b] [red]c :smile: \\x1b[31m\\u202e") >= 6
+    assert not set(text) & {"\u202e", "\x07"} and "\x1b" not in text
+    assert "ours" in text and "[bold]ours" not in text

@@ -34,8 +34,8 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     status = loaded.result["status"]
     if status not in ("finished", "checkpoint"):
         text = f"this run did not finish its training ({status}): {loaded.result['message']}\n"
-        console.print(text, style="bold red", markup=False, soft_wrap=True)
-    console.print(str(report), markup=False, soft_wrap=True)
+        console.print(text, style="bold red", soft_wrap=True)
+    console.print(str(report), soft_wrap=True)
     if figure is not None:
         _draw(seen, figure)
     return ENDED
@@ -55,4 +55,4 @@ def _draw(seen: Any, path: Path) -> None:
 
     layers = {name: layer.membrane_shares.numpy() for name, layer in seen.layers.items() if layer.active}
     save(step_distributions(layers, "U[t] / V", (-2.0, 2.0)), path)
-    console.print(f"figure: {path}", markup=False, soft_wrap=True)
+    console.print(f"figure: {path}", soft_wrap=True)

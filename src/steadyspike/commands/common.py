@@ -7,15 +7,13 @@ from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
 
-from rich.console import Console
-
-from steadyspike.commands.terminal import plain
+from steadyspike.commands.terminal import SafeConsole
 
 P = ParamSpec("P")
 
 ENDED, FAILED = 0, 1
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+console = SafeConsole()
+errors = SafeConsole(stderr=True)
 
 
 def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
@@ -29,8 +27,7 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
             known = _plain(error)
             if not isinstance(known, _known()):
                 raise
-            text = "\n".join(plain(line) for line in _text(known).split("\n"))  # a path in it may hold anything
-            errors.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+            errors.print(f"error: {_text(known)}", style="red", soft_wrap=True)
             return FAILED
 
     return wrapped

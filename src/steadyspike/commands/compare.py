@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
-from steadyspike.commands.terminal import STYLES, bare_table, marks, plain, wide_enough
+from steadyspike.commands.terminal import STYLES, bare_table, marks, wide_enough
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,7 +30,7 @@ def run(roots: list[Path]) -> int:
     _table(screen, runs)
     for text in [tested_on(runs), *(f"{one.label}: {said}" for one in runs for said in one.warnings)]:
         if text is not None:
-            screen.print(plain(text), style="yellow", markup=False, soft_wrap=True)
+            screen.print(text, style="yellow", soft_wrap=True)
     _differences(screen, runs)
     if any(len(group.runs) > 1 for group in groups(runs)):
         _spread(screen, runs)
@@ -65,29 +65,28 @@ def _table(screen: Console, runs: list[RunView]) -> None:
         name = f" {one.measure.unit or one.measure.name}" if several else ""
         table.add_row(
             str(place),
-            Text(plain(one.label)),
-            Text(plain(one.state.kind), style=STYLES.get(one.state.kind, "red")),
+            one.label,
+            Text(one.state.kind, style=STYLES.get(one.state.kind, "red")),
             "" if score is None else f"{one.measure.number(score.value)}{name}{mark}",
             "" if behind == "–" else behind,
             f"{one.epochs[-1] if one.epochs else 0}/{one.recipe.schedule.epochs}",
-            Text(sparkline(one.evaluated_curve(), 16, *ranges[one.measure], marks(screen))),
+            sparkline(one.evaluated_curve(), 16, *ranges[one.measure], marks(screen)),
         )
     screen.print(table)
     paper = {_paper(one) for one in runs if one.recipe.paper is not None and one.recipe.paper.value is not None}
     for note in [*sorted(notes), *(f"the paper: {text}" for text in sorted(paper))]:
-        screen.print(note, style="dim", markup=False, soft_wrap=True)
+        screen.print(note, style="dim", soft_wrap=True)
 
 
 def _paper(one: RunView) -> str:
     paper = one.recipe.paper
     assert paper is not None
     spread = f" ± {paper.spread}" if paper.spread is not None else ""
-    return plain(f"{paper.value}{spread} {paper.unit} ({paper.where})")
+    return f"{paper.value}{spread} {paper.unit} ({paper.where})"
 
 
 def _differences(screen: Console, runs: list[RunView]) -> None:
     """One row per key where there is room for a column per run; else one row per run."""
-    from rich.text import Text
 
     from steadyspike.report.comparison import differing_keys
 
@@ -97,16 +96,16 @@ def _differences(screen: Console, runs: list[RunView]) -> None:
         return
     screen.print("\nwhat differs", style="bold")
     if len(runs) <= 4:
-        table = bare_table("key", *(f"{place}: {plain(one.label)}" for place, one in enumerate(runs, 1)))
+        table = bare_table("key", *(f"{place}: {one.label}" for place, one in enumerate(runs, 1)))
         for column in table.columns:
             column.no_wrap, column.overflow = False, "fold"
         for key, values in found.items():
-            table.add_row(Text(plain(key)), *(Text(plain(shown(value))) for value in values))
+            table.add_row(key, *(shown(value) for value in values))
     else:
         table = bare_table("", "run", "what differs", fold=("run", "what differs"))
         for place, one in enumerate(runs):
             said = ", ".join(f"{key}={shown(values[place])}" for key, values in found.items())
-            table.add_row(str(place + 1), Text(plain(one.label)), Text(plain(said)))
+            table.add_row(str(place + 1), one.label, said)
     screen.print(table)
 
 
@@ -120,7 +119,6 @@ def shown(value: Any) -> str:
 
 
 def _spread(screen: Console, runs: list[RunView]) -> None:
-    from rich.text import Text
 
     from steadyspike.report.comparison import groups
 
@@ -132,7 +130,7 @@ def _spread(screen: Console, runs: list[RunView]) -> None:
         measure = group.measure
         spread = "" if group.spread is None else f" ± {measure.number(group.spread)}"
         table.add_row(
-            Text(plain(group.runs[0].label)),
+            group.runs[0].label,
             ", ".join(str(seed) for seed in group.seeds),
             "" if group.mean is None else f"{measure.number(group.mean)}{spread}",
             "" if group.mean is None else measure.title,

@@ -18,7 +18,7 @@ _OPTIONAL = {
 
 def _row(name: str, text: str, ok: bool | None = True) -> None:
     mark = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}[ok]
-    console.print(f"  {mark}  {name:<15} [dim]{escape(text)}[/]", soft_wrap=True)
+    console.print(f"  {mark}  {name:<15} [dim]{escape(text)}[/]", soft_wrap=True, markup=True)
 
 
 def run(
@@ -32,9 +32,9 @@ def run(
     problems = _asked(recipe, settings, devices, backend, data_dir)
     if all(wish is None for wish in (recipe, devices, backend, data_dir)):
         return ENDED
-    console.print("\n[bold]asked for[/]")
+    console.print("\nasked for", style="bold")
     for problem in problems:
-        console.print(f"  cannot run: {problem}", style="red", markup=False, soft_wrap=True)
+        console.print(f"  cannot run: {problem}", style="red", soft_wrap=True)
     if not problems:
         console.print("  everything asked for can run here", style="green")
     return FAILED if problems else ENDED
@@ -49,7 +49,7 @@ def _versions() -> None:
 
     import steadyspike
 
-    console.print("[bold]versions[/]")
+    console.print("versions", style="bold")
     _row("steadyspike", f"{steadyspike.__version__}, python {platform.python_version()}, {platform.platform()}")
     _row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
     for module, extra in _OPTIONAL.items():
@@ -61,7 +61,7 @@ def _versions() -> None:
 def _devices() -> None:
     import torch
 
-    console.print("\n[bold]devices[/]")
+    console.print("\ndevices", style="bold")
     _row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
     if torch.cuda.is_available():
         for i in range(torch.cuda.device_count()):
@@ -78,7 +78,7 @@ def _kernels() -> None:
     from steadyspike.core.surrogate import SURROGATES
     from steadyspike.kernels.scan.choose import backend_report, choose_backend
 
-    console.print("\n[bold]kernels[/]")
+    console.print("\nkernels", style="bold")
     for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
         x = torch.empty(0, device=device)
         active = choose_backend("auto", x)
@@ -106,13 +106,13 @@ def _data(data_dir: Path | None) -> None:
     from steadyspike.data.errors import DataError
     from steadyspike.data.place import Place
 
-    console.print("\n[bold]data[/]")
+    console.print("\ndata", style="bold")
     try:
         place = Place.of(data_dir, None, download=False)
     except DataError as error:
         _row("data folder", str(error), False)
         return
-    console.print(f"  looked in {place.data_dir}", style="dim", markup=False)
+    console.print(f"  looked in {place.data_dir}", style="dim")
     for name, entry in data_sets().items():
         if not entry.own_folder:
             found = entry.find(place)

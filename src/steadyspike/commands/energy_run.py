@@ -28,7 +28,7 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
         report = count_operations(network, data, pool_as_synapse=not strict, stem_every_step=every_step)
     if place.is_dir() and not files:
         _keep(place, report, strict, every_step)
-    console.print(str(report), markup=False, soft_wrap=True)
+    console.print(str(report), soft_wrap=True)
     estimate = show_energy(report.energy(estimate=True))
     console.print(f"with ACs as papers count them (rate x dense): {estimate} at 45 nm fp32")
     console.print(f"{report.samples} {'files' if files else 'test samples'}, {report.timesteps} time steps; the first "

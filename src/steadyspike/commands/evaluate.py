@@ -29,10 +29,10 @@ def run(
         if issubclass(warning.category, SplitMismatchWarning):
             errors.print(Panel(str(warning.message), title="another split", style="bold red"))
     now = found.scores.record()
-    console.print(str(found.bundle), markup=False, soft_wrap=True)
+    console.print(str(found.bundle), soft_wrap=True)
     if "accuracy" in now:
         accuracy, steps = ", ".join(f"{a:.2f}" for a in now["accuracy"]), len(now["accuracy"])
-        said = f"{part} accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %"
+        said = f"{part} accuracy after 1..{steps} time steps: {accuracy} %"
         console.print(f"{said}, {_rest(now)}", soft_wrap=True)
     else:
         console.print(map_table(now))

@@ -19,10 +19,10 @@ def run(
     from steadyspike.deploy.to_nir import MODES
 
     if to not in TARGETS:
-        errors.print(f"error: cannot export to {to!r}; known: {', '.join(TARGETS)}", style="red", markup=False)
+        errors.print(f"error: cannot export to {to!r}; known: {', '.join(TARGETS)}", style="red")
         return 2
     if mode not in MODES:
-        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red", markup=False)
+        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red")
         return 2
     if precision not in PRECISIONS:
         errors.print(
@@ -30,7 +30,7 @@ def run(
         )
         return 2
     if out is not None and not out.parent.is_dir():
-        errors.print(f"error: {out.parent} is not a folder", style="red", markup=False)
+        errors.print(f"error: {out.parent} is not a folder", style="red")
         return 2
     network, facts = folded(place, data_dir)
     root = place if place.is_dir() else place.parent
@@ -48,12 +48,12 @@ def run(
         with console.status("exporting: torch traces the network, which takes a minute for a large one"):
             target = out or root / ("step.onnx" if streaming else "network.onnx")
             path = export_onnx(network, target, streaming=streaming, extra=facts)
-    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True, markup=False)
+    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
     if to == "onnx":
         from steadyspike.deploy.onnx_facts import read_facts, usage
 
         console.print("to run it with NumPy and onnxruntime alone:\n", soft_wrap=True)
-        console.print(usage(str(path), read_facts(path)), markup=False, highlight=False, soft_wrap=True)
+        console.print(usage(str(path), read_facts(path)), highlight=False, soft_wrap=True)
     return ENDED
 
 
@@ -79,7 +79,7 @@ def _integers(place: Path, network, facts, data_dir: Path | None, samples: int |
 
     integer = IntegerNetwork(network)
     for chip in CHIPS:
-        console.print(chip_report(integer, chip), markup=False, soft_wrap=True)
+        console.print(chip_report(integer, chip), soft_wrap=True)
     if place.is_dir():
         loaded = load_run(place, data_dir)
         with console.status("accuracy in integers"):

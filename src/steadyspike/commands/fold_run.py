@@ -22,12 +22,12 @@ def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, flo
     from steadyspike.train.run.loading import load_run
 
     if mode not in MODES:
-        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red", markup=False)
+        errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red")
         return 2
     loaded = load_run(folder, data_dir)
     network = fold_run(loaded, cast(Mode, mode))
     for proof in network.proofs:
-        console.print(str(proof), soft_wrap=True, markup=False)
+        console.print(str(proof), soft_wrap=True)
     with console.status("test accuracy of both"):
         wanted, labels = decisions(loaded.model, batches(loaded, "test", samples))
         got, _ = decisions(network, batches(loaded, "test", samples))

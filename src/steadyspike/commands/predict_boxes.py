@@ -51,7 +51,7 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomically(folder / FILE, lambda file: file.write(text.encode()))
     console.print(table)
-    console.print(f"pictures and {FILE} are in {folder}", markup=False, soft_wrap=True)
+    console.print(f"pictures and {FILE} are in {folder}", soft_wrap=True)
     return ENDED
 
 

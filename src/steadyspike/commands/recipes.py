@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.terminal import SafeConsole
 
 _MANY = 12  # recipes of one grid that a list without words shows as one line
 _HELP = """paper: published; measured: with this library, mean ± standard deviation (seeds)
@@ -30,8 +31,8 @@ def show(name: str, settings: list[str]) -> int:
         return ENDED
     for line in text.splitlines():
         left, sign, comment = line.partition("#")
-        console.print(left, end="", markup=False, soft_wrap=True, style="bold" if left.startswith("[") else None)
-        console.print(sign + comment, markup=False, soft_wrap=True, style="dim")
+        console.print(left, end="", soft_wrap=True, style="bold" if left.startswith("[") else None)
+        console.print(sign + comment, soft_wrap=True, style="dim")
     return ENDED
 
 
@@ -62,14 +63,14 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
     titles = group_titles()
     lines = list(_found(words, where, bases))
     if not lines:
-        errors.print(_nothing(words, where), style="red", markup=False, soft_wrap=True)
+        errors.print(_nothing(words, where), style="red", soft_wrap=True)
         return FAILED
     short = not (every or words or where)
     for group in [*titles, *sorted({line.group for line in lines} - set(titles))]:
         own = sorted((line for line in lines if line.group == group), key=lambda line: line.name)
         if own:
             _print_group(titles.get(group, group), own, short)
-    console.print("\n" + _HELP + (_HELP_GRIDS if short else ""), style="dim", markup=False)
+    console.print("\n" + _HELP + (_HELP_GRIDS if short else ""), style="dim")
     return ENDED
 
 
@@ -105,11 +106,10 @@ def _nothing(words: list[str], where: str) -> str:
 
 
 def _print_group(title: str, lines: list[Line], short: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     # Names and numbers matter most: a narrow terminal shows only them.
-    screen = console if console.is_terminal else Console(width=240, file=console.file)
+    screen = console if console.is_terminal else SafeConsole(width=240, file=console.file)
     wide = screen.width >= _WIDE
     table = Table(
         box=None, pad_edge=False, highlight=False, header_style="dim", title=f"\n{title}", title_justify="left"

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
-from steadyspike.commands.terminal import plain
 
 if TYPE_CHECKING:
     from steadyspike.report.run_view import RunView
@@ -32,8 +31,8 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
     path = write_report(views, out or default_place(roots), base)
     for view in views:
         for text in [*([] if view.state.ended else [view.state.text]), *view.warnings]:
-            console.print(plain(f"{view.label}: {text}"), style="yellow", markup=False, soft_wrap=True)
-    console.print(plain(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)"), markup=False, soft_wrap=True)
+            console.print(f"{view.label}: {text}", style="yellow", soft_wrap=True)
+    console.print(f"report: {path} ({path.stat().st_size / 1e6:.1f} MB)", soft_wrap=True)
     return ENDED
 
 
@@ -83,7 +82,6 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
 
 def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
     """Asks the network; what is needed for that is imported only here, since it takes seconds."""
-    from rich.text import Text
 
     from steadyspike.data.errors import DataError
     from steadyspike.report.details import make_details
@@ -91,7 +89,7 @@ def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
     from steadyspike.train.recipe import RecipeError
 
     try:
-        with console.status(Text(f"looking at the predictions of {plain(view.label)}")):
+        with console.status(f"looking at the predictions of {view.label}"):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
         said = f"no predictions, since {error}"
@@ -99,4 +97,4 @@ def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
         if isinstance(error, RunError):
             view.warnings.append(said)  # weights that are damaged or other data, not merely data that is elsewhere
         else:
-            console.print(plain(view.notes[-1]), style="yellow", markup=False, soft_wrap=True)
+            console.print(view.notes[-1], style="yellow", soft_wrap=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+from steadyspike.commands.terminal import SafeConsole
 
 _MINI_SEEDS = 2
 
@@ -35,9 +36,7 @@ def show_list() -> int:
 
 
 def _screen() -> Any:
-    from rich.console import Console
-
-    return console if console.is_terminal else Console(width=160, file=console.file)
+    return console if console.is_terminal else SafeConsole(width=160, file=console.file)
 
 
 @one_line_errors
@@ -122,13 +121,13 @@ def _show(experiment: Any, work: Any) -> None:
         page.notes.append(
             f"begun, and not ended or damaged since: {names}; the command without --show goes on with them"
         )
-    console.print(page.text(), markup=False, soft_wrap=True)
+    console.print(page.text(), soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.label}"
     path = work.store.write_text(f"{folder}/page.md", page.markdown())
     for name, figure in page.figures.items():
         for ending in ("png", "pdf"):
             save(figure, path.parent / f"{name}.{ending}")
-    console.print(f"\nwritten to {path.parent}", markup=False, soft_wrap=True)
+    console.print(f"\nwritten to {path.parent}", soft_wrap=True)
 
 
 def _record(experiment: Any, work: Any) -> None:
@@ -143,6 +142,6 @@ def _record(experiment: Any, work: Any) -> None:
         for result in work.results(case):
             try:
                 entry = record(RunFolder(result.folder), result.run.recipe)
-                console.print(f"recorded {entry.value} (seed {entry.seed}) of {entry.recipe}", markup=False)
+                console.print(f"recorded {entry.value} (seed {entry.seed}) of {entry.recipe}")
             except RunError as error:
-                console.print(str(error), style="dim", markup=False, soft_wrap=True)
+                console.print(str(error), style="dim", soft_wrap=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
-from steadyspike.commands.terminal import STYLES, bare_table, plain, when, wide_enough
+from steadyspike.commands.terminal import STYLES, bare_table, when, wide_enough
 
 if TYPE_CHECKING:
     from steadyspike.report.run_list import RunLine
@@ -24,7 +24,7 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
     lines = [line for line in found if _wanted(line, words, state)]
     if not lines:
         asked = " that fits" if found else ""
-        errors.print(f"there is no run{asked} below {plain(root)}", style="red", markup=False, soft_wrap=True)
+        errors.print(f"there is no run{asked} below {root}", style="red", soft_wrap=True)
         return FAILED
     if sort == "accuracy":
         lines.sort(key=lambda line: (line.measure.name, -1.0 if line.score is None else line.score))
@@ -37,9 +37,9 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
         at = f" {line.epoch}/{line.epochs}" if line.epoch is not None else ""
         mark = "" if line.part == "test" else "*"
         table.add_row(
-            Text(plain(line.path.relative_to(root) if line.path != root else line.path)),
-            Text(plain(line.recipe)),
-            Text(plain(line.state) + at, style=STYLES.get(line.state, "red")),
+            str(line.path.relative_to(root) if line.path != root else line.path),
+            line.recipe,
+            Text(line.state + at, style=STYLES.get(line.state, "red")),
             "" if line.score is None else line.measure.number(line.score),
             "" if line.score is None else f"{line.measure.unit} {line.measure.name}{mark}".lstrip(),
             when(line.changed),
@@ -47,7 +47,7 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
         )
     wide_enough(console).print(table)
     if any(line.score is not None and line.part != "test" for line in shown):
-        console.print("* not of the test part: of the last epoch of a run without a result", style="dim", markup=False)
+        console.print("* not of the test part: of the last epoch of a run without a result", style="dim")
     return ENDED
 
 

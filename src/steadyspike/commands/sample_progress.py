@@ -30,5 +30,5 @@ def with_progress(
             line = f"{done} of {samples} samples, about {duration((now - started) / done * (samples - done))} left"
             status.update(line)
             if not console.is_terminal and done < samples and now - said >= _SELDOM:
-                console.print(line, markup=False, soft_wrap=True)
+                console.print(line, soft_wrap=True)
                 said = now

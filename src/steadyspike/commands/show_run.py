@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
-from steadyspike.commands.terminal import STYLES, bare_table, marks, number, plain, wide_enough
+from steadyspike.commands.terminal import STYLES, bare_table, marks, number, wide_enough
 from steadyspike.train.session.signals import exit_code
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def _lines(root: Path, view: RunView) -> int:
             part = view.part or "train"
             known = "" if score is None else f"  {part} {view.measure.name} {view.measure.text(score)}"
             console.print(f"epoch {view.epochs[place]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}{known}",
-                          markup=False, soft_wrap=True)  # fmt: skip
+                          soft_wrap=True)  # fmt: skip
         said = len(view.epochs)
         if view.state.kind != "running":
             wide_enough(console).print(glance(view, marks(console)))
@@ -81,23 +81,21 @@ def glance(view: RunView, blocks: str) -> RenderableType:
     from rich.console import Group
     from rich.text import Text
 
-    head = Text.assemble(
-        (plain(view.label), "bold"), "  ", (plain(view.state.kind), STYLES.get(view.state.kind, "bold red"))
-    )
-    parts: list[RenderableType] = [head, Text(_what(view))]
+    head = Text.assemble((view.label, "bold"), "  ", (view.state.kind, STYLES.get(view.state.kind, "bold red")))
+    parts: list[RenderableType] = [head, _what(view)]
     if view.recipe.about:
-        parts.append(Text(plain(view.recipe.about), style="dim"))
+        parts.append(Text(view.recipe.about, style="dim"))
     if view.state.kind != "finished":
-        parts.append(Text(plain(view.state.text), style=STYLES.get(view.state.kind, "red")))
-    parts += [Text(plain(text), style="red") for text in view.warnings]
+        parts.append(Text(view.state.text, style=STYLES.get(view.state.kind, "red")))
+    parts += [Text(text, style="red") for text in view.warnings]
     parts += [Text(), *_numbers(view), *_curves(view, blocks), *_layers(view, blocks), *_health(view)]
-    parts.append(Text(plain(view.root), style="dim"))
+    parts.append(Text(str(view.root), style="dim"))
     return Group(*parts)
 
 
 def _what(view: RunView) -> str:
     recipe = view.recipe
-    return plain(
+    return (
         f"{view.name}: {recipe.model.name} on {recipe.data.name}, neuron {recipe.neuron.name}, T = "
         f"{recipe.data.timesteps}, seed {recipe.train.seed}"
     )
@@ -115,17 +113,17 @@ def _numbers(view: RunView) -> list[RenderableType]:
         after = " after each time step" if len(scores) > 1 else ""
         lines.append(Text.assemble(f"test {measure.name}{after}  ", (listed, "bold"), f" {measure.unit}".rstrip()))
         lines += _classes(view)
-        lines.append(Text(plain(f"weights: {view.result.get('weights', '')}"), style="dim"))
+        lines.append(Text(f"weights: {view.result.get('weights', '')}", style="dim"))
     done, whole = (view.epochs[-1] if view.epochs else 0), view.recipe.schedule.epochs
     took = view.result.get("seconds")
     time_said = "" if took is None else f"  in {duration(took)}"
-    lines.append(Text(f"epoch {done} of {whole}{time_said}"))
+    lines.append(f"epoch {done} of {whole}{time_said}")
     if view.recipe.detection is None and (classes := view.about.get("data", {}).get("classes")) is not None:
         lines.append(Text(f"a constant guess: {100 / max(classes, 1):.2f} %", style="dim"))
     paper = view.recipe.paper
     if paper is not None:
         said = f"{paper.value} {paper.unit}" if paper.value is not None else paper.verdict
-        lines.append(Text(plain(f"the paper: {said} ({paper.where})")))
+        lines.append(f"the paper: {said} ({paper.where})")
     return lines
 
 
@@ -141,7 +139,7 @@ def _classes(view: RunView) -> list[RenderableType]:
     parts = {"all": test, **dict(list(test["classes"].items())[:_CLASSES])}
     table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))
     for name, row in parts.items():
-        table.add_row(Text(plain(name)), measure.number(row["AP50"]), measure.number(row["AP"]))
+        table.add_row(name, measure.number(row["AP50"]), measure.number(row["AP"]))
     sizes = ", ".join(f"{name} {measure.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
     more = len(test["classes"]) - _CLASSES
     rest = [Text(f"and {more} more classes: `steadyspike report` shows all", style="dim")] if more > 0 else []
@@ -164,7 +162,7 @@ def _curves(view: RunView, blocks: str) -> list[RenderableType]:
             ends = (
                 number(value, 4 if best is min else view.measure.digits) for value in (known[0], known[-1], best(known))
             )
-            table.add_row(title, Text(sparkline(values, _CURVE, marks=blocks)), *ends)
+            table.add_row(title, sparkline(values, _CURVE, marks=blocks), *ends)
     return [Text(), table]
 
 
@@ -188,9 +186,7 @@ def _layers(view: RunView, blocks: str) -> list[RenderableType]:
     for place, name in enumerate(layers.names):
         values = (layers.values[quantity][-1][place] for quantity in columns.values())
         steps = layers.rates[-1][place]
-        table.add_row(
-            Text(plain(name)), *(number(value, 3) for value in values), Text(sparkline(steps, 12, 0.0, marks=blocks))
-        )
+        table.add_row(name, *(number(value, 3) for value in values), sparkline(steps, 12, 0.0, marks=blocks))
     return [Text(), Text(f"layers after epoch {layers.epochs[-1]}", style="bold"), table]
 
 
@@ -204,5 +200,5 @@ def _health(view: RunView) -> list[RenderableType]:
         Text(f"health: {len(view.health)} findings, the last ones:", style="bold red"),
     ]
     for row in view.health[-5:]:
-        lines.append(Text(plain(f"epoch {row.get('epoch', '')}: {row.get('message', '')}")))
+        lines.append(f"epoch {row.get('epoch', '')}: {row.get('message', '')}")
     return lines

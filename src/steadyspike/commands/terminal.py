@@ -1,20 +1,38 @@
-"""How the commands about runs write: safe names, sparklines that the terminal can show, times and numbers."""
+"""How commands write: a console that obeys no text from outside, sparklines, times and numbers."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
+from rich.text import Text
 
+from steadyspike.disk.plain_text import plain
 from steadyspike.report.sparkline import BLOCKS, PLAIN
 
 STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "killed": "yellow"}  # all others: red
 
 
-def plain(text: object) -> str:
-    """A text from a file without anything that a terminal would obey."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(text))
+class SafeConsole(Console):
+    """A console that shows every text as it is: ``[x]`` is not markup, ``:x:`` not an emoji, and `plain` is applied.
+
+    All that commands print passes through it, so that none of them has to remember it. ``markup=True`` is for texts of
+    the program itself.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(plain(text, kept="\n"), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=plain(segment.text, kept="\n"))
 
 
 def marks(console: Console) -> str:
@@ -28,7 +46,7 @@ def marks(console: Console) -> str:
 
 def wide_enough(console: Console) -> Console:
     """The terminal, or, where the output goes to a file or another program, a page on which nothing is cut."""
-    return console if console.is_terminal else Console(width=200, file=console.file, highlight=False)
+    return console if console.is_terminal else SafeConsole(width=200, file=console.file)
 
 
 def when(moment: float, now: float | None = None) -> str:

@@ -134,7 +134,7 @@ def report(result: dict[str, Any], root: Path) -> int:
     if "accuracy" in test:
         accuracy, steps = ", ".join(f"{a:.2f}" for a in test["accuracy"]), len(test["accuracy"])
         console.print(
-            f"\ntest accuracy after 1..{steps} time steps: [bold]{accuracy}[/] %  ({result['weights']})", soft_wrap=True
+            f"\ntest accuracy after 1..{steps} time steps: {accuracy} %  ({result['weights']})", soft_wrap=True
         )
     else:
         console.print(f"\ntest part, {result['weights']}:")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape as _escape
 
+from steadyspike.disk.plain_text import plain
+
 
 class Markup(str):
     """HTML that was made here and is not escaped again."""
@@ -14,8 +16,7 @@ def escape(text: object) -> Markup:
     """A text as HTML shows it; control characters, which no page needs, are spelled out."""
     if isinstance(text, Markup):
         return text
-    shown = "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in str(text))
-    return Markup(_escape(shown, quote=True))
+    return Markup(_escape(plain(text, kept="\n\t"), quote=True))
 
 
 def tag(name: str, *children: object, **attributes: str) -> Markup:
