@@ -31,6 +31,12 @@ test: $(VENV)/.installed lint types
 test-all: $(VENV)/.installed lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_FLAGS)
 
+# While you work: the reference against the kernels, neurons, a recipe end to end, architecture, words, links.
+quick: $(VENV)/.installed lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PYTEST_FLAGS) -m "not slow" tests/core tests/kernels/test_cpu_fast.py \
+	    tests/nn/test_lif.py tests/nn/test_mp_init.py tests/nn/test_constants.py tests/train/test_plain_loop.py \
+	    tests/test_architecture.py tests/docs/test_words.py tests/docs/test_links.py tests/docs/test_reference.py
+
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

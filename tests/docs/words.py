@@ -1,0 +1,97 @@
+"""Finds the patterns that CONTRIBUTING.md rules out, in pages, docstrings, comments and messages."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.markdown import ROOT, pages, prose
+
+THINGS = (
+    "file|page|table|code|kernel|recipe|run|test|message|error|layer|network|report|result|note|header|command|graph|"
+    "checkpoint|folder|column|key|line|text|docstring|comment|library|package|function|method|class|scan|set|list|paper"
+)
+BANNED = {
+    "people where nobody acts: name the process, function or user": r"\b(some|no|every|any)body\b|\bwhoever\b",
+    "things do not tell, say, believe or know": (
+        rf"\b({THINGS})s? (says?|tells?|told|believes?|believed|knows?|knew)\b"
+        r"|\b(is|are|was|were|be|been) (told|believed)\b|\bno \w+ is believed\b"
+    ),
+    '"is not a", not "is no"': (
+        r"(?<!there )(?<!There )\b(is|are|was|were) no (?!longer\b|more\b|less\b|other\b|one\b)[a-z]"
+    ),
+    '"if" or "when", not "where"': (
+        r"(?:^|[.:;] )Where (?!does\b|is\b|it is from\b|to\b|the library\b)[a-z`]"
+        r"|\b(None|True|False|error|refused|raises|skipped|nothing|empty|also|even|only|except) where\b"
+        r"|\bwhere (there|nothing|none|that is faster|it can(not)?|they can(not)?|one is|no)\b"
+    ),
+}
+NAMES = {"found", "place", "wanted", "known", "said"}
+SOURCES = ("src", "tests", "benchmarks", "examples", "tools", "torture")
+
+
+def sources() -> list[Path]:
+    """Returns the project's Python files."""
+    return sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
+
+
+def sentences(path: Path) -> Iterator[tuple[int, str]]:
+    """Yields (line, text) of everything in a file that people read: prose; comments, docstrings and messages."""
+    if path.suffix == ".md":
+        for number, line in enumerate(prose(path).splitlines(), 1):
+            yield number, re.sub(r"`[^`]*`", "`code`", line)
+        return
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            for number, line in enumerate(node.value.splitlines()):
+                yield node.lineno + number, re.sub(r"`[^`]*`", "`code`", line.strip())
+
+
+def broken_rules(text: str) -> list[str]:
+    """Returns the rules that a sentence breaks."""
+    return [rule for rule, pattern in BANNED.items() if re.search(pattern, text)]
+
+
+def findings(paths: list[Path]) -> list[str]:
+    """Returns one line for each banned pattern: file, line, rule, text."""
+    lines = []
+    for path in paths:
+        for number, text in sentences(path):
+            lines += [f"{path.relative_to(ROOT)}:{number}: {rule}: {text.strip()[:100]}" for rule in broken_rules(text)]
+    return lines
+
+
+def vague_names(paths: list[Path]) -> list[str]:
+    """Returns one line for each variable with a name that holds no meaning."""
+    return [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.id}"
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES
+    ]
+
+
+def final_periods(paths: list[Path]) -> list[str]:
+    """Returns one line for each error of one sentence that ends with a period."""
+    lines = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
+                message = node.exc.args[0]
+                parts = message.values if isinstance(message, ast.JoinedStr) else [message]
+                text = "".join(str(p.value) if isinstance(p, ast.Constant) else "{}" for p in parts)
+                if text.endswith(".") and not text.endswith(".."):
+                    lines.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text[-70:]}")
+    return lines
+
+
+if __name__ == "__main__":
+    for line in findings([*pages(), *sources()]) + final_periods(sources()):
+        print(line)
