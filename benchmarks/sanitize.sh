@@ -10,7 +10,7 @@ trap 'rm -rf "$work"' EXIT
 
 if [ "$#" -eq 0 ]; then
     set -- tests/kernels/test_cpu{,_operator,_fast}.py tests/kernels/test_{spike_words,known_spikes,spike_conv}.py \
-        tests/kernels/test_spike_function.py tests/nn/test_{norm_neuron,needed_gradient,layer_scan,layer_forward}.py \
+        tests/kernels/test_spike_function.py tests/nn/test_{norm_neuron,norm_shortcut,needed_gradient,fused}.py \
         tests/deploy/test_runtime.py
 fi
 

@@ -11,8 +11,7 @@ from unittest.mock import patch
 import torch
 
 from steadyspike.kernels.conv import function
-from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.nn import norm_neuron
+from steadyspike.kernels.scan import fused, fused_gradients
 
 # What is timed: (where it is looked up, its name there) by what it is. None of them calls another.
 TIMED: dict[str, list[tuple[Any, str]]] = {
@@ -20,10 +19,10 @@ TIMED: dict[str, list[tuple[Any, str]]] = {
     "weight gradient by events": [(function, "conv_weight_gradient")],
     "input gradient at needed places": [(function, "conv_input_gradient")],
     "look at the input": [(function, "find_spikes")],
-    "scan forward": [(CpuBackend, "forward")],
-    "scan backward": [(CpuBackend, "backward")],
+    "scan forward": [(fused, "neuron_forward")],
+    "scan backward": [(fused_gradients, "neuron_backward")],
     "norm: statistics": [(torch, "batch_norm_update_stats")],
-    "norm: last step of the backward": [(norm_neuron, "norm_input_gradient")],
+    "norm: last step of the backward": [(fused_gradients, "norm_input_gradient")],
 }
 
 

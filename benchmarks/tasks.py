@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from steadyspike import models, use_dense
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 
 Runs = dict[str, Callable[[], object]]
 

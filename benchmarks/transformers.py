@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 from steadyspike import models
 from steadyspike.nn.attention.product import cheaper_order, spike_attention
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 
 ROOT = Path(__file__).parent.parent
 MARKS = ("<!-- transformer tables: written by benchmarks/transformers.py -->", "<!-- end of transformer tables -->")

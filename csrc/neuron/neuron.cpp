@@ -41,7 +41,7 @@ int64_t forward(const NeuronForward& call) {
         return OUTSIDE;
     R *u0 = static_cast<R*>(call.u0), *mean = static_cast<R*>(call.mean);
     const int64_t n = count(scan.u0_kind, scan);
-    for (int64_t i = 0; i < n; ++i) u0[i] = mean ? mean[i] : R(call.start);
+    for (int64_t i = 0; u0 && i < n; ++i) u0[i] = mean ? mean[i] : R(call.start);
     const int64_t status = steadyspike_lif_forward(&scan, &call.io);
     if (status != OK || !mean || call.momentum == 0) return status;
     return move(mean, call.io.active, n, call.momentum) ? int64_t(MOVED) : int64_t(OK);
@@ -89,7 +89,7 @@ extern "C" {
 
 int64_t steadyspike_neuron_forward(const NeuronForward* call) {
     const Scan& scan = call->scan;
-    if (!call->u0 || call->u0 != scan.u0 || scan.u0_kind == ELEMENT) return BAD_ARGUMENT;
+    if (call->u0 ? call->u0 != scan.u0 || scan.u0_kind == ELEMENT : call->mean != nullptr) return BAD_ARGUMENT;
     // The statistics have as many numbers as the mean.
     const int64_t statistics = call->io.channelwise ? scan.channels : 1;
     if (call->mean && count(scan.u0_kind, scan) != statistics) return BAD_ARGUMENT;
@@ -101,5 +101,5 @@ int64_t steadyspike_neuron_backward(const NeuronBackward* call) {
     return call->scan.dtype == F64 ? backward<double>(*call) : backward<float>(*call);
 }
 
-int64_t steadyspike_neuron_abi() { return int64_t(sizeof(NeuronForward) * 10000 + sizeof(NeuronBackward)); }
+int64_t steadyspike_neuron_abi() { return int64_t(sizeof(NeuronForward) * 10000 + sizeof(NeuronBackward)) + 100000000 * NEURON_VERSION; }
 }

@@ -5,7 +5,8 @@
 extern "C" {
 
 enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
-// Beside those of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing done, a parameter is not in its range.
+constexpr int64_t NEURON_VERSION = 2;  // of what the fields below mean
+// Added to those of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing done, a parameter is not in its range.
 enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };
 
 // How V and a come from parameters: the range of each, and the least slope that a gradient uses (nn/parametrization.py).
@@ -21,7 +22,7 @@ struct NeuronForward {
     Scan scan;
     Forward io;
     const void *k, *w;     // parameters of v and a, shaped like them, to be looked at for their range; null: not looked at
-    void *u0, *mean;       // u0: memory of scan.u0, filled with mean, or with start where mean is null
+    void *u0, *mean;       // u0: memory of scan.u0, filled with mean, or with start if mean is null; null: scan.u0 is given
     double start, momentum;  // momentum: 0 leaves mean as it is
 };
 
@@ -35,5 +36,5 @@ struct NeuronBackward {
 
 STEADYSPIKE_EXPORT int64_t steadyspike_neuron_forward(const NeuronForward*);
 STEADYSPIKE_EXPORT int64_t steadyspike_neuron_backward(const NeuronBackward*);
-STEADYSPIKE_EXPORT int64_t steadyspike_neuron_abi();  // changes with the structs above
+STEADYSPIKE_EXPORT int64_t steadyspike_neuron_abi();  // changes with the structs above and NEURON_VERSION
 }

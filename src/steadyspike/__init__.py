@@ -14,7 +14,7 @@ from steadyspike.nn.loss import make_objective
 from steadyspike.nn.membrane_health import HealthError, health
 from steadyspike.nn.memory.estimate import memory_estimate
 from steadyspike.nn.memory.heap import keep_freed_memory
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.model_check import CheckReport, check_model
 from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
 from steadyspike.nn.probe import probe

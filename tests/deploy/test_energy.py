@@ -10,7 +10,7 @@ import steadyspike as ss
 from steadyspike.deploy import fold
 from steadyspike.deploy import scanned as scanned_module
 from steadyspike.deploy.energy import count_operations, dense_operations, energy_mj
-from steadyspike.kernels.spikes.known import known_spikes
+from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.nn.time import Folded
 from tests.deploy.trained import settle, trained
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
-from steadyspike.kernels.spikes.known import find_spikes, known_spikes, spikes_per_step
+from steadyspike.kernels.spikes.note import find_spikes, known_spikes, spikes_per_step
 from steadyspike.kernels.spikes.packed import pack_spikes
 from steadyspike.nn.neuron import Tap
 

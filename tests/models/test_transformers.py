@@ -15,7 +15,7 @@ from steadyspike.models.blocks.attention.self_attention import SelfAttention
 from steadyspike.models.blocks.transformer import BatchAsTime, SpikeSumBlock
 from steadyspike.models.model_registry import entry
 from steadyspike.nn.factory import Site
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.neuron import neurons
 from steadyspike.train.building.activation_checkpointing import recompute_blocks
 from tests.models.members import TINY, clip, images, member, one_step

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.loss import (
     EAGD,
@@ -276,7 +277,12 @@ def test_twin_objective_feeds_one_doubled_batch(batch_dim: int) -> None:
     x = example() if batch_dim else example()[0]
     run = model if batch_dim else nn.Sequential(RepeatInTime(), model)
     moved = []
-    model[1].init.update = lambda active: moved.append(active)
+
+    class Counted(MPInit):
+        def update(self, active: Tensor) -> None:
+            moved.append(active)
+
+    model[1].init = Counted()
     outcome = make_objective("twin", batch_dim=batch_dim)(run.train(), x, TARGET)
     assert outcome.logits.shape == (T, B, K)
     assert len(moved) == 1  # MP-Init's mean moves once

@@ -18,8 +18,8 @@ from steadyspike import use_dense
 from steadyspike.kernels.conv import function
 from steadyspike.kernels.conv.rule import AVX2
 from steadyspike.nn.memory.estimate import memory_estimate
+from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.memory.track import MemoryTracker
-from steadyspike.nn.memory.transform import save_memory
 from tests.models.members import images, member
 
 # Every tensor gets pages of its own, so that the process shrinks when a tensor goes: the peak is that of the tensors,
@@ -30,7 +30,7 @@ MEASURE = """
 import gc, json, sys, torch
 from steadyspike import models, use_dense
 from steadyspike.nn.memory.estimate import memory_estimate
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.norm.base import TimeNorm
 
 def status(key):
@@ -104,7 +104,9 @@ def test_the_fake_step_counts_what_the_real_one_does(name, channels_last, lean):
     if lean:
         save_memory(model)
     estimate = memory_estimate(model, x, optimizer="none", firing_rate=RATE)
-    assert estimate.peak - estimate.parameters - x.nbytes == pytest.approx(tracked_peak(model, x), rel=0.05)
+    counted, tracked = estimate.peak - estimate.parameters - x.nbytes, tracked_peak(model, x)
+    # Spikes that no scan has noted (q, k and v, or behind a pool) are bits after save_memory; only values could tell.
+    assert 0.95 * tracked <= counted <= (1.15 if lean else 1.05) * tracked
 
 
 def test_spikes_are_kept_as_bits_at_any_firing_rate(monkeypatch):

@@ -12,11 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.kernels.spikes.known import known_spikes
-from steadyspike.nn import norm_neuron as module
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.kernels.spikes.note import known_spikes
+from steadyspike.nn import fused as module
+from steadyspike.nn.fused import norm_neuron
 from steadyspike.nn.norm.tdbn import TDBN
-from steadyspike.nn.norm_neuron import norm_neuron
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -24,15 +23,16 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 @pytest.fixture
 def fused(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by one with every fused call."""
+    """Grows by one with every call of the node with a norm."""
     calls: list[int] = []
-    original = module._fused
+    original = module.fused_scan
 
-    def counted(*args: object) -> Tensor:
-        calls.append(1)
-        return original(*args)  # type: ignore[arg-type]
+    def counted(*args: object) -> object:
+        if len(args) > 5:
+            calls.append(1)
+        return original(*args)
 
-    monkeypatch.setattr(module, "_fused", counted)
+    monkeypatch.setattr(module, "fused_scan", counted)
     return calls
 
 
@@ -127,7 +127,7 @@ def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> 
     plain = copy.deepcopy(pair)
     pair[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result), current=False)  # type: ignore[union-attr, operator]
     out = norm_neuron(pair[0], pair[1], y)
-    assert fused == [1] and seen[0].out is out and seen[0].u.shape == y.shape[1:] and not seen[0].u.requires_grad
+    assert fused == [1] and seen[0].out is out and seen[0].u.shape == y.shape[1:] and seen[0].u.requires_grad
     plain[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(result))  # type: ignore[union-attr, operator]
     norm_neuron(plain[0], plain[1], y)
     torch.testing.assert_close(seen[0].active, seen[1].active, rtol=1e-5, atol=1e-5)
@@ -136,15 +136,12 @@ def test_a_tap_that_needs_no_current_sees_the_one_operator(fused: list[int]) -> 
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("residual", ["none", "spikes"])
-@pytest.mark.parametrize("saving", [False, True])
-def test_who_looks_at_the_current_changes_no_output(fused: list[int], layout: str, residual: str, saving: bool) -> None:
+def test_who_looks_at_the_current_changes_no_output(fused: list[int], layout: str, residual: str) -> None:
     """Outputs and statistics to the last bit, gradients to rounding, over several steps."""
     pair = layers(None, torch.float32, "factor")
     watched = copy.deepcopy(pair)
     seen: list[Tensor] = []
     watched[1].taps["me"] = ss.nn.neuron.Tap(lambda layer, x, u0, result: seen.append(x))  # type: ignore[union-attr, operator]
-    if saving:
-        save_memory(watched)
     for _ in range(3):
         y, extra = inputs(torch.float32, layout, residual)
         want, got = step(norm_neuron, pair, y, extra), step(norm_neuron, watched, y, extra)
@@ -208,19 +205,16 @@ def test_gradients_of_gradients_are_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["resnet19_tiny", "sew_resnet34_tiny", "ms_resnet_tiny", "vgg9_tiny"])
-@pytest.mark.parametrize("saving", [False, True])
-def test_networks_step_as_before(fused: list[int], monkeypatch: pytest.MonkeyPatch, name: str, saving: bool) -> None:
+def test_networks_step_as_before(fused: list[int], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     options = {"dropout": 0.0} if name in ("resnet19_tiny", "vgg9_tiny") else {}
     net = ss.models.create(name, image_size=32, **options)
     net = net.double().train()
     plain = copy.deepcopy(net)
-    if saving:
-        save_memory(net)
     x = torch.randn(2, net.in_channels, 32, 32, dtype=torch.float64)
     out = net(x)
     out.sum().backward()
     assert fused
-    monkeypatch.setattr(module, "_fits", lambda *a: False)
+    monkeypatch.setattr(module, "fits_tensors", lambda *a: False)
     want = plain(x)
     want.sum().backward()
     torch.testing.assert_close(out, want)
@@ -306,19 +300,14 @@ def evaluated_pair(norm: str, dtype: torch.dtype, **options: object) -> nn.Modul
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("residual", ["none", "spikes"])
 @pytest.mark.parametrize("norm", NORMS)
-def test_evaluation_against_the_reference(
-    monkeypatch: pytest.MonkeyPatch, norm: str, residual: str, layout: str
-) -> None:
+def test_evaluation_against_the_reference(fused: list[int], norm: str, residual: str, layout: str) -> None:
     y, extra = inputs(torch.float64, layout, residual)
     pair = evaluated_pair(norm, torch.float64)
     truth = copy.deepcopy(pair)
     truth[1].backend = "reference"  # type: ignore[assignment]
-    calls: list[int] = []
-    original = module._evaluated
-    monkeypatch.setattr(module, "_evaluated", lambda *a: (calls.append(1), original(*a))[1])
     with torch.no_grad():
         got = norm_neuron(pair[0], pair[1], y, extra)
-    assert calls == [1]
+    assert fused == [1]
     want = one_after_the_other(truth[0], truth[1], y, extra)
     assert got.any()
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
@@ -327,7 +316,7 @@ def test_evaluation_against_the_reference(
 @pytest.mark.parametrize("norm", ["tdbn", "tab", "tebn"])
 @pytest.mark.parametrize("extra_as", ["none", "bits", "values"])
 def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) -> None:
-    """Without gradients, with gradients, with taps and hooks on the neuron, after save_memory and a deepcopy."""
+    """Without gradients, with gradients, with taps and hooks on the neuron, after a deepcopy."""
     extra = None if extra_as == "none" else known_extra(torch.float32, "channels_last")
     extra = extra.clone(memory_format=torch.preserve_format) if extra_as == "values" else extra  # type: ignore[union-attr]
     y = torch.randn(5 * 4, 6, 8, 8).to(memory_format=torch.channels_last).unflatten(0, (5, 4))
@@ -342,9 +331,6 @@ def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) 
         hooked = copy.deepcopy(pair)
         hooked[1].register_forward_hook(lambda *a: seen.append(a))
         assert torch.equal(norm_neuron(hooked[0], hooked[1], y, extra), want)
-        saving = copy.deepcopy(pair)
-        save_memory(saving)
-        assert torch.equal(norm_neuron(saving[0], saving[1], y, extra), want)
     assert len(seen) == 2
     with torch.inference_mode():
         assert torch.equal(norm_neuron(pair[0], pair[1], y, extra), want)
@@ -354,14 +340,13 @@ def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) 
     assert all(p.grad is not None for p in pair[0].parameters())
 
 
-def test_evaluation_steps_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_steps_aside(fused: list[int]) -> None:
     """Hooks on the norm and a forward of somebody's own see the two layers."""
 
     class Own(TDBN):
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x) * 0
 
-    monkeypatch.setattr(module, "_evaluated", None)  # calling it would raise
     y, _ = inputs(torch.float32, "contiguous", "none")
     with torch.no_grad():
         pair = evaluated_pair("tdbn", torch.float32)

@@ -14,7 +14,7 @@ from steadyspike.core.reference_scan import reference_scan
 from steadyspike.nn.factory import Site
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.membrane_health import HealthError, health
-from steadyspike.nn.memory.transform import save_memory
+from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.neurons import NEURONS, neuron_factory
 from steadyspike.nn.norm import TDBN
 from steadyspike.nn.probe import RECORDS, Recording, probe

@@ -7,7 +7,7 @@ from torch import Tensor
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.ops import SPECS, initial_potential, lif
 from steadyspike.kernels.scan import lif_scan
-from steadyspike.kernels.spikes.known import known_spikes
+from steadyspike.kernels.spikes.note import known_spikes
 
 
 def scanned(node: Node, x: Tensor) -> Tensor:

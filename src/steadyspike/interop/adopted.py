@@ -28,7 +28,7 @@ from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
 
 # Attributes that an adopted module has and the original does not; `give_back` removes them.
 OWN = ("_constants", "spec", "backend", "channels", "taps", "family", "spike_function", "_seen", "_fired", "_last",
-       "_carries", "_aside", "_device", "lif_scan", "stream_window")  # fmt: skip
+       "_carries", "_aside", "_device", "stream_window")  # fmt: skip
 
 
 class Adopted(Converted, Neuron):
@@ -223,7 +223,7 @@ class Adopted(Converted, Neuron):
         if not self.taps:
             return self.run(x, u0, membrane)
         wanted = membrane
-        return self._watched_run(x, u0, lambda x, u0, membrane: self.run(x, u0, membrane or wanted))
+        return self.watched_run(x, u0, lambda x, u0, membrane: self.run(x, u0, membrane or wanted))
 
     def _count(self, result: ScanResult) -> None:
         fired = (result.out.detach() != 0).any(0)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from steadyspike.core.torch_private import is_compiled
-from steadyspike.nn.norm_neuron import looked_at
+from steadyspike.nn.fused import must_be_called
 from steadyspike.nn.time import repeat_in_time
 from steadyspike.nn.whole import whole_number
 
@@ -59,6 +58,6 @@ def _one_by_one(body: nn.Module, x: Tensor) -> Tensor:
 
 def _layers(module: nn.Module) -> list[nn.Module]:
     """The layers of nested containers in their order; one that is looked at, changed or compiled stays whole."""
-    if type(module) is not nn.Sequential or "forward" in module.__dict__ or is_compiled(module) or looked_at(module):
+    if type(module) is not nn.Sequential or must_be_called(module):
         return [module]
     return [layer for child in module for layer in _layers(child)]

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.memory.norm import NotedTDBN
 from steadyspike.nn.norm.bn import StepBN
 from steadyspike.nn.norm.bntt import BNTT
 from steadyspike.nn.norm.tab import TAB
@@ -46,7 +45,6 @@ def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
 # By the forward that they describe: a subclass with a forward of its own is not here.
 _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
     TDBN.forward: _tdbn,
-    NotedTDBN.forward: _tdbn,
     StepBN.forward: _running,
     BNTT.forward: _running,
     TEBN.forward: _tebn,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from numbers import Real
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.distributed as dist
@@ -34,10 +34,21 @@ class InitialPotential(nn.Module):
     def update(self, active: Tensor) -> None:
         """Called after each training forward; ``active`` is `ScanResult.active` of the scan."""
 
-    def native_start(self, training: bool) -> Start | None:
-        """What C++ needs to do `potential` and `update` itself; None where these have to be called.
+    # True if C++ can do what `potential` and `update` do, see `native_start`; a subclass that overrides one of these
+    # and not `native_start` is False. Decided when the class is defined.
+    has_native_start: ClassVar[bool] = False
 
-        training: the layer is in training mode, so that `update` is due.
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "native_start" in cls.__dict__:
+            cls.has_native_start = True
+        elif cls.__dict__.keys() & {"potential", "update"}:
+            cls.has_native_start = False
+
+    def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
+        """What C++ needs to do `potential` and `update` itself; None if these have to be called.
+
+        training: the layer is in training mode, so that `update` is due. dtype: of the arithmetic.
         """
         return None
 
@@ -78,9 +89,9 @@ class MPInit(InitialPotential):
         self._memory.store(x, mean)
         return mean
 
-    def native_start(self, training: bool) -> Start | None:
+    def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
         mean = self._buffers.get("running_mean")
-        if mean is None or mean.requires_grad or mean.is_inference() or not _has_own_methods(self, _MP_METHODS):
+        if mean is None or mean.dtype != dtype or mean.requires_grad or mean.is_inference() or not mean.is_contiguous():
             return None
         mean = unwrapped(mean)
         if not (training or self.training):
@@ -133,15 +144,6 @@ class MPInit(InitialPotential):
         return f"momentum={self.momentum}" + ("" if self.sync else ", sync=False")
 
 
-_MP_METHODS = (MPInit.potential, MPInit.update)
-
-
-def _has_own_methods(init: InitialPotential, methods: tuple[Callable[..., Any], Callable[..., Any]]) -> bool:
-    """True if `potential` and `update` are ``methods``: not a subclass's, and nothing that was put in their place."""
-    cls, own = type(init), init.__dict__
-    return (cls.potential, cls.update) == methods and "potential" not in own and "update" not in own
-
-
 class ConstantInit(InitialPotential):
     """A constant U[0]; 0 is the usual choice in the literature."""
 
@@ -154,15 +156,11 @@ class ConstantInit(InitialPotential):
     def potential(self, x: Tensor) -> Tensor:
         return torch.full((1,), self.value, device=x.device)
 
-    def native_start(self, training: bool) -> Start | None:
-        own = _has_own_methods(self, _CONSTANT_METHODS)
-        return Start(None, _rounded(self.value, torch.get_default_dtype())) if own else None
+    def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
+        return Start(None, _rounded(self.value, torch.get_default_dtype()))
 
     def extra_repr(self) -> str:
         return f"{self.value:g}"
-
-
-_CONSTANT_METHODS = (ConstantInit.potential, ConstantInit.update)
 
 
 @lru_cache(maxsize=4096)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
-from steadyspike.kernels.spikes.known import spikes_per_step
+from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.batch_invariance import first_batch_leak
 from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.input_convention import find_batch_dim
@@ -317,7 +317,7 @@ def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
                 spikes, places = counts.get(name, (0.0, 0))
                 counts[name] = spikes + float(spikes_per_step(result.out).sum()), places + result.out.numel()
 
-        return Tap(see, current=False)
+        return Tap(see, current=False, potential=False)
 
     with torch.no_grad(), tapped(model, "rates", make):
         model(x)

@@ -18,12 +18,10 @@ from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.state import LIFState
 from steadyspike.core.surrogate import why_not_compiled
-from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.scan.choose import BACKENDS, COMPILED
 from steadyspike.nn.constants import Constants
+from steadyspike.nn.fused import forward_layer, scan_layer
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
-from steadyspike.nn.layer_forward import layer_forward
-from steadyspike.nn.layer_scan import layer_scan
 from steadyspike.nn.stream_window import StreamWindow, follow_stream
 
 _OWN_RUN = "its dynamics are its own Python code (it overrides run)"
@@ -32,29 +30,34 @@ CONSTANT_OF = {"tau": "leak"}
 
 
 class Tap(NamedTuple):
-    """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``; result.m if ``membrane``.
+    """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``.
 
-    current: False if ``see`` does not look at x, nor at the gradient of U[T]. A layer whose current is never in memory
-    (`norm_neuron`) then passes the norm's input as x.
+    membrane: ``see`` looks at result.m. current: it looks at x; False lets a norm and the layer stay one node, which
+    never has the current in memory (`norm_neuron`): x is then the norm's input. potential: it looks at result.u; False
+    saves writing it.
     """
 
     see: Callable[[Neuron, Tensor, Tensor, ScanResult], None]
     membrane: bool = False
     current: bool = True
+    potential: bool = True
 
 
 class Neuron(Constants):
     """Base class of spiking layers: ``forward(x) -> output`` on [T, B, ...].
 
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
+
+    A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. Which of them it
+    overrides is looked at when the class is defined; to replace one of them afterwards, on the class or on a layer, is
+    not supported (a layer's own ``forward`` is: it counts as a hook).
     """
 
     # True if `run` uses a kernel. A subclass that overrides `run` sets True if its `run` calls Neuron.run.
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
-    # The function that computes the dynamics; `save_memory` replaces it by one that keeps less for the backward.
-    lif_scan: Callable[..., ScanResult] = staticmethod(lif_scan)
+    overridden: ClassVar[frozenset[str]] = frozenset()  # the methods above that the class does not have from here
     stream_window: StreamWindow | None = None  # open inside ``with ss.window(model)``
 
     def __init__(
@@ -80,28 +83,12 @@ class Neuron(Constants):
         super().__init_subclass__(**options)
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
-
-    @property
-    def has_own_constants(self) -> bool:
-        """V and 1/tau are those of `Constants`: nobody has overridden or replaced how they are computed.
-
-        Asked at every forward, since somebody may replace a method of a class or of one layer at any time.
-        """
-        cls = type(self)
-        if cls.threshold is not _THRESHOLD or cls.leak is not _LEAK or cls.constant is not _CONSTANT:
-            return False
-        return "constant" not in self.__dict__
-
-    def _runs_as_one(self) -> bool:
-        """`has_own_constants`, and neither `run` nor `limit_constants` is somebody else's."""
-        cls, own = type(self), self.__dict__
-        if cls.run is not _RUN or cls.limit_constants is not _LIMIT or "run" in own or "limit_constants" in own:
-            return False
-        return self.has_own_constants
+        names = ("run", "forward", "threshold", "leak", "constant", "limit_constants")
+        cls.overridden = frozenset(name for name in names if getattr(cls, name) is not getattr(Neuron, name))
 
     def why_no_kernel(self) -> str | None:
         """Why this layer needs the reference instead of a compiled kernel, in one sentence; None if it does not."""
-        if not self.runs_kernel or "run" in self.__dict__:
+        if not self.runs_kernel:
             return f"{type(self).__name__}: {_OWN_RUN}"
         return why_not_compiled(self.spec.surrogate)
 
@@ -141,45 +128,14 @@ class Neuron(Constants):
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         """Runs the dynamics from U[0] = u0; neurons with other dynamics override this."""
-        if self.has_own_constants and self.lif_scan is lif_scan and not torch.compiler.is_compiling():
-            result = layer_scan(self, x, u0, membrane)
-            if result is not None:
-                return result
-        return self.lif_scan(
-            x,
-            u0,
-            self.threshold,
-            self.leak,
-            self.spec,
-            membrane=membrane,
-            channelwise=self.channels is not None,
-            backend=self.backend,
-        )
+        return scan_layer(self, x, u0, membrane)
 
     def forward(self, x: Tensor) -> Tensor:
         """[T, B, ...] -> [T, B, ...], starting from the initial potential."""
         self.check_input(x)
-        own, training = self._modules.get("init"), self.training  # self.init, in a tenth of the time
-        init = own if isinstance(own, InitialPotential) else self.init
-        alone = not self.taps and self.lif_scan is lif_scan and self._runs_as_one()
-        alone = alone and not torch.compiler.is_compiling()
-        start = init.native_start(training) if alone and isinstance(init, InitialPotential) else None
-        out = None if start is None else layer_forward(self, x, start)
-        if out is not None:
-            return out
-        u0 = init.potential(x)
-        result = None
-        if alone:
-            result = layer_scan(self, x, u0, potential=False, limit=training)  # `run`, where nobody looks at U[T]
-        if result is None:
-            if training:
-                self.limit_constants()
-            result = self._watched_run(x, u0) if self.taps else self.run(x, u0)
-        if training:
-            init.update(result.active)
-        return result.out
+        return forward_layer(self, x)
 
-    def _watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
+    def watched_run(self, x: Tensor, u0: Tensor, run: Callable[..., ScanResult] | None = None) -> ScanResult:
         """Calls ``run`` (default: ``self.run``) and passes the result to the taps of this layer."""
         result = (run or self.run)(x, u0, membrane=any(tap.membrane for tap in self.taps.values()))
         for tap in self.taps.values():
@@ -201,7 +157,7 @@ class Neuron(Constants):
         if self.training:
             self.limit_constants()
         u0 = self.init.potential(x) if state is None else state.take(x, self)
-        result = self._watched_run(x, u0)
+        result = self.watched_run(x, u0)
         after = LIFState(result.u, x.shape[0] + (0 if state is None else state.step), self)
         follow_stream(self, state, after, result.out)
         return result.out, after
@@ -248,11 +204,6 @@ class Neuron(Constants):
         with torch.no_grad():
             v, tau = _shown(self.threshold), _shown(1 / self.leak)
         return f"V={v}, tau={tau}" if self.spiking else f"tau={tau}"
-
-
-# As they are written here: the compiled code around a scan computes what they compute.
-_THRESHOLD, _LEAK, _CONSTANT = Neuron.threshold, Neuron.leak, Constants.constant
-_RUN, _LIMIT = Neuron.run, Constants.limit_constants
 
 
 def _shown(values: Tensor) -> str:

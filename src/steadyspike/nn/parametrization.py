@@ -22,10 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.core.transforms import is_transformed
-from steadyspike.kernels.scan.cpu.neuron_calls import LinkRange
+from steadyspike.kernels.scan.cpu.neuron_calls import LEAST_SLOPE, LinkRange
 from steadyspike.kernels.sizes_only import has_no_values
-
-LEAST_SLOPE = 2.0**-10
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from steadyspike.kernels.conv.rule import (
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.once import once, trace_of
 from steadyspike.kernels.sizes_only import has_no_values
-from steadyspike.kernels.spikes.known import find_spikes, known_spikes
-from steadyspike.kernels.spikes.needed import Watch, needed_places
+from steadyspike.kernels.spikes.note import Watch, find_spikes, known_spikes, needed_places
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
 NOT_TWICE = (

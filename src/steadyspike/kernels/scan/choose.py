@@ -1,4 +1,4 @@
-"""Which compiled backends exist, and which one runs a call."""
+"""Which compiled backends exist, and which way and backend run a call."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import why_not_compiled
 from steadyspike.core.torch_private import constant_while_compiling
 from steadyspike.core.transforms import is_transformed
+from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.scan.contract import Backend
+from steadyspike.kernels.scan.cpu.neuron_calls import why_no_neuron_calls
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 COMPILED = ("cpu", "triton")
@@ -86,10 +88,23 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
     return chosen if spec is None else _with_code_for(spec, backend, chosen)
 
 
-def choose_directly(backend: str, dtype: torch.dtype, spec: ScanSpec) -> str:
-    """`choose_backend` of an ordinary call (`kernels/eager.py`) on the CPU."""
-    chosen = _choose(backend, "cpu", dtype)
-    return chosen if chosen == "reference" else _with_code_for(spec, backend, chosen)
+def choose_way(backend: str, spec: ScanSpec, x: Tensor, *others: Tensor) -> str:
+    """Which of the three ways computes a scan of ``x``: ``"fused"``, ``"reference"``, or the operator, by its backend.
+
+    Fused: an eager call on the CPU (also that of a memory estimate) with the C++ library. The operator: compilers,
+    export, other devices, tensors without elements. The reference: torch.func, and if there is no kernel. It depends on
+    layer and tensors alone. others: all other tensors that the node would read.
+    """
+    if not (x.is_cpu and runs_directly(x, *others)):
+        return choose_backend(backend, x, spec)
+    chosen = _choose(backend, "cpu", x.dtype)
+    chosen = chosen if chosen == "reference" else _with_code_for(spec, backend, chosen)
+    if chosen != "cpu" or x.numel() == 0 or why_no_neuron_calls() is not None:
+        return chosen
+    for t in others:
+        if not t.is_cpu:  # the checks of the operator name it
+            return chosen
+    return "fused"
 
 
 def _with_code_for(spec: ScanSpec, backend: str, chosen: str) -> str:

@@ -1,8 +1,7 @@
 """The LIF scan as a PyTorch operator: schema, fake kernel, autograd; the work is done by a `Backend`.
 
 As an operator it is one node for ``torch.compile`` and export, and its backward recomputes the membrane from x: nothing
-of size T is saved beyond the input. An ordinary eager call (`eager.py`) runs `DirectScan`, which does the same without
-the operator's dispatch.
+of size T is saved beyond the input. Other devices than the CPU use it in eager calls too.
 """
 
 from __future__ import annotations
@@ -12,13 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.eager import runs_directly
-from steadyspike.kernels.layout import channel_count, compute_dtype, dense_steps, empty_steps, laid_out_like, like_step
-from steadyspike.kernels.once import once
+from steadyspike.kernels.layout import channel_count, compute_dtype, dense_steps, empty_steps, laid_out_like
 from steadyspike.kernels.scan.arguments import check_contract
 from steadyspike.kernels.scan.choose import get_backend
-from steadyspike.kernels.scan.contract import Call, Forwarded, Gradients, OutputGradients, Results, Scan
-from steadyspike.kernels.scan.noted import forward_with_notes, wanted_words
+from steadyspike.kernels.scan.contract import Call, Gradients, OutputGradients, Results, Scan
 
 NOT_TWICE = (
     "the compiled scan has first derivatives only and cannot be differentiated twice; "
@@ -98,15 +94,11 @@ def gradients_like(x: Tensor, g_out: Tensor | None, g_u: Tensor | None, g_m: Ten
     )
 
 
-def _save(ctx: Any, tensors: tuple[Tensor, ...], call: Call, results: Forwarded) -> None:
-    ctx.save_for_backward(*tensors)
-    ctx.call = call
-    ctx.set_materialize_grads(False)
-    ctx.mark_non_differentiable(results[3])
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    _save(ctx, inputs[:4], Call(*inputs[4:]), output)
+    ctx.save_for_backward(*inputs[:4])
+    ctx.call = Call(*inputs[4:])
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(output[3])
 
 
 def _operator_backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, ...]:
@@ -118,47 +110,3 @@ def _operator_backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tupl
 
 
 lif_scan_op.register_autograd(_operator_backward, setup_context=_setup_context)
-
-
-class DirectScan(torch.autograd.Function):
-    """The operator without its dispatch, for arguments that `lif_scan` has checked and laid out."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tensor, call: Call, trained: bool) -> Forwarded:
-        """trained: gradients are enabled, which cannot be asked for in here."""
-        scan = Scan(dense_steps(x), u0, v, a, call)
-        words = wanted_words(scan, trained and any(ctx.needs_input_grad))
-        if words is None:
-            results = get_backend(call.backend).forward(scan)
-        else:
-            results = forward_with_notes(scan, words, ctx)
-        _save(ctx, (x, u0, v, a), call, results)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, ...]:
-        call: Call = ctx.call
-        g_m = g_m if call.membrane else None
-        if g_out is None and g_u is None and g_m is None:
-            return (None,) * 6
-        saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
-        grads = direct_gradients(call, (g_out, g_u, g_m), saved)
-        return (*once(grads, NOT_TWICE, g_out, g_u, g_m, *saved), None, None)
-
-
-def direct_gradients(call: Call, grads: tuple[Tensor | None, ...], saved: tuple[Tensor, ...]) -> Results:
-    """The gradients of x, u0, v and a, which are ``saved``, from those of out, U[T] and M."""
-    if runs_directly(*(t for t in (*grads, *saved) if t is not None)):
-        scan = _laid_out_again(saved, call)
-        return without_none(get_backend(call.backend).backward(scan, gradients_like(scan.x, *grads)))
-    return lif_scan_backward_op(*grads, *saved, *call)  # batched gradients, for instance
-
-
-def _laid_out_again(saved: tuple[Tensor, ...], call: Call) -> Scan:
-    """What was saved, laid out as a backend expects it: a saved-tensor hook may have returned it in another way."""
-    x, u0, v, a = saved
-    x, v, a = dense_steps(x.detach()), v.detach().contiguous(), a.detach().contiguous()
-    u0 = u0.detach()
-    u0 = like_step(u0, x) if u0.shape == x.shape[1:] and u0.numel() > 1 else u0.contiguous()
-    check_contract(x, u0, v, a, compute_dtype(x))
-    return Scan(x, u0, v, a, call)

@@ -7,11 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from steadyspike.core.torch_private import is_compiled
 from steadyspike.models.parts import Parts, Shape
+from steadyspike.nn.fused import Normed, must_be_called, norm_neuron
 from steadyspike.nn.norm import TimeNorm
-from steadyspike.nn.norm_current import Normed
-from steadyspike.nn.norm_neuron import looked_at, norm_neuron
 from steadyspike.nn.time import Folded, fold_time
 
 
@@ -85,8 +83,7 @@ class ConvNorm(nn.Module):
 
     def is_plain(self) -> bool:
         """True if convolution and norm may run without a call of this layer: its forward is this one, unseen."""
-        own = type(self).forward is not ConvNorm.forward or "forward" in self.__dict__
-        return not (own or is_compiled(self) or looked_at(self))
+        return type(self).forward is ConvNorm.forward and not must_be_called(self)
 
 
 def pool_spikes() -> Folded:

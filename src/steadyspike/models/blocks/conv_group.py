@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF, is_repeated
 from steadyspike.nn.event_layers import EventConv2d, pointwise_group
-from steadyspike.nn.norm_neuron_group import may_group, norm_neuron_group, untouched
+from steadyspike.nn.fused import must_be_called
+from steadyspike.nn.fused_group import may_group, norm_neuron_group
 
 _ONE, _NONE = (1, 1), (0, 0)
 
@@ -37,6 +38,6 @@ def _plain(layer: nn.Module, pair: nn.Module) -> bool:
     if type(layer) is not ConvNormLIF or type(pair) is not ConvNorm or not isinstance(layer.pool, nn.Identity):
         return False
     conv = pair.conv
-    if type(conv) is not EventConv2d or not (untouched(layer) and untouched(pair) and untouched(conv)):
+    if type(conv) is not EventConv2d or any(must_be_called(module) for module in (layer, pair, conv)):
         return False
     return conv.kernel_size == _ONE and conv.stride == _ONE and conv.padding == _NONE and conv.groups == 1

@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm, is_repeated
 from steadyspike.models.parts import Parts, Shape
+from steadyspike.nn.fused import Normed
 from steadyspike.nn.norm import TimeNorm
-from steadyspike.nn.norm_current import Normed
 from steadyspike.nn.time import fold_time
 
 

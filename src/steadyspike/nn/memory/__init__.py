@@ -1,1 +1,1 @@
-"""Training with less memory: recompute input currents, keep spikes as bits, and estimate the memory of a step."""
+"""Training with less memory: keep spikes as bits, keep freed memory, and estimate the memory of a step."""

@@ -111,7 +111,7 @@ class MPS(LIF):
             raise TypeError(
                 f"state must be the MPSState that MPS.scan returned, or None to start; got {type(state).__name__}"
             )
-        result = self._watched_run(x, u0, partial(self._run_from, smoothed=smoothed))
+        result = self.watched_run(x, u0, partial(self._run_from, smoothed=smoothed))
         after = MPSState(result.u, x.shape[0] + seen, self, smoothed[-1])
         follow_stream(self, state, after, result.out)
         return result.out, after

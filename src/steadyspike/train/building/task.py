@@ -62,7 +62,7 @@ class Task(nn.Module):
                 raise RecipeError("train.checkpointing needs a network of steadyspike.models; use it inside your own")
             recompute_blocks(model)
         if recipe.train.save_memory:
-            from steadyspike.nn.memory.transform import save_memory
+            from steadyspike.nn.memory.pack import save_memory
 
             save_memory(model)
         return cls(recipe, model, objective)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
-from steadyspike.kernels.spikes.known import spikes_per_step
+from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed
@@ -50,21 +50,21 @@ class LayerWatch:
         self._aside: list[tuple[int, Tensor]] = []
         self.rates = torch.zeros(len(self.layers), steps + 1, dtype=torch.float64)
         for place, layer in enumerate(self.layers.values()):
-            layer.taps["watch"] = Tap(self._see(place), current=False)
+            layer.taps["watch"] = Tap(self._see(place), current=False, potential=False)
 
     def _see(self, place: int) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if not layer.spiking or recomputing():
                 return
             if layer.training:
-                self._seen[place] += result.u.numel()
+                self._seen[place] += result.out[0].numel()
                 self._aside.append((place, result.active))
                 if len(self._aside) >= self._MANY:
                     self._add_up()
                 return
             with torch.no_grad():
-                if self.rates.device != result.u.device:
-                    self.rates = self.rates.to(result.u.device)
+                if self.rates.device != result.out.device:
+                    self.rates = self.rates.to(result.out.device)
                 fired = spikes_per_step(result.out)
                 self.rates[place, : len(fired)] += fired
                 self.rates[place, -1] += result.out[0].numel()

@@ -239,7 +239,7 @@ class Train(Table):
     )
     save_memory: bool = Field(
         default=False,
-        description="Keep spikes as bits and recompute currents to save memory; the gradients are the same.",
+        description="Keep spikes as bits for the backward to save memory; the gradients are the same.",
     )
     ema: float = Field(
         default=0.0,

@@ -129,7 +129,7 @@ class CpuBackend:
     def _call(self, name: str, plan: ScanPlan, scan: Scan, io: bytes) -> None:
         """Calls the C++ function of this name; raises if it failed."""
         x, u0, v, a, _, affine = scan
-        current = None if affine is None else _affine_struct(x, affine)
+        current = None if affine is None else affine_struct(x, affine)
         memory = pack_memory(
             *(x.data_ptr(), u0.data_ptr(), v.data_ptr(), a.data_ptr(), x.stride(0)),
             *(0 if current is None else ctypes.addressof(current), torch.get_num_threads(), self.isa),
@@ -155,7 +155,8 @@ def _forward_of_nothing(scan: Scan) -> Forwarded:
     return empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype), m, active
 
 
-def _affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
+def affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
+    """The addresses of ``affine`` for a scan of ``x``; valid as long as its tensors exist."""
     extra, extra_scale, bits = affine.extra, affine.extra_scale, affine.extra_bits
     between = bits.stride(0) if bits is not None else 0 if extra is None else extra.stride(0)
     return AffineStruct(

@@ -1,5 +1,5 @@
-"""A scan with what a neuron layer computes around it, as one call of C++ (csrc/neuron): the start at MP-Init's running
-mean, the mean's step, and in the backward the slopes of V and 1/tau.
+"""A scan with what a neuron layer computes around it, as one call of C++ (csrc/neuron): the norms as scale and shift,
+the start at MP-Init's running mean, the mean's step, and in the backward the slopes of V and 1/tau.
 
 For tensors that were checked: nothing here asks for shapes, dtypes or modes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -17,13 +17,15 @@ from torch import Tensor
 
 from steadyspike.core.torch_private import count_change
 from steadyspike.kernels.library import load_library
-from steadyspike.kernels.scan.contract import Call, Gradients
+from steadyspike.kernels.scan.contract import Affine, Call, Gradients, NormSums, OutputGradients
 from steadyspike.kernels.scan.cpu.abi import MEMORY_FIELDS, BackwardStruct, ForwardStruct, ScanStruct, packer
-from steadyspike.kernels.scan.cpu.backend import STATUS
+from steadyspike.kernels.scan.cpu.backend import STATUS, affine_struct
 from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_for
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi")
+LEAST_SLOPE = 2.0**-10  # of V and 1/tau as functions of their parameters, in gradients
 _MOVED, _OUTSIDE = 3, 4  # NeuronStatus of csrc/neuron/neuron_abi.h
 _pointer, _int, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -36,7 +38,7 @@ _pack_forward = packer([*MEMORY_FIELDS, *ForwardStruct._fields_, *_AROUND]).pack
 _pack_backward = packer([*MEMORY_FIELDS, *BackwardStruct._fields_, *_AROUND[:2]]).pack
 _EIGHTS = 8 * len(_LINKS) + ctypes.sizeof(ScanStruct)
 _ABI = (_EIGHTS + ctypes.sizeof(ForwardStruct) + 8 * len(_AROUND)) * 10000
-_ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16
+_ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16 + 2 * 100000000  # NEURON_VERSION 2
 
 
 class Start(NamedTuple):
@@ -62,7 +64,8 @@ class NeuronPlan(NamedTuple):
     """What calls have in common that differ in values only.
 
     scan, call: of the scan alone. fixed: the C struct up to its addresses. memory: makes room for MP-Init's statistics
-    and, at ``u0`` bytes from its beginning, the ``numbers`` of U[0]. dense: x has the strides of a new tensor.
+    and, at ``u0`` bytes from its beginning, the ``numbers`` of U[0], if that is not a tensor. dense: x has the strides
+    of a new tensor.
     """
 
     scan: ScanPlan
@@ -75,33 +78,29 @@ class NeuronPlan(NamedTuple):
 
 
 def neuron_plan(
-    shape: torch.Size,
-    strides: tuple[int, ...],
-    dtype: torch.dtype,
+    x: tuple[torch.Size, tuple[int, ...], torch.dtype],
     call: Call,
-    numbers: tuple[int, int, int],
+    kinds: tuple[int, int, int],
+    own_start: int,
     ranges: tuple[LinkRange, LinkRange],
-    least_slope: float,
 ) -> NeuronPlan:
-    """shape, strides, dtype: of x, with dense steps. numbers: how many U[0], V and a have. ranges: of V and a."""
-    u0_count, v_count, a_count = numbers
-    scan = plan_for(shape, strides, dtype, call, (u0_count > 1, v_count > 1, a_count > 1))
+    """x: its shape, strides (with dense steps) and dtype. kinds: of U[0], V and a, see csrc/scan/abi.h. own_start: how
+    many numbers U[0] has if C++ makes it, else 0. ranges: of V and a."""
+    scan = plan_for(*x, call, kinds)
     v, a = ranges
-    links = _pack_links(v.code, a.code, v.low, v.high, a.low, a.high, least_slope)
+    links = _pack_links(v.code, a.code, v.low, v.high, a.low, a.high, LEAST_SLOPE)
     statistics = math.prod(scan.active)
-    memory = _double * (statistics + u0_count)
-    return NeuronPlan(
-        scan, call, links + scan.settings, memory, 8 * statistics, u0_count, dense=strides == scan.strides
-    )
+    memory = _double * (statistics + own_start)
+    return NeuronPlan(scan, call, links + scan.settings, memory, 8 * statistics, own_start, x[1] == scan.strides)
 
 
 class RunConstants(NamedTuple):
-    """V and a, and the addresses of the parameters that they come from; 0 for a constant that is fixed."""
+    """V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not look at."""
 
     v: Tensor
     a: Tensor
-    k: int
-    w: int
+    k: Tensor | None
+    w: Tensor | None
 
 
 @cache
@@ -128,26 +127,40 @@ def neuron_forward(
     plan: NeuronPlan,
     x: Tensor,
     constants: RunConstants,
-    start: Start,
+    start: Start | Tensor,
     memory: ctypes.Array[Any],
+    affine: Affine | None = None,
     words: SpikeWords | None = None,
-) -> Tensor | None:
-    """The scan of x from ``start``; the mean takes its step. None if a parameter is out of its range: nothing was done.
+    *,
+    potential: bool = False,
+) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
+    """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
 
-    memory: `NeuronPlan.memory`; it has U[0] for the backward.
+    start: U[0], or where it comes from; a mean then takes its step. None if a parameter is out of its range: nothing
+    was done. memory: `NeuronPlan.memory`, filled with the statistics and U[0]. words: filled with the spikes.
     """
     v, a, k, w = constants
-    mean, value, momentum = start
     scan, active = plan.scan, ctypes.addressof(memory)
-    u0 = active + plan.u0
     out = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, scan.strides)
+    u = x.new_empty_strided(scan.step, scan.step_strides, dtype=scan.compute) if potential else None
+    m = x.new_empty_strided(x.shape, scan.strides, dtype=scan.compute) if plan.call.membrane else None
+    if has_no_values(x):
+        return out, u, m
+    if type(start) is Start:
+        u0 = own = active + plan.u0
+        mean, value, momentum = start
+    else:
+        u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
+    current = None if affine is None else affine_struct(x, affine)
     status = _function(_NAMES[0])(
         plan.fixed
         + _pack_forward(
-            *(x.data_ptr(), u0, v.data_ptr(), a.data_ptr(), x.stride(0), 0, torch.get_num_threads(), -1),
-            *(out.data_ptr(), 0, 0, active, plan.call.channelwise),
+            *(x.data_ptr(), u0, v.data_ptr(), a.data_ptr(), x.stride(0)),
+            *(0 if current is None else ctypes.addressof(current), torch.get_num_threads(), -1, out.data_ptr()),
+            *(0 if u is None else u.data_ptr(), 0 if m is None else m.data_ptr(), active, plan.call.channelwise),
             *((0, 0, 0) if words is None else words.addresses()),
-            *(k, w, u0, 0 if mean is None else mean.data_ptr(), value, momentum),
+            *(0 if k is None else k.data_ptr(), 0 if w is None else w.data_ptr(), own),
+            *(0 if mean is None else mean.data_ptr(), value, momentum),
         )
     )
     if status == _MOVED:
@@ -157,38 +170,56 @@ def neuron_forward(
         return None
     elif status:
         _raise("forward", status)
-    return out
+    return out, u, m
 
 
 def start_tensor(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
-    """The U[0] that a forward started from."""
+    """The U[0] that a forward started from, if that was not a tensor."""
     return torch.frombuffer(memory, dtype=plan.scan.compute, count=plan.numbers, offset=plan.u0)
+
+
+def statistics(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
+    """MP-Init's statistics of a forward, `ScanResult.active`."""
+    return torch.frombuffer(memory, dtype=torch.float64, count=math.prod(plan.scan.active)).view(plan.scan.active)
 
 
 def neuron_backward(
     plan: NeuronPlan,
     x: Tensor,
     constants: RunConstants,
-    memory: ctypes.Array[Any],
-    g: Tensor,
-    wants_v: bool,
-    wants_a: bool,
+    u0: Any,
+    gradients: OutputGradients,
+    wanted: Sequence[bool],
+    affine: Affine | None = None,
+    norm: NormSums | None = None,
 ) -> Gradients:
-    """The gradients of x and of the parameters of V and a, or of V and a where they are fixed, from ``g``, that of the
-    output. U[0] has none."""
+    """The gradients of the current, of U[0] and of the parameters of V and a, or of V and a if they are fixed.
+
+    u0: the tensor, or the forward's memory. gradients: laid out like x. wanted: those of U[0], V and a, or None.
+    norm: filled on the way.
+    """
     v, a, k, w = constants
     dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)
-    dv = torch.empty_like(v) if wants_v else None
-    da = torch.empty_like(a) if wants_a else None
-    u0 = ctypes.addressof(memory) + plan.u0
+    du0 = torch.empty_like(u0) if wanted[0] else None
+    dv = torch.empty_like(v) if wanted[1] else None
+    da = torch.empty_like(a) if wanted[2] else None
+    if has_no_values(x):
+        return dx, du0, dv, da
+    g, g_u, g_m = gradients
+    current = None if affine is None else affine_struct(x, affine)
     status = _function(_NAMES[1])(
         plan.fixed
         + _pack_backward(
-            *(x.data_ptr(), u0, v.data_ptr(), a.data_ptr(), x.stride(0), 0, torch.get_num_threads(), -1),
-            *(g.data_ptr(), 0, 0, g.stride(0), 0, dx.data_ptr(), 0),
-            *(0 if dv is None else dv.data_ptr(), 0 if da is None else da.data_ptr(), 0, 0, 0, 0, k, w),
+            *(x.data_ptr(), ctypes.addressof(u0) + plan.u0 if plan.numbers else u0.data_ptr()),
+            *(v.data_ptr(), a.data_ptr(), x.stride(0), 0 if current is None else ctypes.addressof(current)),
+            *(torch.get_num_threads(), -1, 0 if g is None else g.data_ptr(), 0 if g_u is None else g_u.data_ptr()),
+            *(0 if g_m is None else g_m.data_ptr(), 0 if g is None else g.stride(0)),
+            *(0 if g_m is None else g_m.stride(0), dx.data_ptr(), 0 if du0 is None else du0.data_ptr()),
+            *(0 if dv is None else dv.data_ptr(), 0 if da is None else da.data_ptr(), 0, 0),
+            *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
+            *(0 if k is None else k.data_ptr(), 0 if w is None else w.data_ptr()),
         )
     )
     if status:
         _raise("backward", status)
-    return dx, None, dv, da
+    return dx, du0, dv, da

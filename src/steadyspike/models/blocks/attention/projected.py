@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm
-from steadyspike.nn.norm_neuron import looked_at
+from steadyspike.nn.fused import must_be_called
 
 
 class ProjectedAttention(nn.Module):
@@ -22,5 +22,6 @@ class ProjectedAttention(nn.Module):
 
     def spikes(self, x: Tensor, neuron: nn.Module) -> Tensor:
         """``neuron(self(x))``; the last norm and the scan as one operator where that is possible."""
-        own = type(self).forward is not ProjectedAttention.forward or "forward" in self.__dict__
-        return neuron(self(x)) if own or looked_at(self) else self.proj.spikes(self.mixed(x), neuron)
+        if type(self).forward is not ProjectedAttention.forward or must_be_called(self):
+            return neuron(self(x))
+        return self.proj.spikes(self.mixed(x), neuron)

@@ -1,9 +1,11 @@
-"""A layer's whole forward as one call of C++: what it may not leave out, and when it must not run."""
+"""The fused node of a layer: the same bits as the operator, what it may not leave out, and when it must not run."""
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
+import threading
 
 import pytest
 import torch
@@ -11,10 +13,12 @@ from torch import Tensor
 from torch.nn.utils import parametrize
 
 import steadyspike as ss
+from steadyspike.kernels.scan import call, fused_job
+from steadyspike.kernels.scan.contract import OutputGradients
 from steadyspike.kernels.scan.cpu import neuron_calls
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.nn import layer_forward as whole
-from steadyspike.nn import neuron as module
+from steadyspike.nn import fused
+from steadyspike.nn.neuron import Tap
 from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
 
 MISSING = CpuBackend().why_not(torch.empty(0))
@@ -27,7 +31,7 @@ def current(*shape: int) -> Tensor:
 
 def runs_as_one(layer: ss.LIF, x: Tensor | None = None) -> bool:
     node = layer(current().requires_grad_() if x is None else x).grad_fn
-    return node is not None and node.name() == "_LayerForwardBackward"
+    return node is not None and node.name() == "_FusedBackward"
 
 
 def gradients(layer: ss.LIF, x: Tensor) -> list[Tensor | None]:
@@ -38,7 +42,40 @@ def gradients(layer: ss.LIF, x: Tensor) -> list[Tensor | None]:
 
 
 def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "layer_forward", lambda *a, **k: None)
+    """From here on layers run by the operator."""
+    for module in (fused, call):
+        monkeypatch.setattr(module, "choose_way", lambda *a: "cpu")
+
+
+@pytest.mark.parametrize("learn", [(), ("threshold",), ("threshold", "tau")])
+@pytest.mark.parametrize("channels", [None, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("init", ["mp", 0.3, ss.LearnedInit((3, 5))])
+def test_the_same_bits_as_the_operator(
+    monkeypatch: pytest.MonkeyPatch,
+    learn: tuple[str, ...],
+    channels: int | None,
+    dtype: torch.dtype,
+    init: str | float | ss.LearnedInit,
+) -> None:
+    torch.manual_seed(0)
+    first = ss.LIF(0.7, 1.7, learn=learn, channels=channels, init=init).to(dtype)
+    with torch.no_grad():
+        for p in first.parameters():
+            p.add_(torch.randn_like(p) * 0.2)
+    x = torch.randn(4, 2, 3, 5, dtype=dtype)
+    results = []
+    for node in ("_FusedBackward", "steadyspike_lif_scan"):
+        layer, leaf = copy.deepcopy(first), x.clone().requires_grad_()
+        for _ in range(2):
+            out = layer(leaf)
+        assert node in out.grad_fn.name()
+        out.backward(torch.linspace(-1, 1, out.numel(), dtype=dtype).view_as(out))
+        results.append([out, leaf.grad, *layer.buffers(), *(p.grad for p in layer.parameters())])
+        in_parts(monkeypatch)
+    assert results[0][1].any() and (init != "mp" or layer.running_mean.all())
+    for one, want in zip(*results, strict=True):
+        assert torch.equal(one, want)
 
 
 def test_autograd_counts_the_change_of_the_mean() -> None:
@@ -119,16 +156,19 @@ class Still(ss.MPInit):
         self.seen = active
 
 
-def test_potential_and_update_that_were_replaced_are_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert runs_as_one(ss.LIF()) and runs_as_one(ss.LIF(init=0.2))
-    assert not runs_as_one(ss.LIF(init=Shifted()))
+def native(layer: ss.LIF) -> bool:
+    return fused.native_start(layer, torch.float32) is not None
+
+
+def test_a_subclass_of_an_initial_potential_is_called() -> None:
+    """Which methods it has is looked at when it is defined; one without methods of its own starts in C++."""
+    assert native(ss.LIF()) and native(ss.LIF(init=0.2)) and not native(ss.LIF(init=Shifted()))
+    assert native(ss.LIF(init=type("Plain", (ss.MPInit,), {})()))
     still = ss.LIF(init=Still())
-    assert not runs_as_one(still) and still.init.seen.shape == (2, 1) and not still.running_mean.any()
-    layer = ss.LIF()
-    layer.init.update = lambda active: None  # type: ignore[method-assign]
-    assert not runs_as_one(layer) and not layer.running_mean.any()
-    monkeypatch.setattr(ss.MPInit, "potential", lambda self, x: torch.full((1,), 0.1))
-    assert not runs_as_one(ss.LIF())
+    assert not native(still) and runs_as_one(still)
+    assert still.init.seen.shape == (2, 1) and not still.running_mean.any()
+    shifted = ss.LIF(init=Shifted())
+    assert torch.equal(shifted(current()), ss.LIF(init=0.25)(current()))
 
 
 def test_an_init_that_is_any_module() -> None:
@@ -141,7 +181,7 @@ def test_an_init_that_is_any_module() -> None:
 
     layer = ss.LIF()
     layer.init = Own()  # type: ignore[assignment]
-    assert not runs_as_one(layer) and layer.init.seen.shape == (2, 1)
+    assert runs_as_one(layer) and layer.init.seen.shape == (2, 1)
 
 
 @pytest.mark.parametrize(("training", "init_training"), [(True, False), (False, True), (False, False), (True, True)])
@@ -178,7 +218,7 @@ def test_functional_call_uses_its_own_mean() -> None:
     layer = ss.LIF()
     mean, x = torch.full((1,), 0.4), current().requires_grad_()
     out = torch.func.functional_call(layer, {"init.running_mean": mean}, (x,))
-    assert out.grad_fn.name() == "_LayerForwardBackward" and mean.item() != pytest.approx(0.4)
+    assert out.grad_fn.name() == "_FusedBackward" and mean.item() != pytest.approx(0.4)
     assert not layer.running_mean.any()
 
 
@@ -210,11 +250,27 @@ def test_copies_and_pickles_run_as_one() -> None:
         assert all(torch.equal(got, want) for got, want in zip(layer.parameters(), other.parameters()))
 
 
-def test_who_looks_inside_gets_the_parts() -> None:
-    layer = ss.LIF()
+@pytest.mark.parametrize("membrane", [False, True])
+@pytest.mark.parametrize("potential", [False, True])
+def test_taps_are_served_by_the_node(membrane: bool, potential: bool) -> None:
+    """The same outputs and statistics as without a tap, and U[0], U[T] and M as the reference has them."""
+    layer, plain, reference = ss.LIF(init=ss.MPInit(0.5)), ss.LIF(init=ss.MPInit(0.5)), ss.LIF(backend="reference")
     seen = []
-    layer.taps["test"] = module.Tap(lambda layer, x, u0, result: seen.append((u0.clone(), result.u)))
-    assert not runs_as_one(layer) and seen[0][1].shape == (2, 8)
+    tap = Tap(lambda layer, x, u0, result: seen.append((u0.clone(), result)), membrane, False, potential)
+    for _ in range(2):
+        reference.running_mean.copy_(layer.running_mean)
+        layer.taps["test"] = tap
+        assert runs_as_one(layer)
+        plain(current())
+        u0, result = seen[-1]
+        want = reference.run(current(), reference.running_mean.clone(), membrane)
+        assert torch.equal(layer.running_mean, plain.running_mean) and torch.equal(u0, reference.running_mean)
+        torch.testing.assert_close(result.out, want.out)
+        torch.testing.assert_close(result.active, want.active)
+        if potential or membrane:
+            torch.testing.assert_close(result.u, want.u)
+        if membrane:
+            torch.testing.assert_close(result.m, want.m)
 
 
 @torch.no_grad()
@@ -232,33 +288,31 @@ def test_without_gradients_and_in_inference_mode() -> None:
 def test_a_library_of_other_sources_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neuron_calls, "_ABI", 0)
     neuron_calls.why_no_neuron_calls.cache_clear()
-    whole._plan.cache_clear()
+    fused_job._plan.cache_clear()
     try:
         assert not runs_as_one(ss.LIF())
     finally:
         monkeypatch.undo()
         neuron_calls.why_no_neuron_calls.cache_clear()
-        whole._plan.cache_clear()
+        fused_job._plan.cache_clear()
     assert runs_as_one(ss.LIF())
 
 
 def test_bad_arguments_are_refused() -> None:
     """By C++ itself, should Python ever pass them."""
     x, v = current(4, 2, 3), torch.ones(1)
-    plan = whole._plan(
-        (x.shape, x.stride(), x.dtype), v.shape, v.shape, None, ss.LIF().spec.codes, (1.0, 1.0, 1.0), None,
-        (SOFTPLUS.native, SIGMOID.native),
-    )  # fmt: skip
-    assert plan is not None
-    constants = neuron_calls.RunConstants(v, v / 2, v.data_ptr(), v.data_ptr())
     start = neuron_calls.Start(None, 0.3)
-    assert neuron_calls.neuron_forward(plan, x, constants, start, plan.memory()) is not None
+    job = fused_job.fused_job(x, v, v, start, ss.LIF().spec, (SOFTPLUS, SIGMOID))
+    assert job is not None
+    plan, memory = job.plan, job.memory
+    constants = neuron_calls.RunConstants(v, v / 2, v, v)
+    assert neuron_calls.neuron_forward(plan, x, constants, start, memory) is not None
     wrong = plan._replace(fixed=plan.fixed[:56] + (9).to_bytes(8, "little") + plan.fixed[64:])  # a dtype that is none
     with pytest.raises(RuntimeError, match="out of range"):
-        neuron_calls.neuron_forward(wrong, x, constants, start, plan.memory())
+        neuron_calls.neuron_forward(wrong, x, constants, start, memory)
     wrong = plan._replace(fixed=(9).to_bytes(8, "little") + plan.fixed[8:])  # a link that is none
     with pytest.raises(RuntimeError, match="out of range"):
-        neuron_calls.neuron_backward(wrong, x, constants, plan.memory(), x, True, True)
+        neuron_calls.neuron_backward(wrong, x, constants, memory, OutputGradients(x), (False, True, True))
 
 
 @pytest.mark.parametrize("init", ["zero", 0.3, "mp"])
@@ -266,43 +320,6 @@ def test_a_layer_without_memory_runs_where_the_device_is_set_for_all(init: str |
     """As the check of a recipe does, which builds a network of full size; a start is rounded by a tensor of its own."""
     with torch.device("meta"):
         assert ss.LIF(init=init)(torch.empty(2, 3, 4)).shape == (2, 3, 4)
-
-
-def _same_as_reference(layer: ss.LIF, x: Tensor) -> None:
-    other = copy.deepcopy(layer)
-    if "constant" in layer.__dict__:
-        other.constant = lambda name: ss.LIF.constant(other, name) * 0.5  # type: ignore[method-assign]
-    other.backend = "reference"
-    found = []
-    for one in (layer, other):
-        y = x.clone().requires_grad_()
-        out = one(y)
-        out.backward(torch.ones_like(out))
-        found.append((out, y.grad, one.k.grad, one.running_mean))
-    for one, two in zip(*found, strict=True):
-        torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
-
-
-def test_a_method_that_somebody_replaces_later_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On one layer, and on the class; which methods a class has was looked at only when it was made."""
-    x = torch.randn(4, 2, 3, 50, generator=torch.Generator().manual_seed(0)).add_(0.5)
-    plain = ss.LIF()(x)
-    layer = ss.LIF()
-    layer.constant = lambda name: ss.LIF.constant(layer, name) * 0.5  # type: ignore[method-assign]
-    assert not torch.equal(layer(x), plain)
-    _same_as_reference(layer, x)
-    before = ss.LIF.threshold.fget
-    monkeypatch.setattr(module.Neuron, "threshold", property(lambda self: before(self) * 0.5))
-    assert not torch.equal(ss.LIF()(x), plain)
-    _same_as_reference(ss.LIF(), x)
-    monkeypatch.undo()
-    assert torch.equal(ss.LIF()(x), plain)
-    calls = []
-    run = module.Neuron.run
-    monkeypatch.setattr(
-        module.Neuron, "run", lambda self, *args, **options: calls.append(1) or run(self, *args, **options)
-    )
-    assert torch.equal(ss.LIF()(x), plain) and calls
 
 
 def test_limits_of_a_subclass_are_kept() -> None:
@@ -314,3 +331,114 @@ def test_limits_of_a_subclass_are_kept() -> None:
     layer = Narrow(2.0)
     layer(torch.randn(4, 2, 3, 50))
     assert layer.k.abs().max() <= 0.1
+
+
+def test_a_subclass_with_constants_of_its_own_is_asked_for_them() -> None:
+    class Loud(ss.LIF):
+        @property
+        def threshold(self) -> torch.Tensor:
+            return super().threshold * 100
+
+    assert not Loud()(torch.ones(4, 2, 3)).any() and ss.LIF()(torch.full((4, 2, 3), 3.0)).any()
+
+
+def test_a_parameter_out_of_its_range_comes_back() -> None:
+    layer = ss.LIF()
+    with torch.no_grad():
+        layer.k.fill_(-1e9)
+    layer(torch.randn(4, 2, 3)).sum().backward()
+    assert layer.k.item() > -100 and layer.k.grad is not None and torch.isfinite(layer.k.grad).all()
+
+
+def test_saved_tensors_that_come_back_with_other_strides() -> None:
+    """The C++ scan multiplies by the slopes of V and a in their memory, which has to be that of a plain vector."""
+    found = []
+    for unpack in (lambda t: t, lambda t: t.repeat_interleave(2, -1)[..., ::2]):
+        torch.manual_seed(0)
+        layer, x = ss.LIF(channels=4), torch.randn(3, 2, 4, requires_grad=True)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
+            out = layer(x)
+        out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
+        found.append([x.grad, layer.k.grad, layer.w.grad])
+    for got, want in zip(*found, strict=True):
+        torch.testing.assert_close(got, want)
+
+
+def test_refuses_second_derivatives() -> None:
+    layer, x = ss.LIF(), torch.randn(4, 2, 8, requires_grad=True)
+    (dx,) = torch.autograd.grad(layer(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiated twice"):
+        dx.sum().backward()
+
+
+def test_a_tensor_that_has_left_a_transform() -> None:
+    escaped: list[torch.Tensor] = []
+    x = torch.full((4, 2, 8), 3.0)
+    torch.func.grad(lambda t: (escaped.append(t), t.sum())[1])(x)
+    layer = ss.LIF().eval()
+    assert torch.equal(layer(escaped[0]), layer(x)) and layer(x).any()
+
+
+def test_threads_share_a_layer() -> None:
+    layer = ss.LIF().eval()
+    inputs = [torch.randn(4, 2, 8, 8) * scale for scale in (1, 2, 3, 4)]
+    want = [layer(x) for x in inputs]
+    wrong: list[int] = []
+
+    def many(number: int) -> None:
+        for _ in range(50):
+            if not torch.equal(layer(inputs[number]), want[number]):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=many, args=(number,)) for number in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_worked_out_once_follows_the_layer() -> None:
+    """Another shape, memory order, dtype, option or constant than in the call before."""
+    torch.manual_seed(0)
+    layer, reference = (ss.LIF(0.7, backend=name, init="zero") for name in ("auto", "reference"))
+
+    def check(x: torch.Tensor) -> None:
+        grads = []
+        for one in (layer, reference):
+            leaf = x.clone().requires_grad_()
+            one.zero_grad()
+            one(leaf).square().sum().backward()
+            grads.append([leaf.grad, *(p.grad for p in one.parameters())])
+        for got, want in zip(*grads, strict=True):
+            torch.testing.assert_close(got, want)
+
+    x = torch.randn(4, 2, 3, 4, 4)
+    check(x)
+    check(x.movedim(2, -1).contiguous().movedim(-1, 2))
+    check(x[:1].expand_as(x))
+    check(x[..., ::2])
+    for one in (layer, reference):
+        one.spec = dataclasses.replace(one.spec, reset=ss.Reset("hard"))
+    check(x)
+    for one in (layer, reference):
+        one.set_constant("threshold", [0.3])
+        one.set_learned("leak", False)
+    check(x)
+    for one in (layer, reference):
+        one.double()
+    check(x.double())
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_saved_tensors_may_come_back_in_another_way(learn: bool) -> None:
+    x = torch.randn(4, 2, 3, 8, generator=torch.Generator().manual_seed(0)).mul_(2)
+    grads = []
+    for change in (lambda t: t, lambda t: t.transpose(0, -1).contiguous().transpose(0, -1)):
+        layer, leaf = ss.LIF(learn=learn, channels=3), x.clone().requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, change):
+            layer(leaf).square().sum().backward()
+        grads.append([leaf.grad, *(p.grad for p in layer.parameters())])
+    for got, want in zip(*grads, strict=True):
+        assert want is not None and torch.allclose(got, want, atol=1e-6)
+    assert grads[0][0].any()

@@ -1,0 +1,148 @@
+"""The fused way to compute a layer: one autograd node for the norms, the scan and MP-Init's step, eager on the CPU.
+
+    current   I = scale x + shift [+ extra, or scale2 extra + shift2]
+    scan      from U[0], with V and 1/tau that links compute from parameters (`core.reference_scan`)
+
+Everything but x, V and 1/tau is optional. A norm in training is given by the statistics of the batch (mean, 1 / sd),
+weight and bias; the backward's scan adds up what the norm needs on its way, and one more pass gives dx. A norm in
+evaluation is given as its scale and shift. The current is never in memory. The node keeps x, ``extra`` (as bits, if it
+is spikes that a scan has noted) and the parameters; the backward (`fused_gradients.py`) computes the potentials again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.spec import FAMILIES
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.core.torch_private import apply_directly
+from steadyspike.kernels.once import once
+from steadyspike.kernels.scan.contract import Call, OutputGradients
+from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_forward
+from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
+from steadyspike.kernels.scan.fused_gradients import fused_gradients
+from steadyspike.kernels.scan.fused_job import Job, affine_of, current_map, layout
+from steadyspike.kernels.scan.operator import NOT_TWICE
+from steadyspike.kernels.sizes_only import has_no_values
+from steadyspike.kernels.spikes.note import note_spikes
+from steadyspike.kernels.spikes.packed import PackedSpikes
+
+_BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrogate.bounded}
+
+
+class _Fused(torch.autograd.Function):
+    """out, or (out, U[T], M) if the job asks for one of them."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        job: Job,
+        x: Tensor,
+        k: Tensor,
+        w: Tensor,
+        u0: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        extra: Tensor | None = None,
+        weight2: Tensor | None = None,
+        bias2: Tensor | None = None,
+    ) -> Any:
+        plan, (to_v, to_a) = job.plan, job.links
+        v = k if to_v is None else to_v.forward(k)
+        a = w if to_a is None else to_a.forward(w)
+        affine = None
+        if weight is not None and bias is not None:
+            job.scales = _scales(job, weight, bias, weight2, bias2)
+            affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
+        words = None
+        if plan.scan.bits and job.notes:
+            needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
+            words = SpikeWords.like(x, needed)
+        raws = None if to_v is None else k, None if to_a is None else w
+        start = job.start if u0 is None else u0
+        assert start is not None
+        rest = start, job.memory, affine, words
+        results = neuron_forward(plan, x, RunConstants(v, a, *raws), *rest, potential=job.potential)
+        if results is None:
+            job.inside = False
+            v = v if to_v is None else to_v.limited(k)
+            a = a if to_a is None else to_a.limited(w)
+            results = neuron_forward(plan, x, RunConstants(v, a, None, None), *rest, potential=job.potential)
+            assert results is not None
+        out, u, m = results
+        if words is not None:
+            _note(plan.call, v, words, out, ctx, own_v=to_v is not None)
+        # The computed V and a are private to this node. Fixed ones are k and w: saved, torch notices their changes.
+        job.computed = None if to_v is None else v, None if to_a is None else a
+        ctx.job = job
+        if u0 is None and weight is None:
+            ctx.save_for_backward(x, k, w)
+        else:
+            kept = extra if job.spikes is None else job.spikes.words
+            job.layout = layout(u0), layout(kept)
+            ctx.save_for_backward(x, k, w, u0, weight, bias, kept, weight2, bias2)
+        ctx.set_materialize_grads(False)
+        return (out, u, m) if job.potential or m is not None else out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, g_u: Tensor | None = None, g_m: Tensor | None = None) -> tuple[Any, ...]:
+        if g is None and g_u is None and g_m is None:
+            return (None,) * len(ctx.needs_input_grad)
+        saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+        if not torch.is_grad_enabled():
+            return None, *fused_gradients(ctx, OutputGradients(g, g_u, g_m), saved)
+        with torch.no_grad():
+            grads = fused_gradients(ctx, OutputGradients(g, g_u, g_m), saved)
+        return None, *once(grads, NOT_TWICE, g, g_u, g_m, ctx.job.source, *saved)
+
+
+# (job, x, k, w, u0, weight, bias, extra, weight2, bias2), the last ones only if they are given. k, w: V and 1/tau, or
+# the parameters that links compute them from, contiguous in the compute dtype. u0: None if the job has a start.
+# weight, bias: of the norm of x, or its scale and shift if the job has no statistics; weight2, bias2: those of extra.
+fused_scan: Callable[..., Any] = apply_directly(_Fused)
+
+
+def _scales(
+    job: Job, weight: Tensor, bias: Tensor, weight2: Tensor | None, bias2: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Scale and shift of the current, and the scale of extra."""
+    scale, shift = affine_of(job.norms[0], weight, bias)
+    if weight2 is not None and bias2 is not None:
+        scale2, shift2 = affine_of(job.norms[1], weight2, bias2)
+        return scale, shift + shift2, scale2
+    if job.spikes is not None:
+        return scale, shift, job.spikes.level.expand(scale.shape[-1]).contiguous()
+    return scale, shift, None
+
+
+def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, own_v: bool) -> None:
+    """Notes ``words``, which the forward has written, on its output. own_v: the tensor V will not be changed."""
+    level, spikes = _level(call, v, out, own_v), None
+    if level is not None:
+        spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
+        spikes.__dict__["counted"] = words.counts
+        if not has_no_values(out):
+            *counts, has_nan = words.counts.tolist()
+            spikes.__dict__["total"] = sum(counts)
+            spikes = None if has_nan else spikes
+    note_spikes(out, spikes, words.needed, node)
+
+
+def _level(call: Call, v: Tensor, out: Tensor, own_v: bool) -> Tensor | None:
+    """What a spike's output is, [1] or [C]; None if that is not a finite number above 0."""
+    if call.codes[0] != FAMILIES["trsg"]:
+        return out.new_ones(1)
+    level = v.detach() if v.requires_grad else v
+    if not own_v or level.dtype != out.dtype:
+        level = level.to(out.dtype, copy=True)
+    if has_no_values(level):
+        return level
+    if level.numel() == 1:
+        return level if 0 < level.item() < math.inf else None
+    low, high = level.aminmax()  # NaN if there is one
+    return level if low.item() > 0 and high.item() < math.inf else None

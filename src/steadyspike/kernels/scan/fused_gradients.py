@@ -1,0 +1,156 @@
+"""The backward of the fused node (`fused.py`): the scan's gradients in one call of C++, then those of the norms.
+
+What C++ cannot do (batches of gradients, tensors that a saved-tensor hook returned in another layout) goes through the
+operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.reference_scan import per_channel
+from steadyspike.kernels.eager import runs_directly
+from steadyspike.kernels.layout import laid_out_like, like_step
+from steadyspike.kernels.scan.contract import NormSums, OutputGradients
+from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_backward
+from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
+from steadyspike.kernels.scan.fused_job import Job, Statistics, current_map, layout, mapped
+from steadyspike.kernels.scan.operator import gradients_like, lif_scan_backward_op
+from steadyspike.kernels.spikes.packed import PackedSpikes
+
+
+def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
+    """Those of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node was given."""
+    job: Job = ctx.job
+    v, a = job.computed
+    g, g_u, g_m = grads
+    u0 = weight = kept = weight2 = None
+    if len(saved) == 3:
+        x, k, w = saved
+        fits = True
+    else:
+        x, k, w, u0, weight, _, kept, weight2, _ = saved
+        fits = (layout(u0), layout(kept)) == job.layout
+    v, a = k if v is None else v, w if a is None else a
+    if g is None or g_u is not None or g_m is not None or len(saved) > 3:
+        fits = fits and runs_directly(*(t for t in (*grads, *saved) if t is not None))
+    else:
+        fits = runs_directly(g, x, k, w)
+    # A saved-tensor hook may have returned a tensor in another layout.
+    if not (fits and (x.shape, x.stride(), x.dtype) == job.x_memory and _is_like(k, v) and _is_like(w, a)):
+        return _by_operator(job, grads, (x, v, a, u0, weight, kept, weight2), (k, w))
+    if g_u is not None or g_m is not None:
+        grads = gradients_like(x, g, g_u, g_m)
+    elif g is not None and (g.shape, g.stride(), g.dtype) != job.x_memory:
+        grads = OutputGradients(laid_out_like(g, x, x.dtype))
+    to_v, to_a = job.links
+    constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
+    wants = ctx.needs_input_grad  # job, x, k, w, u0, ...
+    wanted = (u0 is not None and wants[4], wants[2], wants[3])
+    start = job.memory if u0 is None else u0
+    if weight is not None:
+        return _with_norms(job, grads, x, constants, start, wanted, kept, weight2)
+    dx, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, wanted)
+    return (dx, dk, dw) if u0 is None else (dx, dk, dw, du0)
+
+
+def _with_norms(
+    job: Job,
+    grads: OutputGradients,
+    x: Tensor,
+    constants: RunConstants,
+    start: Any,
+    wanted: Sequence[bool],
+    kept: Tensor | None,
+    weight2: Tensor | None,
+) -> Sequence[Tensor | None]:
+    """`fused_gradients` with a norm. kept: extra, or its bits."""
+    found, scale = job.norms[0], job.scales[0]
+    center = torch.zeros_like(scale) if found is None else found.mean
+    sums = NormSums(center, center.new_empty((2, len(center)), dtype=torch.float64))
+    extra, words = (kept, None) if job.spikes is None else (None, kept)
+    affine = current_map(job, extra, words)
+    current, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, wanted, affine, sums)
+    by_extra: Tensor | None = None if kept is None else current
+    by_second: tuple[Tensor | None, ...] = (None, None)
+    if weight2 is not None and kept is not None:
+        assert job.norms[1] is not None
+        by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2)  # type: ignore[assignment]
+    dx, dweight, dbias = _by_norm(found, current, x, scale, sums.sums, reuse=by_extra is not current)
+    return dx, dk, dw, du0, dweight, dbias, by_extra, *by_second
+
+
+def _is_like(raw: Tensor, constant: Tensor) -> bool:
+    """True if C++ can read ``raw`` as it reads the constant that was computed from it."""
+    return raw.dtype == constant.dtype and raw.shape == constant.shape and raw.is_contiguous()
+
+
+def _by_norm(
+    found: Statistics | None, g: Tensor, x: Tensor, scale: Tensor, sums: Tensor, *, reuse: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by x, weight and bias from that of the current; sums: of g and of g (x - mean). In g, if reuse."""
+    by_bias, by_weight = sums
+    if found is None:
+        dx = g * per_channel(scale, x.ndim - 1)
+        return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
+    count = x.numel() // len(scale)
+    by_weight = by_weight * found.invstd
+    # dx = scale (g - mean(g) - xhat mean(g xhat)), with xhat = (x - mean) invstd
+    by_x = -(scale * found.invstd) * (by_weight / count)
+    constant = -scale * (by_bias / count) - found.mean * by_x
+    dx = norm_input_gradient(g, x, scale, by_x, constant, reuse=reuse)
+    return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
+
+
+def _second_norm(found: Statistics, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Those by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``."""
+    folded = (g.flatten(0, 1), x.flatten(0, 1), weight, None, None, found.mean, found.invstd)
+    dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, 0.0, [True] * 3)
+    return dx.unflatten(0, x.shape[:2]), dweight, dbias
+
+
+def _written_out(found: Statistics | None, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The same by operators that take batches of gradients; without statistics for a norm in evaluation."""
+    axes, scale = [i for i in range(x.ndim) if i != 2], per_channel(weight, x.ndim - 1)
+    by_bias = g.sum(axes, keepdim=True)
+    if found is None:
+        return g * scale, (g * x).sum(axes), by_bias.reshape(-1)
+    mean, invstd = (per_channel(t, x.ndim - 1) for t in found)
+    normed, count = (x - mean) * invstd, x.numel() // x.shape[2]
+    by_weight = (g * normed).sum(axes, keepdim=True)
+    dx = scale * invstd * (g - by_bias / count - normed * (by_weight / count))
+    return dx, by_weight.reshape(-1), by_bias.reshape(-1)
+
+
+def _by_operator(
+    job: Job, grads: OutputGradients, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]
+) -> Sequence[Tensor | None]:
+    """`fused_gradients` by torch's operators and that of the scan, which take any tensors."""
+    x, v, a, u0, weight, kept, weight2 = saved
+    extra = kept
+    if job.spikes is not None:
+        extra = PackedSpikes(kept, job.spikes.level, job.spikes.shape, job.spikes.stride).unpack()
+    current = x
+    if weight is not None:
+        scale, shift, scale2 = job.scales
+        current = mapped(x, (scale, shift, scale2 if job.spikes is None else None), extra)
+    start = job.u0(current) if u0 is None else u0
+    start = like_step(start, current) if start.shape == current.shape[1:] and start.numel() > 1 else start.contiguous()
+    by_current, du0, dv, da = lif_scan_backward_op(
+        *grads, current, start, v.contiguous(), a.contiguous(), *job.plan.call
+    )
+    (to_v, to_a), (k, w) = job.links, raws
+    dk = dv if to_v is None else to_v.pulled_back(dv, k, v)
+    dw = da if to_a is None else to_a.pulled_back(da, w, a)
+    du0 = None if u0 is None else du0
+    if weight is None:
+        return (by_current, dk, dw) if u0 is None else (by_current, dk, dw, du0)
+    by_norm = _written_out(job.norms[0], by_current, x, weight)
+    by_second: tuple[Tensor | None, ...] = (None if extra is None else by_current, None, None)
+    if weight2 is not None:
+        by_second = _written_out(job.norms[1], by_current, extra, weight2)
+    return by_norm[0], dk, dw, du0, *by_norm[1:], *by_second

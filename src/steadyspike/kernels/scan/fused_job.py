@@ -1,0 +1,179 @@
+"""What one call of the fused node (`fused.py`) is given besides its tensors: `Job`, and the plan that it shares.
+
+The plan of calls that differ in values only is worked out once; on a small layer that takes longer than the scan.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from steadyspike.core.spec import ScanSpec
+from steadyspike.kernels.layout import are_dense_steps
+from steadyspike.kernels.scan.arguments import check_shapes
+from steadyspike.kernels.scan.contract import Affine, Call
+from steadyspike.kernels.scan.cpu.neuron_calls import (
+    LinkRange,
+    NeuronPlan,
+    Start,
+    neuron_plan,
+    start_tensor,
+    statistics,
+)
+from steadyspike.kernels.sizes_only import has_no_values
+from steadyspike.kernels.spikes.packed import PackedSpikes
+
+_FIXED = LinkRange()
+_ONE = torch.Size([1])
+
+
+class Link(Protocol):
+    """How a constant comes from a parameter, see `nn.parametrization.Link`."""
+
+    @property
+    def forward(self) -> Callable[[Tensor], Tensor]: ...
+    @property
+    def native(self) -> LinkRange: ...
+    def limited(self, raw: Tensor) -> Tensor: ...
+    def pulled_back(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor: ...
+
+
+Links = tuple[Link | None, Link | None]
+
+
+class Statistics(NamedTuple):
+    """Mean and 1 / sd of a batch, [C]: those by which a norm in training maps it."""
+
+    mean: Tensor
+    invstd: Tensor
+
+
+class Job:
+    """One call of the node: what is not a tensor with a gradient, and what the backward needs of the forward.
+
+    links: of V and of 1/tau; None for a constant that is given itself. start: None if U[0] is a tensor. norms: the
+    statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits; source: its trace.
+    notes: False if no layer reads the output as it is. trained: gradients are enabled, which cannot be asked inside.
+    inside: False if a parameter was out of its range.
+    """
+
+    norms: tuple[Statistics | None, Statistics | None] = (None, None)
+    spikes: PackedSpikes | None = None
+    source: Tensor | None = None
+    notes = True
+    potential = False
+    inside = True
+    computed: tuple[Tensor | None, Tensor | None] = (None, None)
+    scales: tuple[Tensor, Tensor, Tensor | None]  # scale, shift, and scale of extra
+    layout: tuple[object, ...] = ()  # of U[0] and extra
+
+    def __init__(self, plan: NeuronPlan, links: Links, start: Start | None, x_memory: tuple[object, ...]) -> None:
+        self.plan, self.links, self.start, self.x_memory = plan, links, start, x_memory
+        self.memory: ctypes.Array[Any] = plan.memory()
+        self.trained = torch.is_grad_enabled()
+
+    def active(self, out: Tensor) -> Tensor:
+        """`ScanResult.active` of the forward that returned ``out``."""
+        if has_no_values(out):
+            return out.new_empty(self.plan.scan.active, dtype=torch.float64)
+        return statistics(self.plan, self.memory)
+
+    def u0(self, out: Tensor) -> Tensor:
+        """U[0] of a forward whose start was not a tensor."""
+        if has_no_values(out):
+            return out.new_empty(self.plan.numbers, dtype=self.plan.scan.compute)
+        return start_tensor(self.plan, self.memory)
+
+
+@lru_cache(maxsize=4096)
+def _plan(
+    x_memory: tuple[Any, ...],
+    u0: torch.Size,
+    own_start: int,
+    k: torch.Size,
+    w: torch.Size,
+    codes: tuple[int, ...],
+    constants: tuple[float, ...],
+    membrane: bool,
+    channelwise: bool,
+    links: tuple[LinkRange, LinkRange],
+) -> NeuronPlan | None:
+    """What calls of the node have in common; None if it does not take this memory. Checks the shapes.
+
+    x_memory: shape, strides and dtype of x. own_start: C++ makes U[0], 1 from a number, 2 from a mean of shape u0.
+    """
+    x, strides, dtype = x_memory
+    check_shapes(x, dtype, u0, k, w)
+    channels = (x[2] if len(x) > 2 else 1) if channelwise else 1
+    if not are_dense_steps(x, strides) or (own_start == 2 and u0.numel() != channels):
+        return None
+    per_u0 = 0 if u0.numel() == 1 else 2 if u0 == x[1:] and not own_start else 1
+    call = Call(codes, constants, membrane, channelwise)
+    kinds = per_u0, int(k.numel() > 1), int(w.numel() > 1)
+    return neuron_plan(x_memory, call, kinds, u0.numel() if own_start else 0, links)
+
+
+def fused_job(
+    x: Tensor,
+    k: Tensor,
+    w: Tensor,
+    start: Any,
+    spec: ScanSpec,
+    links: Links = (None, None),
+    membrane: bool = False,
+    channelwise: bool = False,
+) -> Job | None:
+    """The job of a scan of ``x`` from ``start``; None if the node does not take them: x has to be copied to dense steps
+    first, or the mean has another size than the statistics. membrane: M is wanted. channelwise: MP-Init's statistics
+    per channel."""
+    to_v, to_a = links
+    x_memory = x.shape, x.stride(), x.dtype
+    if type(start) is not Start:
+        u0, own_start, native = start.shape, 0, None
+    else:
+        native, mean = start, start.mean
+        u0, own_start = (_ONE, 1) if mean is None else (mean.shape, 2)
+    ranges = _FIXED if to_v is None else to_v.native, _FIXED if to_a is None else to_a.native
+    plan = _plan(x_memory, u0, own_start, k.shape, w.shape, spec.codes, spec.constants, membrane, channelwise, ranges)
+    return None if plan is None else Job(plan, links, native, x_memory)
+
+
+def layout(t: Tensor | None) -> tuple[object, ...]:
+    """Shape, strides and dtype."""
+    return () if t is None else (t.shape, t.stride(), t.dtype)
+
+
+def affine_of(found: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """(scale, shift) of a norm: those of its statistics, or weight and bias themselves."""
+    if found is None:
+        return weight, bias
+    scale = weight * found.invstd
+    return scale, bias - found.mean * scale
+
+
+def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:
+    """The current as C++ computes it. words: the bits of an ``extra`` that is spikes."""
+    scale, shift, scale2 = job.scales
+    return Affine(scale, shift, None if job.spikes is not None else extra, scale2, words)
+
+
+def mapped(x: Tensor, scales: tuple[Tensor, Tensor, Tensor | None], extra: Tensor | None) -> Tensor:
+    """The current scale x + shift [+ extra, or scale2 extra] in memory, rounded as the scan rounds it.
+
+    Several operators, since one might use an FMA. scale, shift: [C] or [T, C].
+    """
+    scale, shift, scale2 = scales
+    current = x * over_steps(scale, x.ndim) + over_steps(shift, x.ndim)
+    if extra is None:
+        return current
+    return current + (extra if scale2 is None else extra * over_steps(scale2, x.ndim))
+
+
+def over_steps(p: Tensor, ndim: int) -> Tensor:
+    """[C] or [T, C] so that it broadcasts over [T, B, C, ...]."""
+    return p.view(*((len(p), 1) if p.ndim == 2 else ()), p.shape[-1], *([1] * (ndim - 3)))

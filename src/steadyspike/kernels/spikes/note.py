@@ -1,0 +1,154 @@
+"""What a scan notes about its output for the layers that read it: its spikes as bits, and where its gradient is needed.
+
+The note is an attribute of the output's storage, so that every view of the output has it and it is freed with the
+output. It is valid for a tensor on this storage that begins at the same address, if autograd has counted no change in
+place since (`_note_of`). Two facts need more than that:
+
+- The bits (`known_spikes`) also have to fit a sample of the values, which finds changes of the whole tensor that
+  autograd does not see (``x.data``, numpy), but not that of a single element.
+- A scan ignores the gradient of its output at a neuron that did not fire and whose surrogate derivative is 0. A layer
+  that reads the output directly, or through one view, may leave the gradient there at 0 (`needed_places`). Not if the
+  gradient in between is seen by a hook, ``retain_grad()`` or ``torch.autograd.grad``: the backward asks `Watch.alone`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+from torch import Tensor
+
+from steadyspike.core.torch_private import base_of, gradient_hooks, runs_to_the_leaves, version
+from steadyspike.kernels.layout import has_dense_steps
+from steadyspike.kernels.sizes_only import has_no_values, sizes_only
+from steadyspike.kernels.spikes.packed import PackedSpikes, elements_per_channel, pack_spikes
+from steadyspike.kernels.spikes.words import can_pack, count_words, may_be
+
+_NOTE = "steadyspike_note"
+_VIEWS = frozenset({"ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"})  # all elements, in their order
+
+
+class _Note:
+    """spikes: None if the output is not spikes of one level. needed: bits as in `PackedSpikes.words`, 1 where the
+    backward of ``node`` may use the gradient of the output; None: everywhere. looks: made by the first reader."""
+
+    def __init__(self, out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None, node: Any) -> None:
+        self.spikes, self.needed = spikes, needed
+        self.node = None if needed is None else weakref.ref(node)
+        self.looks: _Looks | None = None
+        self.version, self.address = _version(out), _address(out)
+
+
+def note_spikes(out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None = None, node: Any = None) -> None:
+    """Notes on ``out`` [T, B, ...], time outermost; steps of a whole number of words only. node: that made ``out``."""
+    if spikes is not None and spikes.size % 64:
+        spikes = None
+    if spikes is not None or needed is not None:
+        setattr(out.untyped_storage(), _NOTE, _Note(out, spikes, needed, node))
+
+
+def _note_of(x: Tensor) -> _Note | None:
+    """The note on the storage of ``x``, if it is valid: the same address, and no change in place that was counted."""
+    note: _Note | None = getattr(x.untyped_storage(), _NOTE, None)
+    if note is None or note.version != _version(x) or note.address != _address(x):
+        return None
+    return note
+
+
+def _version(x: Tensor) -> int | None:
+    """None in inference mode, in which changes in place are not counted."""
+    return None if x.is_inference() else version(x)
+
+
+def _address(x: Tensor) -> int:
+    return int(x.storage_offset()) if has_no_values(x) else x.data_ptr()
+
+
+def spikes_per_step(out: Tensor) -> Tensor:
+    """How many elements of each step of a scan's output [T, B, ...] are not 0, int64 [T].
+
+    For code that gets the output from the scan itself, before it could have been changed (taps): the number that the
+    scan has counted holds in inference mode too. An output without a note is counted.
+    """
+    note = None if has_no_values(out) else _note_of(out)
+    if note is None or note.spikes is None or note.spikes.shape != out.shape:
+        return out.detach().flatten(1).count_nonzero(1)
+    return note.spikes.counts
+
+
+def known_spikes(x: Tensor) -> PackedSpikes | None:
+    """The noted bits of ``x`` [T, B, C, ...], which may be the output seen in another shape; None if there are none."""
+    if x.is_inference() or not can_pack(x):
+        return None
+    note = _note_of(x)
+    if note is None or note.spikes is None:
+        return None
+    spikes, size = note.spikes, x.numel() // x.shape[0]
+    if spikes.shape.numel() != x.numel() or size % 64 or not has_dense_steps(x):
+        return None
+    if x.shape[0] > 1 and x.stride(0) != size:
+        return None
+    inner = elements_per_channel(x.shape, x.stride())
+    if spikes.level.numel() > 1:
+        same = x.ndim > 2 and x.shape[2] == spikes.level.numel()
+        if not same or inner != elements_per_channel(spikes.shape, spikes.stride):
+            return None
+    if spikes.level.dtype != x.dtype:
+        return None
+    if not has_no_values(x) and not may_be(x, spikes.words, spikes.level, inner):
+        return None
+    seen = PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
+    seen.__dict__["total"] = spikes.total
+    return seen
+
+
+def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
+    """`pack_spikes`, without looking at every value if the scan has noted them."""
+    return known_spikes(x) or pack_spikes(x, level)
+
+
+class _Looks:
+    """Whether the gradient of a tensor is looked at, also once the tensor itself is gone."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.hooks = gradient_hooks(tensor)
+        self.tensor = weakref.ref(tensor)
+
+    def none(self) -> bool:
+        tensor = self.tensor()
+        return not self.hooks and (tensor is None or not tensor.retains_grad)
+
+
+class Watch:
+    """The places at which a layer has to give the gradient of its input x; ``words`` as in `_Note.needed`, flat."""
+
+    def __init__(self, words: Tensor, looks: tuple[_Looks, ...]) -> None:
+        self.words = words.view(1, -1)
+        self._looks = looks
+
+    @property
+    def total(self) -> int:
+        """How many places, or how many a memory estimate assumes."""
+        assumed = sizes_only(self.words)
+        return int(count_words(self.words)) if assumed is None else round(64 * self.words.numel() * assumed.needed)
+
+    def alone(self, leaf: Any) -> bool:
+        """Asked in the backward: True if only the scan will see the gradient. leaf: node of one of the parameters."""
+        return all(looks.none() for looks in self._looks) and runs_to_the_leaves(leaf)
+
+
+def needed_places(x: Tensor) -> Watch | None:
+    """None if the gradient of ``x`` is needed everywhere, as far as is known."""
+    node: Any = x.grad_fn
+    note = None if node is None else _note_of(x)
+    if note is None or note.needed is None or note.node is None:
+        return None
+    number, out = x.output_nr, x
+    if node.name() in _VIEWS:
+        out = base_of(x)
+        node, number = node.next_functions[0]
+    if note.node() is not node or number != 0 or out.grad_fn is not node or 64 * note.needed.numel() != x.numel():
+        return None
+    if note.looks is None:
+        note.looks = _Looks(out)
+    return Watch(note.needed, (note.looks,) if out is x else (note.looks, _Looks(x)))

@@ -1,0 +1,127 @@
+"""What `steadyspike train` watches does not change how a layer is computed: every layer runs the fused node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import steadyspike as ss
+from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.models.model_registry import entry
+from steadyspike.nn import fused, fused_group
+from steadyspike.nn.neuron import Neuron, neurons
+from steadyspike.train.measure.firing_rates import LayerWatch
+from steadyspike.train.measure.gradients import GradientWatch
+from steadyspike.train.measure.membranes import MembraneWatch
+from tests.models.members import TINY, images, member
+
+MISSING = CpuBackend().why_not(torch.empty(0))
+pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
+
+
+class Calls:
+    """The calls of the node: how many neurons each computes, and how many norms."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[tuple[int, int]] = []
+        self.others: list[str] = []
+        for module, neurons_at_once in ((fused, 1), (fused_group, 3)):
+            monkeypatch.setattr(module, "fused_scan", self._counted(module.fused_scan, neurons_at_once))
+        original = Neuron.run
+
+        def run(layer: Neuron, *args: object, **options: object) -> object:
+            self.others.append(type(layer).__name__)
+            return original(layer, *args, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Neuron, "run", run)
+
+    def _counted(self, original, neurons_at_once):  # type: ignore[no-untyped-def]
+        def call(*args: object) -> object:
+            norms = 0 if len(args) < 6 else 1 + (args[-2] is not None)
+            self.seen.append((neurons_at_once, norms))
+            return original(*args)
+
+        return call
+
+    def take(self) -> list[tuple[int, int]]:
+        seen, self.seen = self.seen, []
+        return seen
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(monkeypatch)
+
+
+@contextmanager
+def watched(model: nn.Module, steps: int) -> Iterator[LayerWatch]:
+    """The watchers of a run that writes to TensorBoard too."""
+    watch, membranes = LayerWatch(model, steps), MembraneWatch(model)
+    GradientWatch(model)
+    yield watch
+    watch.close()
+    membranes.close()
+
+
+# A small member of every family: the layers of its larger members are the same.
+MEMBERS = [*TINY, "ems_resnet10_ee_small"]
+
+
+def test_every_family_is_here() -> None:
+    assert {entry(name).family for name in MEMBERS} == {entry(name).family for name in ss.models.names()}
+
+
+def tensors(output: object) -> list[Tensor]:
+    """The output, or the maps of a detection network."""
+    return [output] if isinstance(output, Tensor) else [t for one in output for t in tensors(one)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_every_layer_of_every_network_runs_by_the_node(calls: Calls, name: str) -> None:
+    """The same calls and the same numbers as without watchers; and the watchers see every spiking layer."""
+    found = []
+    size = (64, 64) if name.startswith("ems") else entry(name).image_size
+    x = torch.randn(2, entry(name).in_channels, *size, generator=torch.Generator().manual_seed(0))
+    for looks in (False, True):
+        model = member(name)
+        with watched(model, model.timesteps) if looks else nullcontext() as watch:
+            out = tensors(model(x))
+            sum(o.square().mean() for o in out).backward()  # type: ignore[union-attr]
+            model.eval()
+            with torch.no_grad():
+                out += tensors(model(x))
+            if watch is not None:
+                for layer, silent, rates in zip(watch.layers.values(), watch.silent(), watch.step_rates()):
+                    assert not layer.spiking or (silent is not None and rates)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        found.append((calls.take(), [*out, *gradients, *model.state_dict().values()]))
+    (plain, want), (with_watchers, got) = found
+    layers = [layer for layer in neurons(model).values() if "run" not in layer.overridden]
+    assert with_watchers == plain and not calls.others
+    assert sum(count for count, _ in plain) >= 2 * len(layers) > 0
+    assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+def test_attention_runs_q_k_and_v_as_one_in_training_with_watchers(calls: Calls) -> None:
+    model = member("spikformer_tiny").to(memory_format=torch.channels_last)
+    x = images("spikformer_tiny", 2).to(memory_format=torch.channels_last)
+    with watched(model, model.timesteps):
+        model(x)
+    assert (3, 1) in calls.take()
+
+
+@pytest.mark.parametrize("asks", ["current", "membrane"])
+def test_a_tap_that_asks_for_more_pays_with_memory_and_changes_no_number(calls: Calls, asks: str) -> None:
+    plain, model = member("resnet19_tiny"), member("resnet19_tiny")
+    seen = []
+    for layer in neurons(model).values():
+        layer.taps["me"] = ss.nn.neuron.Tap(  # type: ignore[operator]
+            lambda layer, x, u0, result: seen.append((x, result.m)), asks == "membrane", asks == "current"
+        )
+    x = images("resnet19_tiny", 2)
+    assert torch.equal(model(x), plain(x)) and len(seen) == len(neurons(model))
+    assert all((m is not None) == (asks == "membrane") for _, m in seen) and not calls.others
