@@ -122,26 +122,6 @@ def runs_to_the_leaves(node: Any) -> bool:
     return False
 
 
-def added_with_factor_one(node: Any) -> bool:
-    """True if the graph node belongs to a plain ``a + b``."""
-    return node.name() == "AddBackward0" and node._saved_alpha == 1
-
-
-def batch_norm_with_statistics(
-    x: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running: tuple[Tensor, Tensor],
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """torch's batch norm of [N, C, ...] with the batch statistics, which its public form hides: (out, mean, 1 / sd)."""
-    cudnn = torch.backends.cudnn.enabled
-    out, mean, invstd, *_ = torch._batch_norm_impl_index(x, weight, bias, *running, training, momentum, eps, cudnn)
-    return out, mean, invstd
-
-
 def constant_while_compiling(function: Function) -> Function:
     """Does the same as torch.compiler.assume_constant_result, without importing the whole compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -72,16 +72,6 @@ class Link:
         low, high = raw.detach().aminmax()  # NaN if there is one
         return self.low <= low.item() and high.item() <= self.high
 
-    def limited_now(self, raw: Tensor) -> Tensor:
-        """`limited`, by looking at values."""
-        return self.forward(raw) if self.contains(raw) else self.limited(raw)
-
-    def slope_now(self, raw: Tensor, value: Tensor, contained: bool) -> Tensor:
-        """The factor of `pulled_back` by looking at values, in memory of its own. contained: `contains` of raw."""
-        slope = self.slope(raw if contained else raw.clamp(self.low, self.high), value)
-        large = contained and slope.numel() == 1 and slope.item() >= LEAST_SLOPE
-        return slope if large else slope.clamp_min_(LEAST_SLOPE)
-
     @torch.no_grad()
     def limit(self, raw: Tensor) -> None:
         """Clamps ``raw`` to its range, in place and without autograd noticing; a NaN stays a NaN."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -20,9 +20,6 @@ from steadyspike.kernels.sizes_only import has_no_values
 
 FUNCTIONS = ("steadyspike_lif_forward", "steadyspike_lif_backward", "steadyspike_lif_abi")
 _FUNCTION = {"forward": FUNCTIONS[0], "backward": FUNCTIONS[1]}
-Wanted = Sequence[bool]
-Slopes = tuple[Tensor | None, Tensor | None]
-ALL: Wanted = (True, True, True)
 STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 
 
@@ -55,15 +52,13 @@ class CpuBackend:
             return f"it has no kernel for {x.dtype}"
         return self._loaded if isinstance(self._loaded, str) else None
 
-    def forward(
-        self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True, plan: ScanPlan | None = None
-    ) -> Forwarded:
+    def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Forwarded:
         """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for None
-        instead of U[T]. plan: `plan_of` the scan, if it is known."""
+        instead of U[T]."""
         x, call = scan.x, scan.call
         if x.numel() == 0:
             return _forward_of_nothing(scan)
-        plan = plan or plan_of(scan)
+        plan = plan_of(scan)
         out = x.new_empty_strided(x.shape, plan.strides)
         u = m = None
         if potential:
@@ -82,46 +77,21 @@ class CpuBackend:
             self._call("forward", plan, scan, io)
         return out, u, m, active
 
-    def backward(
-        self,
-        scan: Scan,
-        gradients: OutputGradients,
-        norm: NormSums | None = None,
-        *,
-        wanted: Wanted = ALL,
-        slopes: Slopes = (None, None),
-        plan: ScanPlan | None = None,
-    ) -> Gradients:
-        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map. wanted: du0, dv, da or None.
-
-        slopes: of V and a as functions of what is learned instead of them. dv and da are then the gradients of that, in
-        the memory of their slope.
-        """
+    def backward(self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None) -> Gradients:
+        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map."""
         x, u0, v, a, _, _ = scan
         if x.numel() == 0:
             return empty_steps(x, x.dtype), torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
-        plan = plan or plan_of(scan)
+        plan = plan_of(scan)
         dx = x.new_empty_strided(x.shape, plan.strides)
-        du0 = torch.empty_like(u0) if wanted[0] else None
-        v_slope, a_slope = slopes
-        dv = None if not wanted[1] else torch.empty_like(v) if v_slope is None else v_slope
-        da = None if not wanted[2] else torch.empty_like(a) if a_slope is None else a_slope
+        du0, dv, da = torch.empty_like(u0), torch.empty_like(v), torch.empty_like(a)
         if not has_no_values(x):
-            out, u, m = gradients
-            center, sums = (0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())
+            out, _, m = gradients
             io = pack_backward(
-                0 if out is None else out.data_ptr(),
-                0 if u is None else u.data_ptr(),
-                0 if m is None else m.data_ptr(),
-                0 if out is None else out.stride(0),
-                0 if m is None else m.stride(0),
-                dx.data_ptr(),
-                0 if du0 is None else du0.data_ptr(),
-                0 if dv is None else dv.data_ptr(),
-                0 if da is None else da.data_ptr(),
-                0 if v_slope is None else v_slope.data_ptr(),
-                0 if a_slope is None else a_slope.data_ptr(),
-                *(center, sums),
+                *(0 if g is None else g.data_ptr() for g in gradients),
+                *(0 if out is None else out.stride(0), 0 if m is None else m.stride(0)),
+                *(dx.data_ptr(), du0.data_ptr(), dv.data_ptr(), da.data_ptr(), 0, 0),
+                *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
             )
             self._call("backward", plan, scan, io)
         return dx, du0, dv, da
