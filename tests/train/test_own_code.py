@@ -1,7 +1,9 @@
 """A network and a data set of the user's own, by name in a recipe: examples/own, and what is refused."""
 
+import os
 import shutil
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import steadyspike as ss
 from steadyspike.cli import app
 from steadyspike.train.building.data import load_data
 from steadyspike.train.building.dry_run import check_recipe, dry_run
+from steadyspike.train.building.own_code import find_own
 from steadyspike.train.recipe import RecipeError, load_recipe
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own"
@@ -135,3 +138,74 @@ def test_a_run_folder_brings_no_code(here, monkeypatch):
     del sys.modules["my_net"]
     with pytest.raises(RecipeError, match="there is no module my_net in the working directory"):
         ss.load_run("run")
+
+
+def test_no_code_is_imported_while_the_working_directory_is_in_a_run_folder(here, monkeypatch):
+    """`cd RUN && steadyspike evaluate .` with a module of the recipe's name in the run."""
+    assert CliRunner().invoke(app, ["train", "my_run.toml", "--out", "run"]).exit_code == 0
+    for name in ("my_net", "my_data"):
+        (here / f"{name}.py").rename(here / "run" / f"{name}.py")
+        del sys.modules[name]
+    (here / "run" / "sub").mkdir()
+    for place in ("run", "run/sub"):
+        monkeypatch.chdir(here / place)
+        for path in ("", str(here / "run")):
+            monkeypatch.setenv("PYTHONPATH", path)
+            result = CliRunner().invoke(app, ["evaluate", str(here / "run")])
+            text = " ".join(result.output.split())
+            assert result.exit_code == 1 and "no code is imported from the run folder" in text, text
+    assert "my_net" not in sys.modules and "my_data" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("this", "part of Python"),
+        ("antigravity", "part of Python"),
+        ("steadyspike", "installed package or a part of Python"),
+        ("rich", "a module rich from .* is in use; rename yours"),
+    ],
+)
+def test_names_of_other_code_are_refused_before_they_are_imported(here, module, message):
+    (here / f"{module}.py").write_text("raise SystemExit('imported')\n")
+    loaded = set(sys.modules)
+    with pytest.raises(RecipeError, match=message):
+        find_own(f"{module}:Net", "model.name")
+    assert not {"this", "antigravity"} & (set(sys.modules) - loaded)
+
+
+def test_installed_packages_on_pythonpath_are_refused_before_they_are_imported(here, monkeypatch):
+    packages = sysconfig.get_path("purelib")
+    assert (Path(packages) / "torchgen").exists()
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([packages, sysconfig.get_path("stdlib")]))
+    for name in ("torchgen.gen:main", "test.support:run"):
+        loaded = set(sys.modules)
+        with pytest.raises(RecipeError, match=r"is an installed package|part of Python"):
+            find_own(name, "model.name")
+        assert set(sys.modules) == loaded
+
+
+@pytest.mark.parametrize("line", ["from os import system as Net", "from torch.nn import Linear as Net"])
+def test_what_a_module_only_imports_is_refused(here, line):
+    (here / "mine.py").write_text(line + "\n")
+    with pytest.raises(RecipeError, match=r"mine only imports Net from (posix|os|nt|torch\.nn\.modules\.linear)"):
+        find_own("mine:Net", "model.name")
+    (here / "parts.py").write_text("def Net(): return 3\n")
+    (here / "other.py").write_text("from parts import Net\n")
+    assert find_own("other:Net", "model.name")() == 3
+
+
+def test_options_without_annotation_have_the_type_of_their_default(here):
+    (here / "loose.py").write_text(
+        "from my_net import Net as Whole\n"
+        "def Net(in_channels, num_classes, timesteps, neuron, hidden=24, label='a', sizes=(1,), extra={}, free=None):\n"
+        "    return Whole(in_channels=in_channels, num_classes=num_classes, timesteps=timesteps, neuron=neuron,"
+        " hidden=hidden)\n"
+    )
+    settings = ["model.name=loose:Net", "data.options={samples = 40}"]
+    options = "{hidden = 8, label = 'b', sizes = [3], extra = {a = 1}, free = 2}"
+    assert dry_run(load_recipe("my_run.toml", [*settings, f"model.options={options}"])).parameters > 0
+    with pytest.raises(RecipeError, match=r"hidden = 2.5 is not valid; it must be a whole number"):
+        dry_run(load_recipe("my_run.toml", [*settings, "model.options={hidden = 2.5}"]))
+    with pytest.raises(RecipeError, match=r"label = 3 is not valid; it must be a text"):
+        dry_run(load_recipe("my_run.toml", [*settings, "model.options={label = 3}"]))

@@ -1,7 +1,8 @@
 """A network or a data set of the user's own, named in a recipe as ``"package.module:Name"``.
 
-The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else: a recipe can name
-neither the standard library nor installed packages, and no file of a run (checkpoint, weights, recipe) brings code.
+The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else. Before anything is
+imported, a name of the standard library or of an installed package is refused, and so is code inside a run folder: no
+file of a run (checkpoint, weights, recipe) brings code. What the user's module only imports from elsewhere is refused.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Mapping
 from importlib import import_module, invalidate_caches
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -36,40 +39,70 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
-    folders = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
-    invalidate_caches()  # a file written since the process began
     top = module_name.partition(".")[0]
-    spec = PathFinder.find_spec(top, folders)
-    if spec is None:
-        raise RecipeError(
-            f"{key} = {name!r}: there is no module {top} in the working directory or on PYTHONPATH "
-            f"({', '.join(folders)})"
-        )
-    if folders[0] not in sys.path:
-        sys.path.append(folders[0])  # last, so that no file there hides an installed package; the code may import later
+    problem = _why_not_own(top)
+    if problem is not None:
+        raise RecipeError(f"{key} = {name!r}: {problem}")
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the user's module is there and misses another
         raise RecipeError(f"{key} = {name!r}: there is no module {error.name}") from None
-    wanted, found = _places(spec), _places(sys.modules[top].__spec__)
-    if wanted.isdisjoint(found):
-        raise RecipeError(
-            f"{key} = {name!r}: a module {top} from {', '.join(sorted(found)) or 'elsewhere'} is in use; rename yours"
-        )
     made = getattr(module, attribute, None)
     if not callable(made):
         raise RecipeError(f"{key} = {name!r}: {module_name} has no class or function {attribute}")
+    home = str(getattr(made, "__module__", None) or type(made).__module__)
+    if _why_not_own(home.partition(".")[0]) is not None:
+        raise RecipeError(f"{key} = {name!r}: {module_name} only imports {attribute} from {home}; name one of your own")
     return made
 
 
-def _places(spec: Any) -> set[str]:
+def _why_not_own(top: str) -> str | None:
+    """Why the top-level module ``top`` is not the user's code, found out without importing it; None if it is."""
+    asked = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
+    folders = [folder for folder in asked if _run_folder_of(folder) is None]
+    invalidate_caches()  # a file written since the process began
+    spec = PathFinder.find_spec(top, folders)
+    if spec is None:
+        text = f"there is no module {top} in the working directory or on PYTHONPATH ({', '.join(asked)})"
+        runs = [str(run) for folder in asked if (run := _run_folder_of(folder)) is not None]
+        return text + (f"; no code is imported from the run folder {runs[0]}" if runs else "")
+    if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
+        return f"{top} is the name of an installed package or a part of Python; rename yours"
+    if any(place.is_relative_to(folder) for place in _places(spec) for folder in _installed()):
+        return f"{top} is an installed package, and a recipe can name only code of yours"
+    if os.getcwd() in folders and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last, so that no file there hides an installed package; it may import later
+    loaded = sys.modules.get(top)
+    used = _places(find_spec(top) if loaded is None else loaded.__spec__)
+    if _places(spec).isdisjoint(used):
+        from_where = ", ".join(sorted(map(str, used))) or "elsewhere"
+        return f"a module {top} from {from_where} is in use; rename yours"
+    return None
+
+
+def _run_folder_of(folder: str) -> Path | None:
+    """The run folder that ``folder`` is or lies in; None if there is none."""
+    here = Path(folder).resolve()
+    for place in (here, *here.parents):
+        parts = ("run.json", "origin.json", "result.json", "weights.safetensors", "checkpoints")
+        if (place / "recipe.toml").exists() and any((place / part).exists() for part in parts):
+            return place
+    return None
+
+
+def _installed() -> list[Path]:
+    """Folders of Python's library and of installed packages."""
+    return [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def _places(spec: Any) -> set[Path]:
     """Files and folders of a package or module."""
     if spec is None:
         return set()
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
-    return {str(Path(place).resolve()) for place in places if place}
+    return {Path(place).resolve() for place in places if place}
 
 
 def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:

@@ -17,11 +17,19 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def kinds_of(build: Any) -> dict[str, Any]:
-    """Types of what a function or a class takes by name; Any where the type is only there for type checkers."""
+    """Types of what a function or a class takes by name.
+
+    An argument without annotation has the type of its default. Any, which takes everything, stands for an argument that
+    has neither, for a default of None, and for a type that is only there for type checkers.
+    """
     scope = vars(sys.modules[build.__module__])
     found: dict[str, Any] = {}
     for p in inspect.signature(build).parameters.values():
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+        if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
+            continue
+        if p.annotation is p.empty:
+            found[p.name] = Any if p.default is p.empty or p.default is None else type(p.default)
+        else:
             one = type("OneAnnotation", (), {"__annotations__": {p.name: p.annotation}})
             try:
                 found[p.name] = typing.get_type_hints(one, scope)[p.name]
@@ -75,7 +83,7 @@ def _words(kind: Any) -> Iterator[str]:
     for member in _members(kind):
         if _is_list(member):
             yield "a list"
-        elif typing.get_origin(member) is dict:
+        elif (typing.get_origin(member) or member) is dict:
             yield _WORDS[dict]
         elif member in _WORDS:
             yield _WORDS[member]
@@ -87,7 +95,7 @@ def _fits(value: Any, kind: Any) -> bool:
             inner = [a for a in typing.get_args(member) if a is not Ellipsis]
             if isinstance(value, (list, tuple)) and (not inner or all(_fits(v, inner[0]) for v in value)):
                 return True
-        elif typing.get_origin(member) is dict:
+        elif (typing.get_origin(member) or member) is dict:
             if isinstance(value, dict):
                 return True
         elif member is float:
