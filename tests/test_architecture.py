@@ -118,6 +118,18 @@ def test_public_names_are_pinned():
     assert all(hasattr(steadyspike, name) for name in PUBLIC)
 
 
+def test_dir_shows_the_public_names_and_the_docstring_names_them():
+    import steadyspike
+
+    assert set(dir(steadyspike)) == PUBLIC | set(PARTS) | {"deploy"}
+    assert all(getattr(steadyspike, name) is not None for name in dir(steadyspike))
+    page = steadyspike.__doc__ or ""
+    unnamed = [
+        n for n in PUBLIC if n not in page and n not in ("__version__", "CheckReport", "HealthError", "LIFState")
+    ]
+    assert not unnamed, f"help(steadyspike) does not name {unnamed}"
+
+
 def test_import_needs_only_torch_and_numpy():
     """Every optional package is blocked; importing the package and running the neuron must still work."""
     code = '''

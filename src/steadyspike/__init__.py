@@ -1,4 +1,20 @@
-"""SteadySpike: stable direct training of spiking neural networks in PyTorch."""
+"""SteadySpike: stable direct training of spiking neural networks in PyTorch.
+
+    import steadyspike as ss
+    layer = ss.LIF()                    # learnable threshold and tau, TrSG, MP-Init
+    spikes = layer(current)             # [T, B, ...] -> [T, B, ...]; every call starts at U[0], there is no reset
+
+Neurons     LIF, IF, PLIF, LTMD, DIET, MPS, MPBN, RateLIF, Readout; neuron(name) builds one by name
+Settings    Reset, surrogate; U[0]: MPInit, ConstantInit, LearnedInit
+Check       check_model(model, x), health(model), probe(model), analyse(model, x); plot.raster, plot.traces, plot.rates
+Train       parameter_groups(model), make_objective(name), load_run(folder)
+Convert     stabilize(model), convert(model), undo(model), window(model): SpikingJelly, snnTorch, Norse
+Deploy      deploy.fold(model, x), stream(model)
+Memory      memory_estimate(model, x), save_memory(model), keep_freed_memory(); use_events(model), use_dense(model)
+Parts       nn, models, data, train, deploy, interop, analysis, detection, plot: loaded when they are first used
+
+`steadyspike --help` lists the commands, `steadyspike doctor` the versions, devices and kernels.
+"""
 
 from importlib import import_module
 from typing import Any
@@ -76,3 +92,8 @@ def __getattr__(name: str) -> Any:
     if name in _FROM_PARTS:
         return getattr(import_module(f"steadyspike.{_FROM_PARTS[name]}"), name)
     raise AttributeError(f"module 'steadyspike' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Returns the public names and parts, and no helpers: what completion shows."""
+    return sorted({*__all__, *_PARTS})
