@@ -79,7 +79,8 @@ def evaluate(
 @app.command()
 def recipes(
     words: Annotated[
-        list[str] | None, typer.Argument(help="Only recipes with all these words in their name or description.")
+        list[str] | None,
+        typer.Argument(help="Recipes with all these words in name or description, or of a FILE.toml."),
     ] = None,
     where: Annotated[str, typer.Option(help="Only those the paper has here: 'table 2', 'figure 9'.")] = "",
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print one resolved recipe, explained.")] = None,

@@ -5,7 +5,9 @@ import json
 from collections import defaultdict
 
 import pytest
+from typer.testing import CliRunner
 
+from steadyspike.cli import app
 from steadyspike.train.recipe import PRIVATE, RecipeError, load_recipe, recipe_names
 from steadyspike.train.recipe.recipe_catalogue import group_titles, packaged, recipe_root
 
@@ -64,7 +66,7 @@ def test_a_recipe_can_build_on_one_of_a_grid(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("", ""), "has a [grid]: choose one of its recipes, such as"),
+        (("", ""), "grid.toml:all` trains all of it; or choose one of its recipes, such as"),
         (('name = "{neuron}-v{v}"', 'name = "x-{v}"'), "gives 'x-0.5' twice; name every axis in it"),
         (('"{v}"', '"{w}"'), "{w} is not in [grid]; it has the axes v, neuron"),
         (("{neuron.text}", "{neuron.word}"), "{neuron.word} is not in [grid]"),
@@ -122,3 +124,15 @@ def test_no_two_recipes_are_one_configuration_under_two_published_numbers():
 def test_every_group_has_a_title():
     folders = {path.parent.name for path in recipe_root().rglob("*.toml")}
     assert folders == set(group_titles())
+
+
+def test_a_grid_of_ones_own_is_listed_and_trained_as_a_whole(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, GRID.replace("[0.5, 1.0]", "[0.5]").replace("[grid.only", "[unused").split("[unused")[0])
+    listed = CliRunner().invoke(app, ["recipes", "grid.toml"])
+    assert listed.exit_code == 0 and "grid.toml:lif-v0.5" in listed.output and "grid.toml:all" not in listed.output
+    assert CliRunner().invoke(app, ["recipes", "gone.toml"]).exit_code == 1
+    done = CliRunner().invoke(app, ["train", "grid.toml:all", "--set", "schedule.epochs=1", "--out", "runs"])
+    assert done.exit_code == 0 and "recipe 2 of 2: grid.toml:lif-v0.5" in done.output, done.output
+    results = [json.loads((tmp_path / "runs" / name / "result.json").read_text()) for name in ("plif-v0.5", "lif-v0.5")]
+    assert [result["status"] for result in results] == ["finished", "finished"]

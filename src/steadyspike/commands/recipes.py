@@ -57,9 +57,18 @@ class Line(NamedTuple):
 
 @one_line_errors
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
-    """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``."""
+    """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``.
+
+    A word that ends in .toml is a file of the user's, whose recipes are listed.
+    """
     from steadyspike.train.recipe.recipe_catalogue import group_titles
 
+    own_files = [word for word in words if word.endswith(".toml")]
+    if own_files:
+        for file in own_files:
+            _print_group(file, list(_in_file(file)), short=False)
+        console.print("\n" + _HELP + "\ntrain them all: steadyspike train FILE.toml:all", style="dim")
+        return ENDED
     titles = group_titles()
     lines = list(_found(words, where, bases))
     if not lines:
@@ -89,6 +98,15 @@ def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
         if all(word.lower() in text for word in words) and (not where or _is_at(recipe, where)):
             grid = source.path.stem if source.in_grid else ""
             yield Line(name, source.group, grid, recipe, recorded.summary(name))
+
+
+def _in_file(file: str) -> Iterable[Line]:
+    """The recipes of a file, by the names that `train` takes."""
+    from steadyspike.train.recipe import load_recipe
+    from steadyspike.train.recipe.recipe_catalogue import names_in
+
+    for name in names_in(file):
+        yield Line(name, "", "", load_recipe(name), None)
 
 
 def _is_at(recipe: Any, where: str) -> bool:

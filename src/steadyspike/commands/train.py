@@ -22,12 +22,25 @@ def run(
     out: Path | None,
     record: bool = False,
 ) -> int:
-    """Exit code of a training run; ``record``: its number goes into the recipe's file."""
+    """Exit code of a training run; ``record``: its number goes into the recipe's file.
+
+    ``FILE.toml:all`` trains the recipes of a grid one after the other, below ``out`` each in a folder of its name.
+    """
+    from steadyspike.train.recipe.recipe_catalogue import each_of
+
+    names, code = each_of(name), ENDED
     with Signals(commands=True) as signals:
         try:
-            code, root = _run(name, settings, data_dir, devices, resume, out, signals)
-            if record and code == ENDED and root is not None:
-                record_number(root, name)
+            for count, one in enumerate(names, 1):
+                folder = out
+                if len(names) > 1:
+                    console.print(f"\nrecipe {count} of {len(names)}: {one}", style="bold", soft_wrap=True)
+                    folder = None if out is None else out / one.rpartition(":")[2]
+                code, root = _run(one, settings, data_dir, devices, resume, folder, signals)
+                if record and code == ENDED and root is not None:
+                    record_number(root, one)
+                if code != ENDED:
+                    break
             return code
         except Stopped as stop:
             number = signal.Signals(stop.number)

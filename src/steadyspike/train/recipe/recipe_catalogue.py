@@ -15,6 +15,7 @@ from steadyspike.train.recipe.errors import RecipeError, named
 from steadyspike.train.recipe.grid import expand
 from steadyspike.train.recipe.merge import merge
 
+ALL = "all"  # FILE.toml:all: every recipe of a file with [grid]
 GROUPS = "groups.toml"  # titles of the folders, for lists
 
 
@@ -128,9 +129,25 @@ def _in_file(path: Path, cell: str) -> Source:
         return Source(path.stem, path, False)
     names = list(recipes_of(path))
     if cell not in names:
-        raise RecipeError(f"{path} has a [grid]: choose one of its recipes, such as {path}:{names[0]}; "
-                          f"it has {', '.join(names)}")  # fmt: skip
+        raise RecipeError(
+            f"{path} has a [grid]: `steadyspike train {path}:{ALL}` trains all of it; or choose one of its recipes, "
+            f"such as {path}:{names[0]}; it has {', '.join(names)}"
+        )
     return Source(cell, path, True)
+
+
+def each_of(recipe: str) -> list[str]:
+    """The names of all recipes for ``FILE.toml:all`` of a file with ``[grid]``; otherwise the one that was given."""
+    file, _, cell = recipe.rpartition(":")
+    return names_in(file) if cell == ALL and file.endswith(".toml") else [recipe]
+
+
+def names_in(file: str) -> list[str]:
+    """All recipes of a file, as `find_recipe` takes them."""
+    path = Path(file)
+    if not path.is_file():
+        raise RecipeError(f"there is no recipe file {named(file)}")
+    return [f"{file}:{name}" for name in recipes_of(path)] if "grid" in read(path) else [file]
 
 
 def recipe_path(recipe: str | Path) -> Path:
