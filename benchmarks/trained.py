@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import textwrap
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one small network: to try the program; writes no file")
     parser.add_argument("--table", action="store_true", help="measure nothing more; write what is there")
     parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
-    parser.add_argument("--readme", type=Path, help="a file with the marks between which one line of it goes")
+    parser.add_argument("--readme", type=Path, help="a file with the marks between which the table of ratios goes")
     args = parser.parse_args()
     places = ((args.markdown, MARKS), (args.readme, LINE))
     wrong = [text for path, marks in places if path and (text := result_tables.no_place(path, marks)) is not None]
@@ -65,11 +64,11 @@ def main() -> int:
             sections.append(_section(case, threads, found["cases"][key]))
             print(f"\n{sections[-1]}", flush=True)
     described = found["machine"]
-    line = one_line(found["cases"], result_tables.kind(described))
-    print(f"\n{line}")
-    if args.readme and not args.quick and line:
+    table = speed_table(found["cases"], result_tables.kind(described))
+    print(f"\n{table}")
+    if args.readme and not args.quick and table:
         before, rest = args.readme.read_text().split(LINE[0], 1)
-        args.readme.write_text(f"{before}{LINE[0]}\n{line}\n{LINE[1]}{rest.split(LINE[1], 1)[1]}")
+        args.readme.write_text(f"{before}{LINE[0]}\n{table}\n{LINE[1]}{rest.split(LINE[1], 1)[1]}")
     if args.markdown and not args.quick:
         head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
         text = "\n\n".join([head, *sections, *rates])
@@ -100,9 +99,9 @@ def _measured(case: Case, threads: int, args: argparse.Namespace) -> dict[str, A
     return {"rows": rows, "shares": parts}
 
 
-def one_line(cases: dict[str, Any], kind: str) -> str:
-    """The ratios to SpikingJelly's PLIF of all cases in a sentence; empty if there are none."""
-    parts = []
+def speed_table(cases: dict[str, Any], kind: str) -> str:
+    """Returns the ratios to SpikingJelly's PLIF of all cases as a table; empty if there are none."""
+    rows: list[str] = []
     for name, found in cases.items():
         ours, theirs = found["rows"].get(OURS, {}), found["rows"].get(PLIF, {})
         numbers = [ours.get("train"), theirs.get("train"), ours.get("forward"), theirs.get("forward")]
@@ -113,11 +112,12 @@ def one_line(cases: dict[str, Any], kind: str) -> str:
                 .replace("ResNet-19, ", "")
                 .replace("1 threads", "1 thread")
             )
-            parts.append(f"{short}: step {step:.1f}, evaluation {evaluation:.1f}")
-    if not parts:
+            rows.append(f"| {short} | {step:.1f} | {evaluation:.1f} |")
+    if not rows:
         return ""
-    head = f"Speed against SpikingJelly's PLIF in the same trained ResNet-19 ({kind}), times as fast"
-    return "\n".join(textwrap.wrap(f"{head}: {'; '.join(parts)} ([benchmarks](docs/benchmarks.md)).", 120))
+    source = f"{kind}; [benchmarks](docs/benchmarks.md)"
+    head = f"Times as fast as SpikingJelly's PLIF in the same trained ResNet-19 ({source}):"
+    return "\n".join([head, "", "| network | training step | evaluation |", "|---|---|---|", *rows])
 
 
 def _section(case: Case, threads: int, found: dict[str, Any]) -> str:

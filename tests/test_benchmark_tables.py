@@ -33,12 +33,12 @@ def test_the_trained_network_has_its_places_and_its_line() -> None:
     assert result_tables.no_place(ROOT / "docs/benchmarks.md", trained.MARKS) is None
     assert result_tables.no_place(ROOT / "README.md", trained.LINE) is None
     rows = {"SteadySpike": {"train": 1.0, "forward": 0.25}, "SpikingJelly PLIF": {"train": 2.5, "forward": 1.0}}
-    line = trained.one_line(
+    table = trained.speed_table(
         {"ResNet-19, width 1, B=16, T=4, trained, freed memory kept, 2 threads": {"rows": rows}}, "CPU, avx2"
     )
-    assert "width 1, B=16, T=4, 2 threads: step 2.5, evaluation 4.0" in line.replace("\n", " ")
+    assert "| width 1, B=16, T=4, 2 threads | 2.5 | 4.0 |" in table
     failed = {"SteadySpike": {"train": {"error": "no memory"}}}
-    assert trained.one_line({"ResNet-19": {"rows": failed}}, "CPU, avx2") == ""
+    assert trained.speed_table({"ResNet-19": {"rows": failed}}, "CPU, avx2") == ""
 
 
 def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path) -> None:
