@@ -29,7 +29,7 @@ INSTRUCTION_SETS = {"base": [], "avx2": ["-mavx2", "-mfma"], "avx512": AVX512}
 PER_INSTRUCTION_SET = {
     "csrc/scan/chunk.cpp": "STEADYSPIKE_CHUNKS",
     "csrc/conv/conv_loops.cpp": "STEADYSPIKE_CONV",
-    "csrc/layer/layer_loops.cpp": "STEADYSPIKE_LAYER",
+    "csrc/deploy/deployed_loops.cpp": "STEADYSPIKE_LAYER",
 }
 ONCE = [
     "csrc/common/isa.cpp",
@@ -38,7 +38,7 @@ ONCE = [
     "csrc/norm/input_gradient.cpp",
     "csrc/spikes/bits.cpp",
     "csrc/conv/conv.cpp",
-    "csrc/layer/layer.cpp",
+    "csrc/deploy/deployed.cpp",
 ]
 
 

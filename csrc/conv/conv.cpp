@@ -1,12 +1,10 @@
 // The driver of the spike convolution: checks a call, cuts it into units of work and gives them to threads. No result depends
 // on the number of threads: an output belongs to one unit, and sums over units are added up in their order.
-#include "conv_abi.h"
-#include "isa.h"
-
-#include <atomic>
 #include <memory>
 #include <new>
 #include <vector>
+
+#include "conv_plan.h"
 
 extern const ConvLoops steadyspike_conv_base;
 #if defined(STEADYSPIKE_X86)
@@ -26,7 +24,7 @@ const ConvLoops& loops_for(const SpikeConv& c) {
 #else
     static const ConvLoops* const LOOPS[] = {&steadyspike_conv_base};
 #endif
-    return *LOOPS[c.isa < 0 ? steadyspike_isas() - 1 : c.isa];
+    return for_isa(LOOPS, c.isa);
 }
 
 bool in(int64_t value, int64_t low, int64_t end) { return low <= value && value < end; }
@@ -47,23 +45,6 @@ bool valid(const SpikeConv& c) {
            in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
 }
 
-int64_t ceil(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
-
-// Parts of about `pixels` pixels each of images of height x width.
-ConvPlan cut(int64_t images, int64_t height, int64_t width, int64_t pixels) {
-    ConvPlan plan{};
-    plan.images = smaller(images, larger(1, pixels / (height * width)));
-    const int64_t rows = smaller(height, larger(1, pixels / width));
-    plan.row_parts = ceil(height, rows);
-    plan.rows = ceil(height, plan.row_parts);
-    plan.row_parts = ceil(height, plan.rows);
-    plan.parts = ceil(images, plan.images) * plan.row_parts;
-    plan.splits = 1;
-    return plan;
-}
-
 // Parts whose tile of gradient has about so many bytes, borders included.
 ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t bytes) {
     const int64_t columns = ceil(c.width + 2 * c.padding[1], c.stride[1]) + (c.kernel[1] - 1) * c.dilation[1] / c.stride[1];
@@ -72,28 +53,6 @@ ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t bytes) {
     const int64_t height = ceil(c.height, c.stride[0]) + border;
     if (tile_rows >= 2 * height) return cut(shape.images, c.height, c.width, tile_rows / height * c.height * c.width);
     return cut(shape.images, c.height, c.width, larger(1, tile_rows - border) * c.stride[0] * c.width);
-}
-
-// Runs units 0 .. units, any of which may go to any thread.
-template <class Work>
-int64_t run(int64_t threads, int64_t units, Work work) {
-    std::atomic<int64_t> next{0};
-    std::atomic<bool> failed{false}, infinite{false};
-    const auto loop = [&] {
-        try {
-            for (int64_t unit = next++; unit < units; unit = next++)
-                if (!work(unit)) infinite = true;
-        } catch (const std::bad_alloc&) {
-            failed = true;
-        }
-    };
-    if (threads <= 1 || units <= 1) {
-        loop();
-    } else {
-#pragma omp parallel num_threads(int(threads))
-        loop();
-    }
-    return failed ? int64_t(CONV_OUT_OF_MEMORY) : infinite ? int64_t(CONV_NOT_FINITE) : int64_t(CONV_OK);
 }
 
 int64_t forward(const SpikeConv& c, const float* packed, float scale, const float* bias, float* out) {

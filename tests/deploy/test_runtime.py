@@ -12,8 +12,8 @@ import steadyspike as ss
 from steadyspike.deploy import FoldedNetwork, fold
 from steadyspike.deploy.network import spikes_of_layers
 from steadyspike.deploy.runtime import Runtime, compile
+from steadyspike.deploy.runtime.native_layer import layer_library
 from steadyspike.deploy.runtime.values import Bits
-from steadyspike.kernels.layer.call import layer_library
 from steadyspike.kernels.library import instruction_sets
 from steadyspike.models.model_registry import entry, names
 from steadyspike.nn.time import Folded

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.deploy.graph import Node
+from steadyspike.deploy.runtime.native_layer import window_means
 from steadyspike.deploy.runtime.values import Bits, Value, from_memory
-from steadyspike.kernels.layer.call import window_means
 
 
 def on_bits(node: Node, inputs: list[Bits]) -> Value:

@@ -9,11 +9,18 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from steadyspike.deploy.runtime.native_layer import (
+    IdentitySource,
+    LayerShape,
+    NumberSource,
+    Source,
+    SpikeConvSource,
+    run_layer,
+)
 from steadyspike.deploy.runtime.packed_constants import LayerConstants, PackedSynapse
 from steadyspike.deploy.runtime.values import Bits, Value, as_image, from_memory, to_memory
 from steadyspike.kernels.conv.call import instruction_set
 from steadyspike.kernels.conv.rule import COSTS, Costs, forward_by_events
-from steadyspike.kernels.layer.call import IdentitySource, LayerShape, NumberSource, Source, SpikeConvSource, run_layer
 
 Way = Literal["auto", "events", "dense"]
 WAYS = ("auto", "events", "dense")

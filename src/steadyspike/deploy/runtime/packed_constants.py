@@ -11,11 +11,11 @@ from torch import Tensor
 
 from steadyspike.core.spec import RESETS
 from steadyspike.deploy.graph import Node
+from steadyspike.deploy.runtime.native_layer import NeuronRows, words_for
 from steadyspike.deploy.runtime.plan import Layer, Synapse
 from steadyspike.deploy.runtime.values import as_image
 from steadyspike.kernels.conv.call import pack_weight, supports
 from steadyspike.kernels.conv.geometry import ConvGeometry, Pair
-from steadyspike.kernels.layer.call import NeuronRows, words_for
 
 
 def channel_rows(constant: Tensor, channels: int, fill: float = 0.0) -> Tensor:

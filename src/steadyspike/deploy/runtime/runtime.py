@@ -13,11 +13,11 @@ from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.runtime.bit_ops import on_bits
 from steadyspike.deploy.runtime.layer_call import WAYS, NotANumber, Way, bits_of, costs_here, numbers_of, run
+from steadyspike.deploy.runtime.native_layer import layer_library
 from steadyspike.deploy.runtime.packed_constants import LayerConstants, layer_constants
 from steadyspike.deploy.runtime.plan import Layer, OnBits, Plan
 from steadyspike.deploy.runtime.values import Bits, Value
 from steadyspike.deploy.runtime.ways import Report, describe
-from steadyspike.kernels.layer.call import layer_library
 from steadyspike.kernels.library import instruction_sets
 
 Watch = Callable[[Node, Value], None]

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from torch import Tensor
 
-from steadyspike.kernels.layer.call import window_means, words_for
+from steadyspike.deploy.runtime.native_layer import window_means, words_for
 from steadyspike.kernels.spikes.words import count_words
 
 Shape = tuple[int, ...]

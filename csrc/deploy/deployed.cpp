@@ -1,11 +1,10 @@
-// The driver of deployed layers: checks a call, cuts it into units of work and gives them to threads. Every output belongs to
-// one unit, so no result depends on the number of threads.
+// The driver of deployed layers (called by deploy/runtime/native_layer.py): checks a call, cuts it into units of work and gives
+// them to threads. Every output belongs to one unit, so no result depends on the number of threads.
 #include <atomic>
 #include <initializer_list>
-#include <new>
 
-#include "isa.h"
-#include "layer_abi.h"
+#include "../conv/conv_plan.h"
+#include "deployed_abi.h"
 
 extern const LayerLoop steadyspike_layer_base;
 #if defined(STEADYSPIKE_X86)
@@ -15,7 +14,7 @@ extern const LayerLoop steadyspike_layer_avx2, steadyspike_layer_avx512;
 namespace {
 
 constexpr int64_t UNIT_PIXELS = 1024, LEAST_PIXELS = 64;  // pixels times steps of a unit: each weight is used several times
-constexpr int64_t MAX_ENTRY = UINT32_MAX;                 // of the lists of layer_events.h
+constexpr int64_t MAX_ENTRY = UINT32_MAX;                 // of the lists of deployed_events.h
 
 LayerLoop loop_for(int64_t isa) {
 #if defined(STEADYSPIKE_X86)
@@ -23,12 +22,8 @@ LayerLoop loop_for(int64_t isa) {
 #else
     static const LayerLoop* const LOOPS[] = {&steadyspike_layer_base};
 #endif
-    return *LOOPS[isa < 0 ? steadyspike_isas() - 1 : isa];
+    return for_isa(LOOPS, isa);
 }
-
-int64_t ceil(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
-int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
 
 bool valid(const LayerSource& s, const SpikeLayer& layer) {
     const SpikeConv& c = s.conv;
@@ -63,36 +58,14 @@ LayerTask cut(const SpikeLayer& layer) {
     // Blocks of channels first: their weights are then read by one thread only.
     const int64_t units = 2 * layer.threads, splits = layer.threads > 1 ? smaller(shape.blocks, units) : 1;
     while (pixels * steps > LEAST_PIXELS && layer.samples * size / pixels * splits < units) pixels /= 2;
-    ConvPlan plan{};
     // Steps that do not fit together are gone through sample by sample.
-    plan.images = layer.steps > STEPS_TOGETHER ? 1 : smaller(layer.samples, larger(1, pixels / size));
-    plan.row_parts = ceil(layer.height, smaller(layer.height, larger(1, pixels / layer.width)));
-    plan.rows = ceil(layer.height, plan.row_parts);
-    plan.row_parts = ceil(layer.height, plan.rows);
-    plan.parts = ceil(layer.samples, plan.images) * plan.row_parts;
+    ConvPlan plan = cut(layer.samples, layer.height, layer.width, pixels);
+    if (layer.steps > STEPS_TOGETHER) {
+        plan.images = 1;
+        plan.parts = layer.samples * plan.row_parts;
+    }
     plan.splits = splits;
     return {layer, plan, shape.block, shape.blocks};
-}
-
-// Runs units 0 .. units, any of which may go to any thread.
-template <class Work>
-int64_t run(int64_t threads, int64_t units, Work work) {
-    std::atomic<int64_t> next{0};
-    std::atomic<bool> failed{false};
-    const auto loop = [&] {
-        try {
-            for (int64_t unit = next++; unit < units; unit = next++) work(unit);
-        } catch (const std::bad_alloc&) {
-            failed = true;
-        }
-    };
-    if (threads <= 1 || units <= 1) {
-        loop();
-    } else {
-#pragma omp parallel num_threads(int(threads))
-        loop();
-    }
-    return failed ? int64_t(CONV_OUT_OF_MEMORY) : int64_t(CONV_OK);
 }
 
 void windows_of(const SpikeWindows& w, int64_t image) {
@@ -132,6 +105,7 @@ int64_t steadyspike_layer_run(const SpikeLayer* layer) {
         const LayerCount count = loop(task, unit);
         spikes += count.spikes;
         if (count.nan) nan = true;
+        return true;
     });
     layer->fired[0] = spikes;
     layer->fired[1] = nan;
@@ -144,7 +118,10 @@ int64_t steadyspike_layer_windows(const SpikeWindows* w) {
     for (int axis = 0; axis < 2; ++axis)
         if (w->kernel[axis] < 1 || w->stride[axis] < 1 || w->padding[axis] < 0 || 2 * w->padding[axis] > w->kernel[axis])
             return CONV_BAD_ARGUMENT;
-    return run(w->threads, w->images, [&](int64_t image) { windows_of(*w, image); });
+    return run(w->threads, w->images, [&](int64_t image) {
+        windows_of(*w, image);
+        return true;
+    });
 }
 
 int64_t steadyspike_layer_abi() { return int64_t(1000000 + sizeof(LayerSource) * 1000 + sizeof(SpikeLayer) + sizeof(SpikeWindows)); }

@@ -6,7 +6,7 @@
 // lists of all columns under one row of the kernel are one list, gone through by one loop.
 #pragma once
 #include "../conv/conv_lists.h"
-#include "layer_abi.h"
+#include "deployed_abi.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "layer_events.h"
+#include "deployed_events.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-"""The structs of csrc/layer/layer_abi.h, field by field: what the C++ code of a deployed layer is called with."""
+"""The structs of csrc/deploy/deployed_abi.h, field by field: what the C++ code of a deployed layer is called with."""
 
 from __future__ import annotations
 

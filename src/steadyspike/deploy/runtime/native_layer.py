@@ -14,10 +14,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from steadyspike.kernels.conv.abi import ConvStruct
-from steadyspike.kernels.conv.call import conv_struct, packed_size
-from steadyspike.kernels.conv.geometry import ConvGeometry, Pair
-from steadyspike.kernels.layer.abi import (
+from steadyspike.deploy.runtime.native_abi import (
     ABI,
     CONV_OF_SPIKES,
     EMIT_CURRENT,
@@ -29,6 +26,9 @@ from steadyspike.kernels.layer.abi import (
     SourceStruct,
     WindowsStruct,
 )
+from steadyspike.kernels.conv.abi import ConvStruct
+from steadyspike.kernels.conv.call import conv_struct, packed_size
+from steadyspike.kernels.conv.geometry import ConvGeometry, Pair
 from steadyspike.kernels.library import load_library
 
 _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}

@@ -1,5 +1,5 @@
 // One layer of a deployed network: the current from everything that feeds it, the LIF scan over all steps, bits out. The C
-// ABI that Python calls (kernels/layer/abi.py mirrors the structs), and what its driver hands to the loops.
+// ABI that Python calls (deploy/runtime/native_abi.py mirrors the structs), and what its driver hands to the loops.
 //
 // Spikes are bits [sample][step][pixel][words], words = (channels + 63) / 64: a pixel's channels are consecutive bits and
 // begin with a word of their own. Constants per channel are floats [64 words]; those past the last channel are 0, and
