@@ -25,6 +25,7 @@ ALLOWED = {
     "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis"},
     "deploy": {"core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
+    "zoo": {"disk", "core", "nn", "models", "data", "train", "deploy"},
     "report": {"disk", "core", "nn", "data", "train"},
 }
 # The groups of train/, each may import those before it.
@@ -37,8 +38,9 @@ PUBLIC = {
     "CheckReport", "ConstantInit", "DIET", "HealthError", "IF", "LIF", "LIFState", "LTMD", "LearnedInit",
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "analyse", "check_model", "convert",
     "health",
-    "keep_freed_memory", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
-    "save_memory", "stabilize", "stream", "surrogate", "undo", "use_dense", "use_events", "window",
+    "keep_freed_memory", "load", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
+    "push_to_hub", "save_memory", "save_pretrained", "stabilize", "stream", "surrogate", "undo", "use_dense",
+    "use_events", "window",
 }  # fmt: skip
 
 PARTS = {
@@ -70,6 +72,7 @@ PARTS = {
         "build_optimizer", "dry_run", "evaluate_run", "find_recipe", "load_recipe", "load_weights", "new_folder",
         "recipe_names", "save_weights", "train",
     },
+    "zoo": {"Pretrained", "load", "names", "push_to_hub", "save_pretrained"},
 }  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 def test_commands_are_pinned():
     assert {c.callback.__name__ for c in app.registered_commands} == {
         "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
-        "compare", "report", "analyse",
+        "compare", "report", "analyse", "zoo",
     }  # fmt: skip
     assert [g.name for g in app.registered_groups] == ["data"]
 

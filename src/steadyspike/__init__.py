@@ -8,10 +8,11 @@ Neurons     LIF, IF, PLIF, LTMD, DIET, MPS, MPBN, RateLIF, Readout; neuron(name)
 Settings    Reset, surrogate; U[0]: MPInit, ConstantInit, LearnedInit
 Check       check_model(model, x), health(model), probe(model), analyse(model, x); plot.raster, plot.traces, plot.rates
 Train       parameter_groups(model), make_objective(name), load_run(folder)
+Zoo         load("digits-cnn7"), save_pretrained(model, folder), push_to_hub(model, "owner/name"); zoo.names()
 Convert     stabilize(model), convert(model), undo(model), window(model): SpikingJelly, snnTorch, Norse
 Deploy      deploy.fold(model, x), stream(model)
 Memory      memory_estimate(model, x), save_memory(model), keep_freed_memory(); use_events(model), use_dense(model)
-Parts       nn, models, data, train, deploy, interop, analysis, detection, plot: loaded when they are first used
+Parts       nn, models, data, train, deploy, interop, analysis, detection, plot, zoo: loaded when they are first used
 
 `steadyspike --help` lists the commands, `steadyspike doctor` the versions, devices and kernels.
 """
@@ -38,10 +39,11 @@ from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
-_PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train")
+_PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train", "zoo")
 _FROM_PARTS = {
     "analyse": "analysis",
     "stream": "deploy",
+    **dict.fromkeys(("load", "push_to_hub", "save_pretrained"), "zoo"),
     **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop"),
 }
 
@@ -68,13 +70,16 @@ __all__ = [
     "convert",
     "health",
     "keep_freed_memory",
+    "load",
     "load_run",
     "make_objective",
     "memory_estimate",
     "neuron",
     "parameter_groups",
     "probe",
+    "push_to_hub",
     "save_memory",
+    "save_pretrained",
     "stabilize",
     "stream",
     "surrogate",

@@ -17,6 +17,19 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a key of the recipe; may be given several times."),
 ]
+
+
+def _run(text: str) -> Path:
+    from steadyspike.commands.common import run_or_name
+
+    return run_or_name(text)
+
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", parser=_run, help="A run folder, or a name of `steadyspike zoo`.")]
+RunOrFile = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=_run, help="A run folder, a name of the zoo, or a folded network's file."),
+]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]
 
 
@@ -57,7 +70,7 @@ def train(
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Run,
     data_dir: DataDir = None,
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     split: Annotated[str | None, typer.Option(help="Another split than the run's; warns.")] = None,
@@ -115,7 +128,7 @@ def doctor(
 
 @app.command()
 def fold(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Run,
     data_dir: DataDir = None,
     mode: Annotated[
         str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
@@ -133,7 +146,7 @@ def fold(
 
 @app.command()
 def export(
-    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    place: RunOrFile,
     to: Annotated[str, typer.Option(help="nir, onnx, int8 or c.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: beside the network.")
@@ -153,7 +166,7 @@ def export(
 
 @app.command()
 def energy(
-    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    place: RunOrFile,
     files: Annotated[
         list[Path] | None, typer.Argument(help="Images or event recordings to count on; default: the run's test data.")
     ] = None,
@@ -170,7 +183,7 @@ def energy(
 
 @app.command()
 def predict(
-    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder or a folded network's file.")],
+    place: RunOrFile,
     files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
     data_dir: DataDir = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
@@ -189,7 +202,10 @@ def predict(
 
 @app.command()
 def analyse(
-    place: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, or a checkpoint RUN/checkpoints/*.ckpt.")],
+    place: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", parser=_run, help="A run, a name of the zoo, or a file RUN/checkpoints/*.ckpt."),
+    ],
     data_dir: DataDir = None,
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     samples: Annotated[int, typer.Option(min=2, help="How many samples to run.")] = 512,
@@ -249,7 +265,7 @@ def runs(
 
 @app.command()
 def show(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    folder: Run,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
 ) -> None:
     """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
@@ -260,7 +276,7 @@ def show(
 
 @app.command()
 def report(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", help="Run folders.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", parser=_run, help="Run folders.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file; default: report.html in the run, or beside the runs.")
     ] = None,
@@ -280,12 +296,29 @@ def report(
 
 @app.command()
 def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", help="Run folders.")],
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", parser=_run, help="Run folders.")],
 ) -> None:
     """Compare runs: best first, what differs between their recipes, and the spread over seeds."""
     from steadyspike.commands.compare import run
 
     raise typer.Exit(run(folders))
+
+
+@app.command()
+def zoo(
+    name: Annotated[str | None, typer.Argument(help="Show the card of this network, or of a saved folder.")] = None,
+    add: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Make an entry of a finished run; NAME is its name.")
+    ] = None,
+    data_dir: DataDir = None,
+    to: Annotated[Path | None, typer.Option(help="With --add: a folder of entries; default: the library's.")] = None,
+) -> None:
+    """List the trained networks that come with the library: score, size, firing rate, energy, time."""
+    from steadyspike.commands import zoo as command
+
+    if add is not None:
+        raise typer.Exit(command.add_run(add, name, data_dir, to))
+    raise typer.Exit(command.show_list() if name is None else command.show_card(name))
 
 
 def _mount_data() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.docs.markdown import DOCS, blocks
 
-MODULES = ["", "analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train"]
+MODULES = ["", "analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train", "zoo"]
 DIRECTIVE = re.compile(r"^\.\. (?:auto\w+|py:data):: steadyspike\.([\w.]+)$", re.MULTILINE)
 
 

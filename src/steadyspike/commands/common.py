@@ -33,6 +33,13 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
     return wrapped
 
 
+def run_or_name(text: str) -> Path:
+    """The folder of a run that a command is given: a path, or a name of `steadyspike zoo`."""
+    from steadyspike.train.files.packaged import find_packaged, run_folder
+
+    return Path(text) if find_packaged(text) is None else run_folder(text)
+
+
 def _plain(error: Exception) -> Exception:
     """The error in plain words if the system killed a process that decodes images; otherwise the error itself."""
     from steadyspike.data.sources import worker_ended

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.deploy import CannotFold, DamagedFile, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.float64 import StaysDouble
@@ -20,6 +21,7 @@ from steadyspike.deploy.schema import MOST_STEPS, Check, each, number, whole
 from steadyspike.nn.decision import decided
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.run.loading import LoadedRun, load_run
+from steadyspike.zoo.description import facts_of, is_saved, noise
 
 FILE = "folded.safetensors"
 BATCH = 64
@@ -27,19 +29,7 @@ BATCH = 64
 
 def input_facts(run: LoadedRun) -> dict[str, Any]:
     """How a file becomes an input of the network, and what the classes are called: kept with the folded network."""
-    data = run.data.dataset
-    return {
-        "classes": list(data.classes),
-        "size": list(data.size),
-        "channels": data.channels,
-        "timesteps": data.timesteps,
-        "mean": None if data.mean is None else list(data.mean),
-        "std": None if data.std is None else list(data.std),
-        "frames": data.settings.get("frames"),
-        "data": data.name,
-        "model": run.recipe.model.name,
-        "weights": _digest(run.folder),
-    }
+    return {**facts_of(run), "model": run.recipe.model.name, "weights": _digest(run.folder)}
 
 
 def _digest(folder: Path) -> str:
@@ -70,7 +60,13 @@ def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
 
 
 def _example(run: LoadedRun) -> Tensor:
-    return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
+    """A batch of the run's test data; of a saved network whose data set is not here, noise of its shape."""
+    try:
+        return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
+    except DataError:
+        if not is_saved(run.folder):
+            raise
+        return noise(run.folder)
 
 
 def decisions_in_float64(run: LoadedRun, mode: Mode, samples: int | None) -> tuple[Tensor, Tensor, Tensor]:

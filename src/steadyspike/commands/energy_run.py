@@ -39,7 +39,7 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
 
 def _of_files(place: Path, files: list[Path], facts: dict[str, Any], network: FoldedNetwork) -> Iterator[Tensor]:
     from steadyspike.commands.deployed import check_facts
-    from steadyspike.commands.input_files import read_input
+    from steadyspike.data.input_files import read_input
 
     check_facts(place, facts, network)
     return (read_input(file, facts, resize=False) for file in files)

@@ -28,7 +28,7 @@ def run(
     from rich.table import Column, Table
 
     from steadyspike.commands.deployed import check_facts, folded
-    from steadyspike.commands.input_files import read_input
+    from steadyspike.data.input_files import read_input
     from steadyspike.deploy import Confidence, stream
 
     network, facts = folded(place, data_dir)

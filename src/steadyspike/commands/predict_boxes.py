@@ -95,9 +95,9 @@ def _frames(file: Path) -> Iterator[tuple[str, Any]]:
     """A recording as pictures: brighter pixels red, darker ones blue, as `steadyspike data show` draws them."""
     from PIL import Image
 
-    from steadyspike.commands.input_files import NMNIST
     from steadyspike.data.formats.recording_file import read_recording
     from steadyspike.data.frames import FrameSettings, clip
+    from steadyspike.data.input_files import NMNIST
     from steadyspike.data.show import event_pixels
 
     frames = clip(read_recording(file, NMNIST), FrameSettings())

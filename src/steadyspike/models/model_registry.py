@@ -17,7 +17,7 @@ from steadyspike.models.parts import Parts, Shape, Task, image_sides
 from steadyspike.nn.event_layers import use_events
 from steadyspike.nn.factory import NeuronLike
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons import as_neuron
+from steadyspike.nn.neurons import NeuronSpec, as_neuron
 from steadyspike.nn.norm import NormLike
 from steadyspike.nn.whole import whole_number
 
@@ -108,4 +108,12 @@ def create(
     channels = whole_number(e.in_channels if in_channels is None else in_channels, "in_channels")
     image = Shape(channels, *image_sides(e.image_size if image_size is None else image_size))
     classes = whole_number(e.num_classes if num_classes is None else num_classes, "num_classes")
-    return use_events(e.build(Task(classes, image), parts, **chosen))
+    net = use_events(e.build(Task(classes, image), parts, **chosen))
+    made_of = {
+        "name": name, "num_classes": classes, "in_channels": channels, "image_size": (image.height, image.width),
+        "timesteps": timesteps, "neuron": neuron, "norm": norm, "width": width, "options": options,
+    }  # fmt: skip
+    # Code of the user's is not kept: a model must not become impossible to pickle because of it.
+    plain = isinstance(neuron, str | type | NeuronSpec) and isinstance(norm, str)
+    net.made_of = made_of if plain and not any(map(callable, options.values())) else None
+    return net

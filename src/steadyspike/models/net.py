@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from steadyspike.nn.fused import must_be_called
@@ -17,7 +19,7 @@ class SpikingNet(nn.Module):
 
     ``streams``: for each residual stream that is a sum of spikes, the names of the neuron layers that write to it;
     empty if the network adds no spikes (see `steadyspike.models.streams`). ``streams_tied``: whether all layers of a
-    stream have one threshold.
+    stream have one threshold. ``made_of``: what `create` was given, if all of it can be written down without code.
     """
 
     def __init__(self, stem: nn.Module, body: nn.Module, head: nn.Module, *, in_channels: int, timesteps: int) -> None:
@@ -26,6 +28,7 @@ class SpikingNet(nn.Module):
         self.in_channels, self.timesteps = in_channels, timesteps
         self.streams: list[list[str]] = []
         self.streams_tied = False
+        self.made_of: dict[str, Any] | None = None
 
     def forward(self, x: Tensor, timesteps: int | None = None) -> Tensor:
         return self.head(_one_by_one(self.body, self.stem(self.frames(x, timesteps))))

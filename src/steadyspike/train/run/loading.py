@@ -29,12 +29,12 @@ class LoadedRun:
         self, folder: Path, recipe: Recipe, model: nn.Module, result: dict[str, Any], place: Path | None
     ) -> None:
         self.folder, self.recipe, self.model, self.result = folder, recipe, model, result
-        self._place = place
+        self.place = place  # of the data
 
     @cached_property
     def data(self) -> DataBundle:
         """The run's data with its split: ``run.data.eval_loader("test", 256)``."""
-        return load_data(self.recipe.data, self._place)
+        return load_data(self.recipe.data, self.place)
 
     def __repr__(self) -> str:
         test = self.result["test"]

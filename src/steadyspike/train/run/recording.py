@@ -21,7 +21,7 @@ def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float]
     name: a packaged recipe or a file; left out, the packaged recipe with the run's configuration is looked for.
     more: further numbers that were measured on the trained network. A run that is there already gets them, too.
     """
-    source = find_recipe(name) if name is not None else _recipe_of(folder)
+    source = find_recipe(name) if name is not None else recipe_of_run(folder)
     recipe = load_recipe(source.name if name is None else name)
     if (changed := _difference(recipe, folder.read_recipe())) is not None:
         raise RunError(f"{folder.root} is not a run of {source.name}: {changed}")
@@ -87,7 +87,8 @@ def _difference(recipe: Recipe, ran: Recipe) -> str | None:
     return next((f"{k} is {there!r}, the recipe says {here!r}" for k, there, here in said if there != here), None)
 
 
-def _recipe_of(folder: RunFolder) -> Source:
+def recipe_of_run(folder: RunFolder) -> Source:
+    """The packaged recipe with the configuration of a run; RecipeError if there is none, or more than one."""
     ran = folder.read_recipe()
     names = [name for name in recipe_names() if _difference(load_recipe(name), ran) is None]
     beside = Path(folder.root).resolve().parent.name  # runs/NAME/001

@@ -1,4 +1,4 @@
-"""Image and event files as inputs of a folded network, prepared as the training data was."""
+"""Image and event files as inputs of a trained network, prepared as the training data was."""
 
 from __future__ import annotations
 
@@ -8,9 +8,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 
 NMNIST = (34, 34)  # the sensor of the one format whose files do not name theirs
+
+
+def input_facts(data: DataSet) -> dict[str, Any]:
+    """How a file becomes an input of a network that was trained on ``data``, and what the classes are called.
+
+    Plain values, which are kept with the network: its data set is not needed to use it.
+    """
+    return {
+        "classes": list(data.classes),
+        "size": list(data.size),
+        "channels": data.channels,
+        "timesteps": data.timesteps,
+        "mean": None if data.mean is None else list(data.mean),
+        "std": None if data.std is None else list(data.std),
+        "frames": data.settings.get("frames"),
+        "axes": data.settings.get("axes", "dvs-cifar10"),
+        "data": data.name,
+    }
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
@@ -51,7 +70,8 @@ def _events(path: Path, facts: dict[str, Any]) -> Tensor:
     kept = dict(facts["frames"])
     kept["size"] = None if kept.get("size") is None else tuple(kept["size"])
     sensor = tuple(facts["size"]) if kept["size"] is None else NMNIST
-    frames = torch.as_tensor(clip(read_recording(path, sensor), FrameSettings(**kept))).to(torch.float32)
+    events = read_recording(path, sensor, facts.get("axes", "dvs-cifar10"))
+    frames = torch.as_tensor(clip(events, FrameSettings(**kept))).to(torch.float32)
     if list(frames.shape[-2:]) != list(facts["size"]):
         raise DataError(f"gives frames of {list(frames.shape[-2:])} and the network takes {facts['size']}.", path)
     return frames[:, None]

@@ -1,0 +1,72 @@
+"""`steadyspike zoo`: the trained networks that come with the library."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.terminal import bare_table, plain, wide_enough
+
+
+@one_line_errors
+def show_list() -> int:
+    """A line per network, with what was measured."""
+    from steadyspike.deploy.energy import show_energy
+    from steadyspike.report.measure import measure_of_result, test_scores
+    from steadyspike.train.files.folder import RunFolder
+    from steadyspike.train.files.packaged import NETWORKS, packaged_names
+    from steadyspike.zoo.description import read_description
+
+    names = ("name", "data", "T", "score after each step", "parameters", "firing rate", "energy", "time", "size")
+    table = bare_table(*names, right=names[4:], fold=(names[3],))
+    for name in packaged_names():
+        folder = RunFolder(NETWORKS / name)
+        described, result, about = (
+            read_description(folder.root),
+            folder.read_json("result.json"),
+            folder.read_json("run.json"),
+        )
+        numbers, measure = described.numbers, measure_of_result(result["test"])
+        scores = ", ".join(measure.number(score) for score in test_scores(result["test"]))
+        assert numbers is not None, "an entry of the zoo has been measured"
+        table.add_row(
+            name,
+            described.input.data,
+            str(folder.read_recipe().data.timesteps),
+            f"{scores} {measure.unit or measure.name}",
+            f"{about['parameters']:,}",
+            f"{numbers.firing_rate:.1%}",
+            "-" if numbers.energy_mj is None else show_energy(numbers.energy_mj),
+            f"{numbers.ms:.1f} ms",
+            f"{folder.weights.stat().st_size / 1e6:.2f} MB",
+        )
+    wide_enough(console).print(table)
+    console.print("energy at 45 nm fp32 and time on one thread: of one sample; `steadyspike zoo NAME` shows the card",
+                  style="dim", soft_wrap=True)  # fmt: skip
+    return ENDED
+
+
+@one_line_errors
+def show_card(name: str) -> int:
+    """The card of a network: of the zoo, or of a folder that `save_pretrained` wrote."""
+    from steadyspike.zoo.pretrained import load
+
+    for line in load(name).card.splitlines():
+        console.print(plain(line), markup=False, soft_wrap=True)
+    return ENDED
+
+
+@one_line_errors
+def add_run(source: Path, name: str | None, data_dir: Path | None, to: Path | None) -> int:
+    """Makes an entry of a finished run; its name is that of the recipe without ``zoo-``."""
+    from steadyspike.train.files.folder import RunError
+    from steadyspike.train.files.packaged import NETWORKS
+    from steadyspike.zoo.adding import add, name_of
+
+    root = to or NETWORKS
+    if to is None and "site-packages" in NETWORKS.parts:
+        raise RunError("the zoo belongs to an installed package: add in a checkout (pip install -e .), or name --to")
+    with console.status("rounding, evaluating and measuring the network"):
+        folder = add(source, root / (name or name_of(source)), data_dir)
+    console.print(f"wrote {folder}", markup=False, soft_wrap=True)
+    return ENDED

@@ -1,0 +1,153 @@
+"""Networks on a Hugging Face hub: `push_to_hub` and ``ss.load("hf://owner/name")``; needs the package huggingface_hub.
+
+Only the files that `save_pretrained` writes are fetched, each with a limit of its size; none of them is code. A
+download is pinned: by a commit (``hf://owner/name@COMMIT``), by ``sha256=`` of the weights, or else by what the first
+download of this user got, so that weights which change later on the hub are an error and never a surprise.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from steadyspike.data.cache import default_dir, lock, writable_dir
+from steadyspike.deploy.errors import missing_package
+from steadyspike.disk.checksum import file_sha256
+from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.files.folder import RunError
+from steadyspike.train.run.loading import LoadedRun
+from steadyspike.zoo.description import CARD, FILE, LARGEST_TEXT, LARGEST_WEIGHTS
+from steadyspike.zoo.pretrained import Pretrained
+from steadyspike.zoo.saving import save_pretrained
+
+WEIGHTS = "weights.safetensors"
+LIMITS = {FILE: LARGEST_TEXT, CARD: LARGEST_TEXT, WEIGHTS: LARGEST_WEIGHTS}
+_PLACE = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w.-]{1,100}))?")
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
+class Place(NamedTuple):
+    """A repository on a hub, and a branch, tag or commit of it."""
+
+    repository: str
+    revision: str | None
+
+    @property
+    def pinned(self) -> bool:
+        return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
+
+
+def parse(text: str) -> Place:
+    """``hf://owner/name`` or ``hf://owner/name@REVISION``."""
+    parts = _PLACE.fullmatch(text)
+    if parts is None or ".." in text:
+        raise RunError(f"{text[:200]!r} is not a network on a hub; write hf://owner/name or hf://owner/name@COMMIT")
+    return Place(parts[1], parts[2])
+
+
+def push_to_hub(model: nn.Module | LoadedRun | Pretrained, repository: str, **options: Any) -> str:
+    """Saves a network (`save_pretrained`, which takes ``options``) and uploads it; the place that `load` takes.
+
+    repository: ``owner/name``. It is made if it is not there. You must be logged in (``hf auth login``). The place
+    names the commit, so that it gives this network for ever.
+    """
+    import tempfile
+
+    missing_package("huggingface_hub", "hub")
+    from huggingface_hub import HfApi
+
+    parse(f"hf://{repository}")
+    with tempfile.TemporaryDirectory() as made:
+        folder = save_pretrained(model, Path(made) / repository.partition("/")[2], **options)
+        api = HfApi(endpoint=_endpoint())
+        api.create_repo(repository, exist_ok=True)
+        commit = api.upload_folder(repo_id=repository, folder_path=str(folder), commit_message="steadyspike network")
+    return f"hf://{repository}@{commit.oid}"
+
+
+def download(text: str, sha256: str | None) -> Path:
+    """The folder of a network on a hub, downloaded if needed; RunError if its weights are not the pinned ones."""
+    missing_package("huggingface_hub", "hub")
+    place = parse(text)
+    folder = _fetch(place)
+    found = file_sha256(folder / WEIGHTS)
+    if sha256 is None and not place.pinned:
+        _check_pin(place, found)
+    return folder
+
+
+def _fetch(place: Place) -> Path:
+    paths = [path for name, limit in LIMITS.items() if (path := _file(place, name, limit)) is not None]
+    if len({path.parent for path in paths}) != 1:
+        raise RunError(f"{place.repository} changed while it was downloaded; try again")
+    return paths[0].parent
+
+
+def _file(place: Place, name: str, limit: int) -> Path | None:
+    """A file of the network, kept in the user's cache; None if there is no card. What is pinned needs no network."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError
+
+    (repository, revision), at = place, _endpoint()
+    cache = _folder() / "hub"
+    try:
+        if place.pinned:
+            with suppress(EntryNotFoundError):
+                local = hf_hub_download(repository, name, revision=revision, cache_dir=cache, local_files_only=True)
+                return Path(local)
+        facts = get_hf_file_metadata(hf_hub_url(repository, name, revision=revision, endpoint=at), endpoint=at)
+        if facts.size is None or facts.size > limit:
+            raise RunError(f"{name} of {repository} has {facts.size} bytes; {limit} are allowed")
+        commit = facts.commit_hash or revision
+        return Path(hf_hub_download(repository, name, revision=commit, cache_dir=cache, endpoint=at))
+    except EntryNotFoundError:
+        if name == CARD:
+            return None
+        raise RunError(f"{repository} has no {name}: it is not a network of save_pretrained") from None
+    except RunError:
+        raise
+    except Exception as error:  # its HTTP client has errors of its own, which differ between versions
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise RunError(f"{name} of {repository} cannot be downloaded: {reason}") from error
+
+
+def _endpoint() -> str | None:
+    """The hub's address from the variable that huggingface_hub reads, too, but only once; None: its default."""
+    return os.environ.get("HF_ENDPOINT")
+
+
+def _folder() -> Path:
+    return writable_dir(default_dir()) / "zoo"
+
+
+def _check_pin(place: Place, found: str) -> None:
+    """Compares with what the first download got, and remembers it; RunError if the weights have changed since."""
+    path = _folder() / "pins.json"
+    name = f"{place.repository}@{place.revision or 'main'}"
+    with lock(path.with_name("pins.json.lock")):
+        pins = _pins(path)
+        if pins.setdefault(name, found) != found:
+            raise RunError(
+                f"the weights of hf://{name} have changed on the hub since they were first downloaded here "
+                f"(sha256 {pins[name][:12]}..., now {found[:12]}...); give sha256={found!r} to take them all the same"
+            )
+        text = json.dumps(pins, indent=1, sort_keys=True) + "\n"
+        write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def _pins(path: Path) -> dict[str, str]:
+    if not path.exists():
+        return {}
+    try:
+        pins = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, OSError):
+        pins = None
+    if not isinstance(pins, dict):
+        raise RunError(f"{path} is damaged; delete it to pin downloads again")
+    return pins

@@ -1,0 +1,154 @@
+"""A trained network ready for use: ``ss.load("cifar10-resnet19")``."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from steadyspike.disk.checksum import file_sha256
+from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.packaged import find_packaged, packaged_names, run_folder
+from steadyspike.train.files.weights import read_weights
+from steadyspike.zoo.description import (
+    CARD,
+    FILE,
+    LARGEST_TEXT,
+    LARGEST_WEIGHTS,
+    Description,
+    build,
+    describe_run,
+    read_description,
+    recipe_of,
+)
+
+if TYPE_CHECKING:
+    from steadyspike.data import DataBundle
+    from steadyspike.train.recipe import Recipe
+
+
+class Pretrained:
+    """A trained network, in evaluation mode, and what is needed to use it.
+
+    model: takes [B, C, H, W] (event data [T, B, C, H, W]) and gives logits [T, B, classes].
+    classes: names of the classes in the order of the logits; empty after a change of their number.
+    description: how it was made, how inputs are prepared, what was measured. card: the same for people, in Markdown.
+    """
+
+    def __init__(
+        self, folder: Path, description: Description, model: nn.Module, classes: tuple[str, ...], place: Path | None
+    ) -> None:
+        self.folder, self.description, self.model, self.classes = folder, description, model, classes
+        self._place = place
+
+    @property
+    def timesteps(self) -> int:
+        """T: how many steps the network was trained to run."""
+        return self.recipe.data.timesteps
+
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe that the network was trained by; of a network that was saved alone, what builds it."""
+        return recipe_of(self.description)
+
+    @property
+    def card(self) -> str:
+        """What the network is, how well it does and what it is not for; "" if it has no card."""
+        path = self.folder / CARD
+        if not path.is_file() or path.stat().st_size > LARGEST_TEXT:
+            return ""
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    @cached_property
+    def data(self) -> DataBundle:
+        """The data it was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
+        from steadyspike.train.building.data import load_data
+
+        return load_data(self.recipe.data, self._place)
+
+    def preprocess(self, file: str | Path, resize: bool = True) -> Tensor:
+        """An image file as [1, C, H, W], or an event recording as [T, 1, C, H, W], as the network takes it."""
+        from steadyspike.data.input_files import read_input
+
+        return read_input(Path(file), self.description.facts, resize)
+
+    @torch.no_grad()
+    def predict(self, file: str | Path) -> list[tuple[str, float]]:
+        """Names of the classes and their probabilities for an image or event file, the most likely first."""
+        if self.recipe.detection is not None:
+            raise RunError("this network finds boxes: use `steadyspike predict`")
+        chances = self.model(self.preprocess(file)).mean(0)[0].softmax(-1)
+        share, order = chances.sort(descending=True)
+        names = self.classes or tuple(str(number) for number in range(len(chances)))
+        return [(names[i], p) for i, p in zip(order.tolist(), share.tolist())]
+
+    def __repr__(self) -> str:
+        said = f"{self.recipe.model.name}, {len(self.classes) or 'other'} classes, T = {self.timesteps}"
+        return f"Pretrained({self.folder.name!r}: {said})"
+
+
+def names() -> list[str]:
+    """Names of the networks that are packaged with the library."""
+    return packaged_names()
+
+
+def load(
+    place: str | Path, *, num_classes: int | None = None, data_dir: str | Path | None = None, sha256: str | None = None
+) -> Pretrained:
+    """A network of the zoo by its name, a folder of `save_pretrained` or of a finished run, or ``hf://owner/name``.
+
+        net = ss.load("digits-cnn7")
+        logits = net.model(images)              # [T, B, classes]
+        net.predict("seven.png")                # [("7", 0.93), ...]
+
+    num_classes: a new last layer for so many classes, to train on other data; the rest keeps its weights.
+    data_dir: where ``net.data`` looks for the data set. sha256: the weights must have this checksum; downloads from a
+    hub need it, or a revision (``hf://owner/name@COMMIT``).
+    Nothing that a folder or a download holds is executed.
+    """
+    if str(place).startswith("hf://"):
+        from steadyspike.zoo.hub import download
+
+        folder = download(str(place), sha256)
+    else:
+        folder = find_packaged(place) or run_folder(place)
+    data = None if data_dir is None else Path(data_dir)
+    if not (folder / FILE).is_file() and (folder / "recipe.toml").is_file():
+        return _of_run(folder, num_classes, data, sha256)
+    description = read_description(folder)
+    return _made(folder, description, _weights(folder, description.weights_sha256, sha256), num_classes, data)
+
+
+def _of_run(folder: Path, num_classes: int | None, data_dir: Path | None, sha256: str | None) -> Pretrained:
+    from steadyspike.train.run.loading import load_run
+
+    run = load_run(folder, data_dir)
+    description = describe_run(run, file_sha256(RunFolder(folder).weights))
+    if num_classes is None and sha256 is None:
+        return Pretrained(folder, description, run.model, tuple(description.classes), run.place)
+    return _made(folder, description, _weights(folder, description.weights_sha256, sha256), num_classes, run.place)
+
+
+def _made(
+    folder: Path, description: Description, state: dict[str, Tensor], num_classes: int | None, data_dir: Path | None
+) -> Pretrained:
+    model = build(description, state, num_classes)
+    kept = num_classes in (None, description.num_classes)
+    return Pretrained(folder, description, model.eval(), tuple(description.classes) if kept else (), data_dir)
+
+
+def _weights(folder: Path, described: str, wanted: str | None) -> dict[str, Tensor]:
+    """The weights in a folder; RunError if they are not the described or not the wanted ones."""
+    path = RunFolder(folder).weights
+    if not path.is_file():
+        raise RunError(f"{path} is missing")
+    if path.stat().st_size > LARGEST_WEIGHTS:
+        raise RunError(f"{path} is larger than {LARGEST_WEIGHTS} bytes")
+    found = file_sha256(path)
+    for checksum, what in ((described, FILE), (wanted, "sha256=...")):
+        if checksum is not None and found != checksum:
+            raise RunError(f"{path} has the checksum {found}, {what} has {checksum}: they are not the same weights")
+    return read_weights(path)[0]

@@ -1,0 +1,194 @@
+"""`save_pretrained` and `load`: what comes back is what was saved, and hostile folders are one line of error."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import steadyspike as ss
+from steadyspike import models
+from steadyspike.disk.checksum import file_sha256
+from steadyspike.train import RunError
+from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.weights import save_weights
+from steadyspike.zoo.saving import rounded
+
+NETWORKS: dict[str, dict[str, Any]] = {
+    "cnn7_tiny": {},
+    "resnet19_tiny": {"neuron": "plif", "norm": "tebn", "timesteps": 3},
+    "sew_resnet34_tiny": {"neuron": ss.nn.neuron_factory("lif", threshold=0.7, tau=3.0), "connect": "iand"},
+    "ms_resnet_tiny": {"layers": (1, 1, 1, 1), "width": 0.0625},
+    "spikformer_tiny": {"neuron": ss.PLIF},
+    "qkformer_tiny": {"tie_stream_threshold": True},
+    "ems_resnet10_ee_small": {},
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_what_is_saved_comes_back(name: str, tmp_path: Path) -> None:
+    """Outputs are equal to the last bit, whatever the family, neuron and norm, and whatever was learned since."""
+    torch.manual_seed(0)
+    model = models.create(name, num_classes=3, **{"timesteps": 2, **NETWORKS[name]})
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.05 * torch.randn_like(p))
+    folder = ss.save_pretrained(model, tmp_path / "net", classes=["a", "b", "c"], mean=[0.5], std=[0.2])
+    assert {path.name for path in folder.iterdir()} == {"weights.safetensors", "network.json", "README.md"}
+    net = ss.load(folder)
+    assert net.classes == ("a", "b", "c") and not net.model.training and net.description.input.mean == [0.5]
+    x = torch.rand(2, model.in_channels, *net.description.input.size)
+    with torch.no_grad():
+        wanted, got = model.eval()(x), net.model(x)
+    pairs = zip(wanted, got) if isinstance(wanted, list) else [(wanted, got)]
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_saved_network_is_saved_again_and_changes_its_classes(tmp_path: Path) -> None:
+    model = models.create("cnn7_tiny", num_classes=3, timesteps=2).to(memory_format=torch.channels_last)
+    first = ss.load(ss.save_pretrained(model, tmp_path / "first", classes=["a", "b", "c"], half=True))
+    again = ss.load(ss.save_pretrained(first, tmp_path / "again"))
+    x = torch.rand(1, 2, 16, 16)
+    with torch.no_grad():
+        assert torch.equal(first.model(x), again.model(x))
+    other = ss.load(tmp_path / "first", num_classes=7)
+    assert other.classes == () and other.model(x).shape == (2, 1, 7)
+    kept, new = first.model.state_dict(), other.model.state_dict()
+    changed = [name for name in kept if kept[name].shape != new[name].shape]
+    assert changed and all(name.startswith("head") for name in changed)
+    assert all(torch.equal(kept[name], new[name]) for name in kept if name not in changed)
+
+
+def test_rounding_keeps_constants_and_what_float16_cannot_hold() -> None:
+    state = {"w": torch.tensor([[1.0001]]), "v": torch.tensor([1.0001]), "large": torch.full((2, 2), 1e6)}
+    small = rounded(state)
+    assert {name: t.dtype for name, t in small.items()} == {"w": torch.half, "v": torch.float, "large": torch.float}
+
+
+def test_networks_that_need_code_are_refused(tmp_path: Path) -> None:
+    for number, model in enumerate(
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(4, 2), ss.LIF()),
+            models.create("cnn7_tiny", neuron=partial(ss.LIF, tau=1.5)),
+            models.create("cnn7_tiny", init=lambda net: None),
+        )
+    ):
+        with pytest.raises(RunError, match="needs its code"):
+            ss.save_pretrained(model, tmp_path / str(number))
+
+
+def test_a_network_with_a_replaced_layer_is_not_what_it_says(tmp_path: Path) -> None:
+    model = models.create("cnn7_tiny", num_classes=3)
+    model.head.register_forward_hook(lambda module, args, out: out * 2)
+    with pytest.raises(RunError, match="was a layer of it replaced"):
+        ss.save_pretrained(model, tmp_path / "net")
+
+
+def test_a_network_with_code_of_its_own_can_still_be_pickled() -> None:
+    class Local(ss.LIF):
+        """Cannot be pickled by name."""
+
+    plain = models.create("cnn7_tiny", neuron=lambda channels=None, size=None: ss.LIF())
+    assert pickle.loads(pickle.dumps(plain.made_of)) is None
+    assert copy.deepcopy(models.create("cnn7_tiny", neuron=Local)).made_of is not None
+
+
+def forged(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Path:
+    """A folder whose description was changed, with a checksum that is right again."""
+    run = RunFolder(folder)
+    content = run.read_json("network.json")
+    change(content)
+    run.write_json("network.json", content)
+    return folder
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    torch.manual_seed(0)
+    return ss.save_pretrained(models.create("resnet19_tiny", num_classes=3, timesteps=2), tmp_path / "net")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["recipe"]["model"].update(name="os:system"), "is code"),
+        (lambda d: d["recipe"]["data"].update(name="evil:make"), "is code"),
+        (lambda d: d["recipe"]["model"].update(width=1e9), "less than or equal to 100"),
+        (lambda d: d["recipe"]["model"].update(width=99), "another network"),
+        (lambda d: d["recipe"]["model"]["options"].update(layers=[10**9, 1, 1]), "more blocks"),
+        (lambda d: d["recipe"]["model"]["options"].update(layers=[-1, 1, 1]), "cannot be built"),
+        (lambda d: d["recipe"]["data"].update(timesteps=10**9), "more than 10000"),
+        (lambda d: d["recipe"].update(surprise={}), "unknown key"),
+        (lambda d: d.update(surprise=1), "surprise"),
+        (lambda d: d.update(num_classes=10**6), "another network"),
+        (lambda d: d.update(num_classes=10**12), "num_classes"),
+        (lambda d: d.update(classes=[1, 2, 3]), "classes"),
+        (lambda d: d.update(format="steadyspike network 99"), "format"),
+        (lambda d: d["input"].update(size=[10**9, 10**9]), "another network|cannot be built|size"),
+        (lambda d: d["input"].update(size=["a", 2]), r"input\.size"),
+        (lambda d: d.update(weights_sha256="0" * 64), "not the same weights"),
+        (lambda d: d.update(recipe={"base": "demo"}), "base"),
+    ],
+)
+def test_a_forged_description_is_refused(saved: Path, change: Callable[[dict[str, Any]], Any], message: str) -> None:
+    with pytest.raises(RunError, match=message) as refused:
+        ss.load(forged(saved, change))
+    assert "\n" not in str(refused.value)
+
+
+def test_forged_weights_are_refused(saved: Path) -> None:
+    """Right checksums everywhere, and tensors of another network, or values that do not fit a tensor."""
+    weights = RunFolder(saved).weights
+    for state in ({"w": torch.zeros(3)}, {}, {"stem.conv_norm.conv.weight": torch.zeros(1, 1, 1, 1)}):
+        save_weights(weights, state, {})
+        forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
+        with pytest.raises(RunError, match=r"another network|more blocks"):
+            ss.load(saved)
+    weights.write_bytes(b"\xff" * 64)
+    forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
+    with pytest.raises(RunError, match="damaged"):
+        ss.load(saved)
+    weights.unlink()
+    with pytest.raises(RunError, match="is missing"):
+        ss.load(saved)
+
+
+def test_damaged_and_oversized_descriptions_are_refused(saved: Path) -> None:
+    path = saved / "network.json"
+    text = path.read_text()
+    other = text.replace("resnet19", "resnet34")
+    for content in (text[:-40], "[" * 100_000, "{}", "null", other, " " * (1 << 20) + text):
+        path.write_text(content)
+        with pytest.raises(RunError):
+            ss.load(saved)
+    path.unlink()
+    with pytest.raises(RunError, match=r"has no network\.json"):
+        ss.load(saved)
+
+
+def test_names_with_markup_stay_text_in_the_card(tmp_path: Path) -> None:
+    names = ["<img src=x onerror=alert(1)>", "a | b\n# heading", "[bold]\x1b[31m"]
+    model = models.create("cnn7_tiny", num_classes=3)
+    net = ss.load(ss.save_pretrained(model, tmp_path / "net", classes=names, about="see [link](javascript:x)"))
+    assert net.classes == tuple(names)
+    assert "<img" not in net.card and "\n# heading" not in net.card and "\x1b" not in net.card
+    assert "[link](" not in net.card.replace("\\[", "")
+
+
+def test_wrong_places(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match=r"has no network\.json"):
+        ss.load(tmp_path / "empty")
+    with pytest.raises(RunError, match="neither a folder nor a network"):
+        ss.load("cifar1-resnet19")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="not empty"):
+        ss.save_pretrained(models.create("cnn7_tiny"), tmp_path / "full")
