@@ -315,6 +315,8 @@ def test_silent_layers_are_said_and_no_verdict_rests_on_the_few_that_fire():
     x = 1 + 0.5 * torch.randn(10, 200, 20)
     report = ss.analyse(model, x)
     assert report.verdict == "unclear" and "2 of 3 layers in which no neuron fired" in report.advice
+    rows = str(report).splitlines()
+    assert all("silent" in row for row in rows[1:3]) and rows[3].startswith("0 ") and "shift: distance" in rows[5]
     report = ss.analyse(model[:2], x)
     assert report.verdict.startswith("drifts") and "Not counted: 1 of 2 layers" in report.advice
 
@@ -324,7 +326,7 @@ def test_a_network_in_which_every_neuron_fires_at_every_step_is_not_steady():
     full = ss.LIF(init="zero", threshold=0.1)
     report = ss.analyse(full, x)
     assert report.layers[0].rates.eq(1).all() and report.verdict == "saturated"
-    assert "nothing to judge over 0 of 1 layers" in str(report) and "steady" not in str(report)
+    assert "nothing to judge over 0 of 1 layer, " in str(report) and "steady" not in str(report)
     # One such layer is left out; when they are the most, nobody can tell.
     model = nn.Sequential(ss.LIF(threshold=1e-3, init="zero"), ss.LIF(init="zero", tau=3.0, threshold=7e-4))
     currents = 1 + 0.5 * torch.randn(10, 200, 20).clamp(-1.5, 1.5)

@@ -257,7 +257,7 @@ def test_measuring_is_announced_and_done_once(trained):
     for _ in range(2):
         EXPERIMENTS["predictions"].page(work)  # on what firing-rate measured
         work.measure(work.results(EXPERIMENTS["predictions"].cases("mini")[0])[0], "mine", lambda run: {})
-    assert len(said) == 1 and said[0].startswith("measuring cifar100-resnet19-t4-tdbn, seed 0")
+    assert len(said) == 1 and said[0].startswith("measuring resnet19_tiny on digits, T = 4 (for cifar")
 
 
 def test_a_partial_table_shows_what_is_there(trained):
@@ -370,3 +370,9 @@ def test_stationarity_is_shown_for_images_and_for_events():
     assert [load_recipe(name).data.name for name in recipes] == ["cifar100", "cifar100", "dvs-cifar10", "dvs-cifar10"]
     assert [load_recipe(name).neuron.init for name in recipes] == ["zero", "mp", "zero", "mp"]
     assert [case.deep for case in EXPERIMENTS["assumption"].cases("deep")] == ["deep-resnet19-neither-sgd"]
+
+
+def test_a_run_is_named_after_what_is_trained():
+    assert Run("demo", ("neuron.tau=3.0",), seed=2).label == "demo, seed 2"
+    small = Run("cifar100-resnet19-t4-tdbn", ("data.name=digits", "model.name=cnn7"))
+    assert small.label == "cnn7 on digits, T = 4 (for cifar100-resnet19-t4-tdbn), seed 0"

@@ -151,7 +151,8 @@ def test_the_command_writes_where_it_says(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     assert "--no-data" in (tmp_path / "demo/001/report.html").read_text()
     assert call("report", tmp_path / "demo/001", tmp_path / "demo/002", "--no-data").exit_code == 0
-    assert "2 runs" in (tmp_path / "demo/report.html").read_text()
+    page = (tmp_path / "demo/report.html").read_text()
+    assert "2 runs" in page and "first run: demo/001" in page and "to baseline" not in page
     out = tmp_path / "elsewhere.html"
     based = ("--baseline", tmp_path / "demo/002", "--no-data", "-o", out)
     assert call("report", tmp_path / "demo/001", *based).exit_code == 0

@@ -20,6 +20,8 @@ def test_curves_and_rates_are_those_of_the_tables(finished):
     rows = read_table(finished.root / "metrics.csv")
     (line,) = panel(figure, "training loss").lines
     assert list(line.get_ydata()) == [float(row["train_loss"]) for row in rows]
+    (line,) = panel(figure, "validation accuracy at every epoch").lines
+    assert list(line.get_ydata()) == [float(row[[n for n in row if "_accuracy_" in n][-1]]) for row in rows]
     (line,) = panel(figure, "test accuracy").lines
     assert list(line.get_ydata()) == finished.read_json("result.json")["test"]["accuracy"]
     layers = read_table(finished.root / "layers.csv")

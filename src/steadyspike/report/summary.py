@@ -16,7 +16,7 @@ from steadyspike.train.recipe.measured import Measured, recorded
 
 def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
     """Cards for one run; for several a table, best first, with what differs and the spread over seeds."""
-    return _one(runs[0]) if len(runs) == 1 else _several(runs, baseline or runs[0])
+    return _one(runs[0]) if len(runs) == 1 else _several(runs, baseline)
 
 
 def banner(run: RunView) -> Markup:
@@ -90,7 +90,9 @@ def _paper_card(run: RunView) -> Markup:
     return _card("the paper", f"{paper.value}{spread} {paper.unit}", f"{against}{paper.where}. {paper.note}")
 
 
-def _several(runs: Sequence[RunView], baseline: RunView) -> Markup:
+def _several(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
+    """Runs are compared with the baseline, or with the first one, which is then not called a baseline."""
+    first, word = (runs[0], "first run") if baseline is None else (baseline, "baseline")
     ranked, several = best_first(runs), len({run.measure for run in runs}) > 1
     rows = []
     for place, run in enumerate(ranked, 1):
@@ -102,17 +104,17 @@ def _several(runs: Sequence[RunView], baseline: RunView) -> Markup:
         rows.append([
             f"{place}. {run.label}", run.name, run.state.kind,
             "–" if score is None else f"{run.measure.text(score.value)}{name}{mark}",
-            "baseline" if run is baseline else against(run, baseline), against(run, best),
+            word if run is first else against(run, first), against(run, best),
             "–" if paper is None or paper.value is None else f"{paper.value} {paper.unit}",
             run.recipe.train.seed, f"{run.epochs[-1] if run.epochs else 0}/{run.recipe.schedule.epochs}",
             "–" if took is None else duration(took),
         ])  # fmt: skip
     title = " or ".join(dict.fromkeys(run.measure.name for run in ranked))
-    head = ("run", "recipe", "state", title, "to baseline", "to best", "paper", "seed", "epochs", "took")
+    head = ("run", "recipe", "state", title, f"to {word}", "to best", "paper", "seed", "epochs", "took")
     parts: list[object] = [banner(run) for run in runs]
     if (other := tested_on(runs)) is not None:
         parts.append(tag("p", other, class_="notice"))
-    parts.append(table(f"{len(runs)} runs, best first; baseline: {baseline.label}", head, rows))
+    parts.append(table(f"{len(runs)} runs, best first; {word}: {first.label}", head, rows))
     parts.append(_spread(runs))
     parts.append(_differences(ranked))
     return joined(parts)

@@ -84,7 +84,7 @@ class ShiftReport:
     def __str__(self) -> str:
         width = max([len("layer"), *(len(layer.name) for layer in self.layers)])
         lines = [f"{'layer':{width}}  shift  floor  input  firing rate, first to last step    active"]
-        for one in self.layers:
+        for one in sorted(self.layers, key=lambda one: bool(one.finite and one.active and not one.saturated)):
             if not one.finite:
                 lines.append(f"{one.name:{width}}  its {one.broken} is NaN or infinite")
                 continue
@@ -106,11 +106,17 @@ class ShiftReport:
         )  # fmt: skip
         lines += [
             "",
+            "shift: distance of a step's potentials from the last step's (total variation, 0 to 1), less the floor,",
+            "which is the noise of this many samples; input: the same of the current; active: neurons that fired",
             f"{self.verdict}: {f'mean shift {self.shift:.3f}' if counted else 'nothing to judge'} "
-            f"over {counted} of {len(self.layers)} layers, {self.samples} samples" + agreement,
+            f"over {counted} of {_layers(len(self.layers))}, {self.samples} samples" + agreement,
             self.advice,
         ]
         return "\n".join(lines)
+
+
+def _layers(count: int) -> str:
+    return f"{count} layer" if count == 1 else f"{count} layers"
 
 
 def _shown(rates: list[float]) -> str:
@@ -213,8 +219,8 @@ def _left_out(rows: Sequence[LayerShift]) -> str:
     """Which layers are not judged, as the middle of a sentence; "" if all are."""
     silent, saturated = sum(row.finite and not row.active for row in rows), sum(row.saturated for row in rows)
     found = [
-        *([f"{silent} of {len(rows)} layers in which no neuron fired"] if silent else []),
-        *([f"{saturated} of {len(rows)} layers in which every neuron fires at every step"] if saturated else []),
+        *([f"{silent} of {_layers(len(rows))} in which no neuron fired"] if silent else []),
+        *([f"{saturated} of {_layers(len(rows))} in which every neuron fires at every step"] if saturated else []),
     ]
     return " and ".join(found)
 

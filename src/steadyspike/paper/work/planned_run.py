@@ -25,7 +25,11 @@ class Run:
 
     @property
     def label(self) -> str:
-        return f"{self.recipe}, seed {self.seed}"
+        """The recipe and the seed; first what really runs, where the settings (``--scale mini``) replace it."""
+        now, written = self.load(), load_recipe(self.recipe)
+        if (now.model.name, now.data.name) == (written.model.name, written.data.name):
+            return f"{self.recipe}, seed {self.seed}"
+        return f"{now.model.name} on {now.data.name}, T = {now.data.timesteps} (for {self.recipe}), seed {self.seed}"
 
     def key(self) -> str:
         """A checksum of everything that decides the run's result: the resolved recipe and the seed.

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
+from steadyspike.nn.norm import TimeNorm
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.callbacks.memory_use import memory_held, memory_line
 from steadyspike.train.session.session import Observer, Session
@@ -64,8 +65,10 @@ class Display(Observer):
         kernel = choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))
         where = f"{count} x {device.type}" if count > 1 else device.type
         self.say(str(bundle))
+        # A network of the user's own may take no norm, and a norm of its own is not the recipe's.
+        norm = f"norm {recipe.norm.name}, " if any(isinstance(m, TimeNorm) for m in model.modules()) else ""
         self.say(
-            f"{recipe.model.name}: {parameters:,} parameters, neuron {recipe.neuron.name}, norm {recipe.norm.name}, "
+            f"{recipe.model.name}: {parameters:,} parameters, neuron {recipe.neuron.name}, {norm}"
             f"T = {recipe.data.timesteps}; {where}, {recipe.train.precision}, {kernel} kernel"
         )
         if session.bundle.selection_part != "validation":

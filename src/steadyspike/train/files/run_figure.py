@@ -41,9 +41,10 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
     for look, (label, folder) in zip(_LOOKS[len(runs) - 1 :: -1], runs.items()):
         _curves(axes[0], label, folder, *look)
     boxes = any("accuracy" not in f.read_json("result.json")["test"] for f in runs.values())
+    part = " or ".join(sorted({_evaluated_part(f) for f in runs.values()} - {""}))
     for axis, title, y in (
         (axes[0, 0], "training loss", "loss"),
-        (axes[0, 1], "mAP@.5 (COCO) at every epoch" if boxes else "accuracy at every epoch", "" if boxes else "%"),
+        (axes[0, 1], f"{part} {'mAP@.5 (COCO)' if boxes else 'accuracy'} at every epoch".strip(), "" if boxes else "%"),
         (axes[0, 2], "test mAP@.5 (COCO)" if boxes else "test accuracy", "" if boxes else "%"),
     ):
         axis.set_title(title)
@@ -64,6 +65,13 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
     _over_epochs(axes[1, len(runs)], last, "threshold", f"threshold V\n{last_label}")
     _over_epochs(axes[1, len(runs) + 1], last, "tau", f"time constant tau\n{last_label}")
     return figure
+
+
+def _evaluated_part(folder: RunFolder) -> str:
+    """The part of the data that was evaluated while the run trained, such as "validation"; "" without an epoch."""
+    rows = read_table(folder.root / "metrics.csv")
+    names = [name for name in (rows[0] if rows else []) if "_accuracy_" in name or name.endswith("_AP50")]
+    return names[-1].partition("_")[0] if names else ""
 
 
 def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -> None:
