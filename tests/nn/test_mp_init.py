@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
+from steadyspike.nn.checkpoint import checkpoint as recorded
 
 
 def current(*shape, seed=0):
@@ -170,6 +171,33 @@ def test_the_same_input_twice_inside_one_checkpoint_is_refused():
         gradients_and_mean(
             [current(4, 3, 5)], lambda lif, x: checkpoint(lambda z: lif(z) + lif(z), x, use_reentrant=False)
         )
+
+
+@pytest.mark.parametrize("way", ["alone", "inside of another", "inside of torch's", "around torch's"])
+def test_own_checkpoints_may_run_a_layer_twice_on_the_same_input(way):
+    """Which checkpointing by torch refuses: the two calls start from different means."""
+
+    def twice(lif, z):
+        return lif(z) + lif(z)
+
+    def run(lif, x):
+        if way == "alone":
+            return recorded(twice, lif, x)
+        if way == "inside of another":
+            return recorded(lambda z: recorded(twice, lif, z) + lif(z), x)
+        if way == "inside of torch's":
+            return checkpoint(lambda z: recorded(lif, z) * 2, x, use_reentrant=False)
+        return recorded(lambda z: checkpoint(lif, z + 0.1, use_reentrant=False) + lif(z), x)
+
+    plain = {
+        "alone": twice,
+        "inside of another": lambda lif, x: twice(lif, x) + lif(x),
+        "inside of torch's": lambda lif, x: lif(x) * 2,
+        "around torch's": lambda lif, x: lif(x + 0.1) + lif(x),
+    }
+    inputs = [current(4, 3, 5), current(4, 3, 5) * 1.5]
+    for got, want in zip(gradients_and_mean(inputs, run), gradients_and_mean(inputs, plain[way])):
+        torch.testing.assert_close(got, want)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

@@ -28,20 +28,29 @@ _is_compiling = torch.compiler.is_compiling
 
 def is_ordinary(*tensors: Tensor) -> bool:
     """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
-    if _is_compiling() or is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
+    if _is_compiling():
         return False
     if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
         return False
-    # Plain: the memory holds the values. No subclass, not one of a batch of gradients, no pending sign. A loop: this
-    # runs several times per layer, and a generator or a function would take as long as the questions.
-    for t in tensors:  # noqa: SIM110
-        if type(t) not in _PLAIN or t.is_neg() or is_batched_gradient(t):
-            return False
-    return True
+    return _are_plain(tensors)
 
 
 def runs_directly(*tensors: Tensor) -> bool:
     """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
     if _is_compiling():  # asked first: a compiler cannot look into the questions below
         return False
-    return is_ordinary(*(t for t in tensors if sizes_only(t) is None)) if dispatch_modes() else is_ordinary(*tensors)
+    if dispatch_modes():
+        return is_ordinary(*(t for t in tensors if sizes_only(t) is None))
+    return _are_plain(tensors)
+
+
+def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
+    """True outside of transforms, for tensors whose memory holds their values: not a subclass, not one of a batch of
+    gradients, without a pending sign."""
+    if is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
+        return False
+    # A loop: this runs several times per layer, and a generator or a function would take as long as the questions.
+    for t in tensors:  # noqa: SIM110
+        if type(t) not in _PLAIN or t.is_neg() or is_batched_gradient(t):
+            return False
+    return True

@@ -2,8 +2,9 @@
 
 The second run must not update running statistics again, and must start from the same values as the first run.
 torch.utils.checkpoint recomputes inside the backward pass; `recomputing` detects that. MP-Init's mean has changed by
-then, so `Memory` stores the value that each checkpointed forward started from and finds it again by a fingerprint of
-the input. Forwards outside a checkpoint are not stored and cost nothing.
+then. A checkpoint of `nn/checkpoint.py` has a record of the values that its forward started from. For code that calls
+torch.utils.checkpoint itself, `Memory` stores the value of each checkpointed forward and finds it again by a
+fingerprint of the input. Forwards outside a checkpoint are not stored and cost nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.torch_private import FakeTensor, in_backward, saved_tensor_hooks
+from steadyspike.nn.checkpoint import record_value, recorded_value
 
 SAMPLES = 512  # elements that tell an input from others
 
@@ -94,13 +96,21 @@ class Memory:
         """Stores ``value`` for the input ``x`` if this forward is inside a checkpoint."""
         region = checkpoint_region()
         if region is not None:
+            record_value(self, value)
             self._entries.append(Entry(x.shape, fingerprint(x), value.detach().clone(), region))
 
     def recall(self, x: Tensor) -> Tensor:
         """The value that the forward with input ``x`` started from.
 
-        If several forwards had the same input, the newest comes first: the backward reaches them in this order.
+        `nn.checkpoint` has it recorded. Otherwise, if several forwards had the same input, the newest comes first: the
+        backward reaches them in this order.
         """
+        value = recorded_value(self)
+        value = self._find(x) if value is None else value
+        record_value(self, value)  # for a checkpoint inside of the function that is recomputed
+        return value
+
+    def _find(self, x: Tensor) -> Tensor:
         wanted = fingerprint(x)
         fits = [e for e in self._entries if e.shape == x.shape and e.seen.device == wanted.device]
         if isinstance(wanted, FakeTensor) and fits:
@@ -121,7 +131,7 @@ class Memory:
         if len(set(regions)) < len(regions) and any(not torch.equal(e.value, ties[0].value) for e in ties):
             raise RuntimeError(
                 "this layer ran twice on the same input inside one checkpoint, starting from different running means; "
-                "checkpoint the two calls separately"
+                "checkpoint the two calls separately, or use steadyspike.nn.checkpoint.checkpoint"
             )
         fresh = [e for e in ties if not e.spent]
         if not fresh:

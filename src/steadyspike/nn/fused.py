@@ -55,30 +55,25 @@ class Normed(NamedTuple):
         return self.norm(self.y)
 
 
-class _Constants(NamedTuple):
-    """V and 1/tau as the node takes them: k and w with their links, or themselves."""
+def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor, Links]:
+    """V and 1/tau as the node takes them: k and w with their links, or themselves. dtype: of the arithmetic.
 
-    k: Tensor
-    w: Tensor
-    links: Links
-
-
-def layer_constants(neuron: Neuron, dtype: torch.dtype) -> _Constants:
-    """dtype: of the arithmetic. Calls `limit_constants` if the node does not look at the ranges itself."""
+    Calls `limit_constants` if the node does not look at the ranges itself.
+    """
     if neuron.overridden:
         by_value = neuron.overridden & _CONSTANTS
         if neuron.training and (by_value or "limit_constants" in neuron.overridden):
             neuron.limit_constants()
         if by_value:
             v, a = (c.to(dtype).contiguous() for c in (neuron.threshold, neuron.leak))
-            return _Constants(v, a, (None, None))
+            return v, a, (None, None)
     k, to_v = neuron.raw_constant("threshold")
     w, to_a = neuron.raw_constant("leak")
     if k.dtype != dtype or (to_v is not None and to_v.native.code < 0):
         k, to_v = neuron.constant("threshold").to(dtype), None
     if w.dtype != dtype or (to_a is not None and to_a.native.code < 0):
         w, to_a = neuron.constant("leak").to(dtype), None
-    return _Constants(k.contiguous(), w.contiguous(), (to_v, to_a))
+    return k.contiguous(), w.contiguous(), (to_v, to_a)
 
 
 def native_start(neuron: Neuron, dtype: torch.dtype) -> Start | None:

@@ -63,16 +63,15 @@ class _Fused(torch.autograd.Function):
         if plan.scan.bits and job.notes:
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)
-        raws = None if to_v is None else k, None if to_a is None else w
         start = job.start if u0 is None else u0
-        assert start is not None
-        rest = start, job.memory, affine, words
-        results = neuron_forward(plan, x, RunConstants(v, a, *raws), *rest, potential=job.potential)
+        constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
+        results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
         if results is None:
             job.inside = False
             v = v if to_v is None else to_v.limited(k)
             a = a if to_a is None else to_a.limited(w)
-            results = neuron_forward(plan, x, RunConstants(v, a, None, None), *rest, potential=job.potential)
+            constants = RunConstants(v, a, None, None)
+            results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
             assert results is not None
         out, u, m = results
         if words is not None:

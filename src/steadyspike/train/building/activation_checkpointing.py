@@ -7,15 +7,15 @@ from functools import partial
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from steadyspike.models import SpikingNet
+from steadyspike.nn.checkpoint import checkpoint
 
 
 def _recomputed(forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     if not torch.is_grad_enabled():
         return forward(x)
-    return checkpoint(forward, x, use_reentrant=False)
+    return checkpoint(forward, x)
 
 
 def recompute_blocks(model: SpikingNet) -> int:

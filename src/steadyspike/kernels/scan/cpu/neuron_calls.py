@@ -127,11 +127,10 @@ def neuron_forward(
     plan: NeuronPlan,
     x: Tensor,
     constants: RunConstants,
-    start: Start | Tensor,
+    start: Start | Tensor | None,
     memory: ctypes.Array[Any],
     affine: Affine | None = None,
     words: SpikeWords | None = None,
-    *,
     potential: bool = False,
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
     """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
@@ -144,7 +143,7 @@ def neuron_forward(
     out = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, scan.strides)
     u = x.new_empty_strided(scan.step, scan.step_strides, dtype=scan.compute) if potential else None
     m = x.new_empty_strided(x.shape, scan.strides, dtype=scan.compute) if plan.call.membrane else None
-    if has_no_values(x):
+    if type(x) is not Tensor and has_no_values(x):
         return out, u, m
     if type(start) is Start:
         u0 = own = active + plan.u0
@@ -155,12 +154,26 @@ def neuron_forward(
     status = _function(_NAMES[0])(
         plan.fixed
         + _pack_forward(
-            *(x.data_ptr(), u0, v.data_ptr(), a.data_ptr(), x.stride(0)),
-            *(0 if current is None else ctypes.addressof(current), torch.get_num_threads(), -1, out.data_ptr()),
-            *(0 if u is None else u.data_ptr(), 0 if m is None else m.data_ptr(), active, plan.call.channelwise),
+            x.data_ptr(),
+            u0,
+            v.data_ptr(),
+            a.data_ptr(),
+            x.stride(0),
+            0 if current is None else ctypes.addressof(current),
+            torch.get_num_threads(),
+            -1,
+            out.data_ptr(),
+            0 if u is None else u.data_ptr(),
+            0 if m is None else m.data_ptr(),
+            active,
+            plan.call.channelwise,
             *((0, 0, 0) if words is None else words.addresses()),
-            *(0 if k is None else k.data_ptr(), 0 if w is None else w.data_ptr(), own),
-            *(0 if mean is None else mean.data_ptr(), value, momentum),
+            0 if k is None else k.data_ptr(),
+            0 if w is None else w.data_ptr(),
+            own,
+            0 if mean is None else mean.data_ptr(),
+            value,
+            momentum,
         )
     )
     if status == _MOVED:
@@ -203,21 +216,35 @@ def neuron_backward(
     du0 = torch.empty_like(u0) if wanted[0] else None
     dv = torch.empty_like(v) if wanted[1] else None
     da = torch.empty_like(a) if wanted[2] else None
-    if has_no_values(x):
+    if type(x) is not Tensor and has_no_values(x):
         return dx, du0, dv, da
     g, g_u, g_m = gradients
     current = None if affine is None else affine_struct(x, affine)
     status = _function(_NAMES[1])(
         plan.fixed
         + _pack_backward(
-            *(x.data_ptr(), ctypes.addressof(u0) + plan.u0 if plan.numbers else u0.data_ptr()),
-            *(v.data_ptr(), a.data_ptr(), x.stride(0), 0 if current is None else ctypes.addressof(current)),
-            *(torch.get_num_threads(), -1, 0 if g is None else g.data_ptr(), 0 if g_u is None else g_u.data_ptr()),
-            *(0 if g_m is None else g_m.data_ptr(), 0 if g is None else g.stride(0)),
-            *(0 if g_m is None else g_m.stride(0), dx.data_ptr(), 0 if du0 is None else du0.data_ptr()),
-            *(0 if dv is None else dv.data_ptr(), 0 if da is None else da.data_ptr(), 0, 0),
+            x.data_ptr(),
+            ctypes.addressof(u0) + plan.u0 if plan.numbers else u0.data_ptr(),
+            v.data_ptr(),
+            a.data_ptr(),
+            x.stride(0),
+            0 if current is None else ctypes.addressof(current),
+            torch.get_num_threads(),
+            -1,
+            0 if g is None else g.data_ptr(),
+            0 if g_u is None else g_u.data_ptr(),
+            0 if g_m is None else g_m.data_ptr(),
+            0 if g is None else g.stride(0),
+            0 if g_m is None else g_m.stride(0),
+            dx.data_ptr(),
+            0 if du0 is None else du0.data_ptr(),
+            0 if dv is None else dv.data_ptr(),
+            0 if da is None else da.data_ptr(),
+            0,
+            0,
             *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
-            *(0 if k is None else k.data_ptr(), 0 if w is None else w.data_ptr()),
+            0 if k is None else k.data_ptr(),
+            0 if w is None else w.data_ptr(),
         )
     )
     if status:
