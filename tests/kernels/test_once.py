@@ -13,7 +13,7 @@ import steadyspike as ss
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
 from steadyspike.kernels.conv.rule import Costs
 from steadyspike.nn import TDBN
-from steadyspike.nn.fused import norm_neuron
+from steadyspike.nn.fused_norm import norm_neuron
 from tests.kernels.test_eager import Seen, needs_kernel
 
 ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything

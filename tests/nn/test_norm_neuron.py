@@ -13,8 +13,8 @@ from torch.utils.checkpoint import checkpoint
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.spikes.note import known_spikes
-from steadyspike.nn import fused as module
-from steadyspike.nn.fused import norm_neuron
+from steadyspike.nn import fused_norm as module
+from steadyspike.nn.fused_norm import norm_neuron
 from steadyspike.nn.norm.tdbn import TDBN
 
 MISSING = CpuBackend().why_not(torch.empty(0))

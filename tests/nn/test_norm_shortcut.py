@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.nn import fused as module
-from steadyspike.nn.fused import Normed, norm_neuron
+from steadyspike.nn import fused_norm as module
+from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.memory.track import MemoryTracker
 from steadyspike.nn.norm.tdbn import TDBN
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.models.model_registry import entry
-from steadyspike.nn import fused, fused_group
+from steadyspike.nn import fused, fused_group, fused_norm
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.train.measure.firing_rates import LayerWatch
 from steadyspike.train.measure.gradients import GradientWatch
@@ -29,7 +29,7 @@ class Calls:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[tuple[int, int]] = []
         self.others: list[str] = []
-        for module, neurons_at_once in ((fused, 1), (fused_group, 3)):
+        for module, neurons_at_once in ((fused, 1), (fused_norm, 1), (fused_group, 3)):
             monkeypatch.setattr(module, "fused_scan", self._counted(module.fused_scan, neurons_at_once))
         original = Neuron.run
 

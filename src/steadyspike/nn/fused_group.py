@@ -19,7 +19,8 @@ from steadyspike.kernels.scan.fused import fused_scan
 from steadyspike.kernels.scan.fused_job import Links, Statistics, fused_job
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.nn.evaluation_map import evaluation_map
-from steadyspike.nn.fused import fits_layers, fits_tensors, layer_constants, must_be_called
+from steadyspike.nn.fused import layer_constants, must_be_called
+from steadyspike.nn.fused_norm import fits_layers, fits_tensors
 from steadyspike.nn.initial_potential import ConstantInit, MPInit
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.tdbn import TDBN

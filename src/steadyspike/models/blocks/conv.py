@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.models.parts import Parts, Shape
-from steadyspike.nn.fused import Normed, must_be_called, norm_neuron
+from steadyspike.nn.fused import must_be_called
+from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.norm import TimeNorm
 from steadyspike.nn.time import Folded, fold_time
 

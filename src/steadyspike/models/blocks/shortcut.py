@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm, is_repeated
 from steadyspike.models.parts import Parts, Shape
-from steadyspike.nn.fused import Normed
+from steadyspike.nn.fused_norm import Normed
 from steadyspike.nn.norm import TimeNorm
 from steadyspike.nn.time import fold_time
 
