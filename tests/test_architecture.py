@@ -39,8 +39,8 @@ PUBLIC = {
     "MPBN", "MPInit", "MPS", "PLIF", "RateLIF", "Readout", "Reset", "__version__", "analyse", "check_model", "convert",
     "health",
     "keep_freed_memory", "load", "load_run", "make_objective", "memory_estimate", "neuron", "parameter_groups", "probe",
-    "push_to_hub", "save_memory", "save_pretrained", "stabilize", "stream", "surrogate", "undo", "use_dense",
-    "use_events", "window",
+    "push_to_hub", "save_memory", "save_pretrained", "stabilize", "stream", "surrogate", "to_native", "undo",
+    "use_dense", "use_events", "window",
 }  # fmt: skip
 
 PARTS = {
@@ -50,7 +50,7 @@ PARTS = {
         "from_dataset", "from_recordings", "load", "names",
     },
     "interop": {
-        "Conversion", "convert", "stabilize", "undo", "window",
+        "Conversion", "convert", "stabilize", "to_native", "undo", "window",
     },
     "detection": {
         "Detections", "Gains", "assign", "class_ap", "complete_iou", "decode", "detection_loss", "detections",

@@ -44,7 +44,7 @@ _FROM_PARTS = {
     "analyse": "analysis",
     "stream": "deploy",
     **dict.fromkeys(("load", "push_to_hub", "save_pretrained"), "zoo"),
-    **dict.fromkeys(("convert", "stabilize", "undo", "window"), "interop"),
+    **dict.fromkeys(("convert", "stabilize", "to_native", "undo", "window"), "interop"),
 }
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "stabilize",
     "stream",
     "surrogate",
+    "to_native",
     "undo",
     "use_dense",
     "use_events",

@@ -15,6 +15,7 @@ from steadyspike.deploy.proof_of_steps import prove_steps
 from steadyspike.deploy.rewrite import Mode, fold_graph
 from steadyspike.deploy.trace import trace
 from steadyspike.nn.input_convention import find_batch_dim, in_evaluation, inner_sizes
+from steadyspike.nn.native import NotNative, native
 from steadyspike.nn.neuron import neurons
 
 WRONG = 1e-3  # a share of differing spikes that rounding cannot explain in float64
@@ -25,6 +26,7 @@ def fold(
 ) -> FoldedNetwork:
     """An inference network in which every neuron emits S in {0, 1}; V and batch norms are in the weights.
 
+    model: of this library's neurons, or a converted one of another library (`ss.convert`, `ss.stabilize`).
     example: a batch as the model takes it, [B, ...] (static images) or [T, B, ...]; the network is tied to its shape
         (not to B), and the proof runs on it, so take real data.
     mode: for streams that add spikes of neurons with different thresholds: ``"exact"`` refuses them and lists them,
@@ -33,6 +35,10 @@ def fold(
     check: run the proof, in float64 and in the model's dtype, also one step at a time and at T = 1; the results are
         ``network.proofs``.
     """
+    try:
+        model = native(model)
+    except NotNative as error:
+        raise CannotFold(str(error)) from None
     timed = find_batch_dim(model, example, batch_dim) == 1
     steps = example.shape[0] if timed else _steps(model, example)
     network = FoldedNetwork(fold_graph(trace(model, example, timed=timed, timesteps=steps), mode))

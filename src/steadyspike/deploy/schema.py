@@ -212,7 +212,7 @@ def check_shapes(graph: Graph) -> None:
         _must(shape == node.shape, f"node {_shown(node.name)}: its shape is {list(shape)}, not {list(node.shape)}")
 
     for node in graph:
-        channels = node.shape[-1] if node.op == "linear" else node.shape[0] if node.shape else 1
+        channels = 1 if not node.shape else node.shape[-1] if node.op == "linear" else node.shape[0]
         rows = [] if node.op in ("group_norm", "layer_norm") else [node.tensors.get(what) for what in _SCALED]
         fits = all(t is None or t.shape[-1] == channels for t in rows)
         _must(fits, f"node {_shown(node.name)}: its gain or bias is not one per channel")

@@ -22,6 +22,7 @@ from steadyspike.deploy.ops import lif_steps
 from steadyspike.deploy.replaced import replaced
 from steadyspike.deploy.streamable import why_no_stream
 from steadyspike.nn.input_convention import find_batch_dim
+from steadyspike.nn.native import native
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
@@ -74,13 +75,10 @@ class Stream:
     def __init__(self, model: nn.Module, exit_when: Exit | None = None, batch_dim: int | None = None) -> None:
         if model.training:
             raise ValueError("a stream runs in evaluation mode; call model.eval() first")
+        model = native(model)
         for name, layer in neurons(model).items():
             if type(layer).forward is not Neuron.forward or "forward" in layer.__dict__:
-                window = " (a converted model keeps its state itself: use `with ss.window(model):`)"
-                raise ValueError(
-                    f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut"
-                    f"{window if hasattr(model, 'conversion') else ''}"
-                )
+                raise ValueError(f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut")
         why_not = why_no_stream(model.graph) if isinstance(model, FoldedNetwork) else None
         if why_not is not None:
             raise ValueError(f"the network cannot be streamed: {why_not}")

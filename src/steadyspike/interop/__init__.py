@@ -1,7 +1,7 @@
 """Models of SpikingJelly, snnTorch and Norse with this library's neurons (docs/from-*.md)."""
 
 from steadyspike.interop.conversion import Conversion
-from steadyspike.interop.convert import convert, stabilize, undo
+from steadyspike.interop.convert import convert, stabilize, to_native, undo
 from steadyspike.interop.window import window
 
-__all__ = ["Conversion", "convert", "stabilize", "undo", "window"]
+__all__ = ["Conversion", "convert", "stabilize", "to_native", "undo", "window"]

@@ -23,6 +23,7 @@ from steadyspike.interop.classes import Converted
 from steadyspike.interop.surrogates import SpikeFunction
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, resolve_init
+from steadyspike.nn.native import NotNative, plain_layer
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
 
@@ -138,6 +139,18 @@ class Adopted(Converted, Neuron):
         if seen != self._seen:
             self._seen = seen
             self.spec, self.spike_function = self.read_spec()
+
+    def why_not_native(self) -> str | None:
+        """Why the dynamics are not those of a plain LIF layer; None if they are."""
+        return None
+
+    def as_native(self) -> nn.Module:
+        """A layer of this library with the same dynamics, called as this neuron is (`nn.native`)."""
+        reason = self.why_not_native()
+        if reason is not None:
+            raise NotNative(reason)
+        self.refresh()
+        return plain_layer(self, self.learned)
 
     # --- the neuron ------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
@@ -18,6 +19,7 @@ from steadyspike.interop.conversion import Conversion, Row
 from steadyspike.interop.recognise import recognise
 from steadyspike.interop.single_step import call_counts, checked
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
+from steadyspike.nn.native import native
 from steadyspike.nn.parametrization import learned_names
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -83,6 +85,21 @@ def stabilize(
         rows[name] = Row(name, was, _now(layer), (*_remarks(layer), *notes))
     _tell(model, list(rows.values()), example, batch_dim, report)
     return model
+
+
+def to_native(model: nn.Module) -> nn.Module:
+    """A copy of another library's model made of this library's layers, which takes frames [T, B, ...].
+
+    Neurons with LIF dynamics become `LIF` or `IF` with the same constants, settings and initial potential; a model that
+    takes one step per call gets all steps at once. `ss.deploy.fold`, `ss.stream` and the exports do this themselves.
+    A neuron that cannot is a ValueError that names it and says why.
+    """
+    copied = copy.deepcopy(model)
+    rows = _convert(copied, (), None)
+    left = [f"{row.layer or 'the model itself'}: {', '.join(row.remarks)}" for row in rows if row.left]
+    if left:
+        raise ValueError(f"these neurons have no layer here: {'; '.join(left)}")
+    return native(copied)
 
 
 def undo(model: Model) -> Model:

@@ -24,6 +24,7 @@ from steadyspike.core.surrogate import Sigmoid, Surrogate, Triangle
 from steadyspike.interop.adopted import Adopted
 from steadyspike.interop.classes import Converted, converted_class
 from steadyspike.interop.surrogates import SpikeFunction
+from steadyspike.nn.native import EveryStep, Returned
 
 FUNCTIONS = "norse.torch.functional."
 
@@ -78,6 +79,16 @@ class NorseNeuron(Adopted):
         if not self._resets_to_rest:
             return [f"not stabilised: {self.why_no_kernel()}, and a learned V counts from rest"]
         return super().stabilise(family, learn, init, like)
+
+    def why_not_native(self) -> str | None:
+        if hasattr(self.p, "tau_syn_inv"):
+            return "it filters its input by a synapse (LIFBoxCell has none)"
+        return None if self._resets_to_rest else self.why_no_kernel()
+
+    def as_native(self) -> nn.Module:
+        layer = super().as_native()
+        many = any(cls.__name__ == "SNN" for cls in self.original.__mro__)
+        return Returned(layer if many else EveryStep(layer))
 
     def why_not_learned(self, name: str) -> str | None:
         leak = float(self.leak.detach())
@@ -153,6 +164,9 @@ class ScannedLift(Converted):
     """Norse's Lift of a converted cell: one scan over the sequence instead of a loop over its steps."""
 
     lifted_module: NorseNeuron
+
+    def as_native(self) -> nn.Module:
+        return Returned(Adopted.as_native(self.lifted_module))
 
     def forward(self, x: Tensor | tuple[Tensor, Any]) -> tuple[Tensor, Any]:
         x, state = x if isinstance(x, tuple) else (x, None)

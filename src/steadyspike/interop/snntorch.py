@@ -28,6 +28,7 @@ from steadyspike.core.surrogate import ArcTan
 from steadyspike.interop.adopted import Adopted
 from steadyspike.interop.surrogates import SpikeFunction
 from steadyspike.nn.initial_potential import ConstantInit
+from steadyspike.nn.native import EveryStep, Returned
 
 RESETS = {"subtract": "soft", "zero": "hard", "none": "none"}
 
@@ -82,6 +83,17 @@ class SnnTorchNeuron(Adopted):
         if name == "tau" and not bool(((beta > 0) & (beta < 1)).all()):
             return f"beta is {beta.tolist()}, so there is no tau to learn"
         return None
+
+    def why_not_native(self) -> str | None:
+        late = self.reset_mechanism == "subtract" and bool((self.beta.detach() < 1).any())
+        if late:
+            return "it subtracts the threshold after the decay (reset_mechanism='subtract'); train it with 'zero'"
+        factor = self.graded_spikes_factor
+        return None if float(factor) == 1 else "it has a graded_spikes_factor"
+
+    def as_native(self) -> nn.Module:
+        layer = EveryStep(super().as_native())
+        return layer if self.init_hidden and not self.output else Returned(layer)
 
     def lay_aside(self, name: str) -> None:
         key = "threshold" if name == "threshold" else "beta"

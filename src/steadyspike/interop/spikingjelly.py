@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, per_channel, reset
 from steadyspike.core.spec import Reset, ScanSpec
@@ -27,6 +27,7 @@ from steadyspike.interop.adopted import Adopted
 from steadyspike.interop.recognise import number_or_reason
 from steadyspike.interop.surrogates import SpikeFunction, from_spikingjelly
 from steadyspike.nn.initial_potential import ConstantInit
+from steadyspike.nn.native import EveryStep
 
 
 class SpikingJellyNeuron(Adopted):
@@ -113,6 +114,10 @@ class SpikingJellyNeuron(Adopted):
         # ParametricLIFNode learns 1/tau = sigmoid(w) already, in the paper's form.
         names = [n for n in learn if not (n == "tau" and self._parameters.get("w") is not None)]
         return super().stabilise(family, names, init, like)
+
+    def as_native(self) -> nn.Module:
+        layer = super().as_native()
+        return layer if self.step_mode == "m" else EveryStep(layer)
 
     # --- calls -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,141 @@
+"""Networks of plain layers of this library in place of converted ones: what can be folded, streamed and exported.
+
+A converted neuron (`ss.convert`, `ss.stabilize`) keeps the calls of its library: one step or many, a state or none. If
+its dynamics are those of `LIF` or `IF`, such a layer replaces it here. A network that takes one step per call gets all
+steps at once, folded into the batch, and its neurons unfold them: layers without a state do not see the difference.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Protocol, runtime_checkable
+
+from torch import Tensor, nn
+
+from steadyspike.nn.lif import LIF
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.neurons import IF
+
+
+class NotNative(ValueError):
+    """A converted neuron that no layer of this library equals; the message says why."""
+
+
+@runtime_checkable
+class HasNative(Protocol):
+    """A module of another library that a layer of this library can stand for."""
+
+    def as_native(self) -> nn.Module:
+        """The layer, called as the module is called; raises `NotNative` with the reason."""
+
+
+def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
+    """`LIF`, or `IF` without leak, with the constants, settings and initial potential of ``source``."""
+    v, a = (t.detach().double().reshape(-1) for t in (source.threshold, source.leak))
+    if v.numel() > 1 or a.numel() > 1:
+        raise NotNative("its constants differ from neuron to neuron")
+    if not float(v) > 0 or not 0 <= float(a) < 1:
+        raise NotNative(f"V = {float(v):g} and 1/tau = {float(a):g} are not those of a LIF layer (V > 0, tau > 1)")
+    spec, init = source.spec, copy.deepcopy(source.init)
+    settings: dict[str, Any] = {"gradient": spec.family, "surrogate": spec.surrogate, "reset": spec.reset}
+    names = [name for name in ("threshold", "tau") if name in learned and (name == "threshold" or float(a) > 0)]
+    layer: Neuron
+    if float(a) == 0:
+        layer = IF(float(v), init, names, strict=spec.strict, **settings)
+    else:
+        layer = LIF(float(v), 1 / float(a), init=init, learn=names, strict=spec.strict, decay_input=spec.decay_input,
+                    **settings)  # fmt: skip
+    layer.init = init
+    for name, value in (("threshold", v), ("leak", a)):
+        layer.set_constant(name, value)  # tau = 1 / (1 / tau) may be rounded
+    return layer.train(source.training)
+
+
+class Returned(nn.Module):
+    """A layer in place of a neuron that returns (output, state): the state is None, since the layer keeps none."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor | tuple[Tensor, Any], *state: Any) -> tuple[Tensor, None]:
+        return self.layer(x[0] if isinstance(x, tuple) else x), None
+
+
+class EveryStep(nn.Module):
+    """A layer in place of a neuron that takes one step [B, ...] per call: it gets all steps, [T*B, ...]."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer, self.steps, self.calls = layer, 1, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        if x.ndim < 1 or len(x) % self.steps:
+            raise NotNative("the model does not pass all samples through its neurons at once")
+        return self.layer(x.unflatten(0, (self.steps, -1))).flatten(0, 1)
+
+
+class EveryStepNetwork(nn.Module):
+    """A network that takes one step per call as one that takes frames [T, B, ...]."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        layers = [module for module in self.model.modules() if isinstance(module, EveryStep)]
+        for layer in layers:
+            layer.steps, layer.calls = len(x), 0
+        out: Any = self.model(x.flatten(0, 1))
+        if len(x) > 1 and any(layer.calls >= len(x) for layer in layers):
+            raise NotNative("the model loops over time itself; give the part of it that computes one step")
+        while isinstance(out, (tuple, list)) and out:
+            out = out[0]
+        return out.unflatten(0, (len(x), -1))
+
+
+class FirstOutput(nn.Module):
+    """A network that returns (output, state) as one that returns the output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Any = self.model(x)
+        while isinstance(out, (tuple, list)) and out:
+            out = out[0]
+        return out
+
+
+def native(model: nn.Module) -> nn.Module:
+    """A copy of ``model`` with layers of this library in place of converted ones; ``model`` itself if it has none."""
+    if not any(isinstance(module, HasNative) for module in model.modules()):
+        return model
+    if isinstance(model, HasNative):
+        made = _made(model, "the model itself")
+    else:
+        made = copy.deepcopy(model)
+        made.__dict__.pop("conversion", None)
+        _replace(made, "")
+    kinds = {type(module) for module in made.modules()}
+    if EveryStep in kinds:
+        return EveryStepNetwork(made).train(model.training)
+    return FirstOutput(made).train(model.training) if Returned in kinds else made
+
+
+def _replace(module: nn.Module, path: str) -> None:
+    for name, child in list(module.named_children()):
+        place = f"{path}.{name}" if path else name
+        if isinstance(child, HasNative):
+            setattr(module, name, _made(child, place))
+        else:
+            _replace(child, place)
+
+
+def _made(module: HasNative, place: str) -> nn.Module:
+    try:
+        return module.as_native()
+    except NotNative as error:
+        raise NotNative(f"{place}: no plain LIF layer equals it: {error}") from None

@@ -1,0 +1,156 @@
+"""Models of other libraries as networks of our own layers: equal outputs, folded, streamed and exported."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import steadyspike as ss
+from steadyspike.deploy import CannotFold, fold
+
+pytestmark = pytest.mark.peer
+
+
+def spikingjelly(mode: str, **options: object) -> nn.Module:
+    activation = pytest.importorskip("spikingjelly.activation_based")
+    del activation
+    from spikingjelly.activation_based import functional, layer, neuron
+
+    torch.manual_seed(0)
+    fire = neuron.ParametricLIFNode if options.pop("plif", False) else neuron.LIFNode
+    if options.pop("integrate", False):
+        fire = neuron.IFNode
+    net = nn.Sequential(
+        layer.Conv2d(2, 6, 3, padding=1, bias=False), layer.BatchNorm2d(6), fire(**options), layer.MaxPool2d(2),
+        layer.Conv2d(6, 6, 3, padding=1), layer.BatchNorm2d(6), fire(**options), layer.Flatten(), layer.Linear(54, 3),
+    )  # fmt: skip
+    functional.set_step_mode(net, mode)
+    for norm in (net[1], net[5]):
+        nn.init.constant_(norm.weight, 4.0)  # so that neurons fire
+    return net
+
+
+def snntorch(**options: object) -> nn.Module:
+    snn = pytest.importorskip("snntorch")
+    torch.manual_seed(0)
+    fire = {"beta": 0.7, "threshold": 0.4, "init_hidden": True, **options}
+    return nn.Sequential(
+        nn.Conv2d(2, 6, 3, padding=1), snn.Leaky(**fire), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(54, 8),
+        snn.Leaky(**fire), nn.Linear(8, 3),
+    )  # fmt: skip
+
+
+def norse(lifted: bool) -> nn.Module:
+    norse_torch = pytest.importorskip("norse.torch")
+    torch.manual_seed(0)
+    p = norse_torch.LIFBoxParameters(tau_mem_inv=torch.as_tensor(300.0), v_th=torch.as_tensor(0.2))
+    cells = [norse_torch.LIFBoxCell(p) for _ in range(2)]
+    a, b, o = nn.Linear(6, 12), nn.Linear(12, 8), nn.Linear(8, 3)
+    if not lifted:
+        return norse_torch.SequentialState(a, cells[0], b, cells[1], o)
+
+    class Lifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b, self.o = a, b, o
+            self.fire, self.late = (norse_torch.Lift(cell) for cell in cells)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h, _ = self.fire(self.a(x))
+            h, _ = self.late(self.b(h))
+            return self.o(h)
+
+    return Lifted()
+
+
+def looped(model: nn.Module, x: Tensor, states: bool = False) -> Tensor:
+    """The converted model's own outputs, one step per call."""
+    outs, state = [], None
+    with ss.window(model):
+        for frame in x:
+            out = model(frame) if not states else model(frame, state)
+            out, state = out if states else (out, None)
+            outs.append(out)
+    return torch.stack(outs)
+
+
+IMAGES = 2 * torch.rand(4, 3, 2, 6, 6, generator=torch.Generator().manual_seed(0))
+VECTORS = 4 * torch.rand(4, 3, 6, generator=torch.Generator().manual_seed(0))
+
+CASES = {
+    "SpikingJelly, hard reset": lambda: (spikingjelly("m"), IMAGES, None),
+    "SpikingJelly, soft reset": lambda: (spikingjelly("m", v_reset=None, tau=3.0, v_threshold=0.6), IMAGES, None),
+    "SpikingJelly, resting elsewhere": lambda: (spikingjelly("m", v_reset=-0.3), IMAGES, None),
+    "SpikingJelly, PLIF": lambda: (spikingjelly("m", plif=True, decay_input=False), IMAGES, None),
+    "SpikingJelly, IF": lambda: (spikingjelly("m", integrate=True), IMAGES, None),
+    "SpikingJelly, single steps": lambda: (spikingjelly("s", v_reset=None), IMAGES, False),
+    "snnTorch, reset to zero": lambda: (snntorch(reset_mechanism="zero"), IMAGES, False),
+    "snnTorch, reset at once": lambda: (snntorch(reset_mechanism="zero", reset_delay=False), IMAGES, False),
+    "Norse, lifted": lambda: (norse(True), VECTORS, None),
+    "Norse, cells": lambda: (norse(False), VECTORS, True),
+}
+
+
+def settled(model: nn.Module, x: Tensor, states: bool | None) -> None:
+    """A few training forwards: batch norms and MP-Init see the data."""
+    model.train()
+    with torch.no_grad():
+        for _ in range(5):
+            model(x) if states is None else looped(model, x, states)
+    model.eval()
+
+
+@pytest.mark.parametrize("stabilised", [False, True])
+@pytest.mark.parametrize("name", CASES)
+@torch.no_grad()
+def test_equal_folded_and_streamed(name, stabilised):
+    model, x, states = CASES[name]()
+    (ss.stabilize if stabilised else ss.convert)(model, report=None)
+    settled(model, x, states)
+    model, x = model.double(), x.double()
+    expected = model(x) if states is None else looped(model, x, states)
+    expected = expected[0] if isinstance(expected, tuple) else expected
+    native = ss.to_native(model)
+    assert torch.allclose(native(x), expected, atol=1e-6)
+    layers = [m for m in native.modules() if isinstance(m, (ss.LIF, ss.IF))]
+    assert len(layers) == 2
+    network = fold(model, x)
+    assert network.proofs[0].worst == 0.0 and not network.proofs[0].silent
+    assert torch.allclose(network(x), expected, atol=1e-6)
+    for streamed in (model, network):
+        one = ss.stream(streamed)
+        assert torch.allclose(torch.stack([one(frame) for frame in x]), expected, atol=1e-6)
+
+
+def test_to_native_takes_the_original_and_leaves_it():
+    net = spikingjelly("m").eval()
+    with torch.no_grad():
+        before = net(IMAGES)
+        native = ss.to_native(net)
+        assert torch.allclose(native(IMAGES), before, atol=1e-5)
+    assert type(net[2]).__module__.startswith("spikingjelly") and type(net[2]).__name__ == "LIFNode"
+
+
+def test_what_has_other_dynamics_is_named():
+    model = ss.convert(snntorch(), report=None).eval()
+    with pytest.raises(CannotFold, match="1: no plain LIF layer equals it: it subtracts the threshold"):
+        fold(model, IMAGES)
+    from spikingjelly.activation_based import neuron
+
+    with pytest.raises(ValueError, match="QIFNode"):
+        ss.to_native(nn.Sequential(nn.Linear(6, 8), neuron.QIFNode()))
+
+
+def test_a_model_that_loops_itself_is_refused():
+    class Loops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = spikingjelly("s")
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.net(frame) for frame in x])
+
+    model = ss.convert(Loops(), report=None).eval()
+    with pytest.raises(ValueError, match=r"does not run|does not take|loops over time"):
+        fold(model, IMAGES)
