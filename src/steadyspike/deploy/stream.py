@@ -22,7 +22,7 @@ from steadyspike.deploy.ops import lif_steps
 from steadyspike.deploy.replaced import replaced
 from steadyspike.deploy.streamable import why_no_stream
 from steadyspike.nn.input_convention import find_batch_dim
-from steadyspike.nn.native import native
+from steadyspike.nn.native import NotNative, native
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.nn.norm.base import TimeNorm
 
@@ -75,7 +75,10 @@ class Stream:
     def __init__(self, model: nn.Module, exit_when: Exit | None = None, batch_dim: int | None = None) -> None:
         if model.training:
             raise ValueError("a stream runs in evaluation mode; call model.eval() first")
-        model = native(model)
+        try:
+            model = native(model)
+        except NotNative as error:
+            raise ValueError(f"{error}; use `with ss.window(model):` and a loop over its own calls") from None
         for name, layer in neurons(model).items():
             if type(layer).forward is not Neuron.forward or "forward" in layer.__dict__:
                 raise ValueError(f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut")
