@@ -9,7 +9,7 @@ Settings    Reset, surrogate; U[0]: MPInit, ConstantInit, LearnedInit
 Check       check_model(model, x), health(model), probe(model), analyse(model, x); plot.raster, plot.traces, plot.rates
 Train       parameter_groups(model), make_objective(name), load_run(folder)
 Zoo         load("digits-cnn7"), save_pretrained(model, folder), push_to_hub(model, "owner/name"); zoo.names()
-Convert     stabilize(model), convert(model), undo(model), window(model): SpikingJelly, snnTorch, Norse
+Convert     stabilize(model), convert(model), to_native(model), undo(model), window(model): other libraries' models
 Deploy      deploy.fold(model, x), stream(model)
 Memory      memory_estimate(model, x), save_memory(model), keep_freed_memory(); use_events(model), use_dense(model)
 Parts       nn, models, data, train, deploy, interop, analysis, detection, plot, zoo: loaded when they are first used
