@@ -38,15 +38,15 @@ def mine(monkeypatch):
 
 
 def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, monkeypatch):
-    batch_end = progress.Watch.on_train_batch_end
+    after_step = progress.Watch.after_step
 
-    def interrupt(self, trainer, *others):
-        batch_end(self, trainer, *others)
-        if self.run.seed == 1 and trainer.global_step == 2:
+    def interrupt(self):
+        after_step(self)
+        if self.run.seed == 1 and self.session.steps == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Watch, "on_train_batch_end", interrupt)
+        patch.setattr(progress.Watch, "after_step", interrupt)
         first = call(*mine, "--out", tmp_path)
     assert first.exit_code == 128 + signal.SIGINT, first.output
     assert "2 runs to train" in first.output and "[2/2]" not in first.output
@@ -54,11 +54,11 @@ def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, mon
     assert "(1 seed)" in (tmp_path / "mine-paper" / "page.md").read_text()
     steps = []
 
-    def count(self, trainer, *others):
-        batch_end(self, trainer, *others)
-        steps.append((self.run.seed, trainer.global_step))
+    def count(self):
+        after_step(self)
+        steps.append((self.run.seed, self.session.steps))
 
-    monkeypatch.setattr(progress.Watch, "on_train_batch_end", count)
+    monkeypatch.setattr(progress.Watch, "after_step", count)
     second = call(*mine, "--out", tmp_path)
     assert second.exit_code == 0 and "1 run to train, 1 kept from before" in second.output, second.output
     assert "(2 seeds)" in second.output
