@@ -37,18 +37,20 @@ def stamp(picture: Path, accuracies: dict[str, float]) -> None:
 
 
 def photograph(page: Path, picture: Path) -> None:
-    """The first thousand pixels of a report in Chromium."""
+    """The top of a report in Chromium, in four fifths of its size."""
     sys.path.insert(0, str(ROOT))
     from tests.report.browser import Browser
 
     with tempfile.TemporaryDirectory() as profile:
         browser = Browser(Path(profile))
         try:
-            browser.screen(960, 1000, "light")
+            browser.screen(1200, 1250, "light")
             browser.open(page)
             browser.picture(picture, whole=False)
         finally:
             browser.close()
+    with Image.open(picture) as image:
+        image.convert("RGB").resize((960, 1000), Image.Resampling.LANCZOS).save(picture)
 
 
 def main(root: Path) -> None:
