@@ -17,8 +17,8 @@ import torch
 from benchmarks.machine import describe
 
 from steadyspike.train.building.data import batch_per_process, load_data
-from steadyspike.train.building.detection_task import task_for
 from steadyspike.train.building.optimizer import build_optimizer
+from steadyspike.train.building.task import task_for
 from steadyspike.train.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent

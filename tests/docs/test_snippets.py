@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from steadyspike.models import model_registry
+from steadyspike.train.recipe import kinds
 from tests.docs.markdown import blocks, name, pages
 
 PAGES = {name(path): path for path in pages() if any(block.language == "python" for block in blocks(path))}
@@ -42,7 +43,8 @@ def demo_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_python_blocks(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(model_registry, "_ENTRIES", dict(model_registry._ENTRIES))  # pages register networks
+    monkeypatch.setattr(model_registry, "_ENTRIES", dict(model_registry._entries()))  # pages register networks
+    monkeypatch.setattr(kinds, "KINDS", dict(kinds.KINDS))  # and kinds of runs
     python = [block for block in blocks(PAGES[page]) if block.language == "python"]
     if any("runs/demo/001" in block.code for block in python):
         shutil.copytree(request.getfixturevalue("demo_run"), tmp_path / "runs" / "demo" / "001")

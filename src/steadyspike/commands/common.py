@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from steadyspike.commands.terminal import SafeConsole
 
@@ -63,6 +63,22 @@ def _text(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
+
+
+def print_scores(part: str, scores: dict[str, Any], rest: str) -> None:
+    """Prints the scores of a part of the data: a line, or the table of their kind. rest: what else to say."""
+    from steadyspike.train.recipe.kinds import imported, kind_of_result
+
+    kind = kind_of_result(scores)
+    if kind.scores:
+        console.print(imported(kind.scores)(scores))
+        console.print(f"{part}: {rest}", soft_wrap=True)
+        return
+    values = kind.test_scores(scores)
+    after = f" after 1..{len(values)} time steps" if kind.classifies else ""
+    listed = ", ".join(map(kind.measure.number, values))
+    unit = f" {kind.measure.unit}".rstrip()
+    console.print(f"{part} {kind.measure.name}{after}: {listed}{unit}, {rest}", soft_wrap=True)
 
 
 def record_number(root: Path, recipe: str | None) -> None:

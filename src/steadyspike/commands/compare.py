@@ -12,8 +12,8 @@ from steadyspike.commands.terminal import STYLES, bare_table, marks, wide_enough
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from steadyspike.report.measure import Measure
     from steadyspike.report.run_view import RunView
+    from steadyspike.train.recipe.kinds import Measure
 
 
 @one_line_errors

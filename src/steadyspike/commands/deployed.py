@@ -20,6 +20,7 @@ from steadyspike.deploy.rewrite import Mode
 from steadyspike.deploy.schema import MOST_STEPS, Check, each, number, whole
 from steadyspike.nn.decision import decided
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.recipe.kinds import kind_of
 from steadyspike.train.run.loading import LoadedRun, load_run
 from steadyspike.zoo.description import facts_of, is_saved, noise
 
@@ -52,8 +53,8 @@ def batches(run: LoadedRun, part: str, samples: int | None, size: int = BATCH) -
 
 def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
     """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
-    if run.recipe.detection is not None:
-        raise CannotFold(f"{run.folder} finds boxes, and networks that find boxes cannot be folded yet")
+    if not (kind := kind_of(run.recipe)).classifies:
+        raise CannotFold(f"{run.folder} finds {kind.finds}, and networks that find {kind.finds} cannot be folded yet")
     network = fold(run.model, _example(run), mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
     save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network

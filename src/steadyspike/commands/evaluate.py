@@ -7,8 +7,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from steadyspike.commands.box_report import map_table
-from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, record_number
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, print_scores, record_number
 from steadyspike.data.errors import DataError
 
 
@@ -20,6 +19,7 @@ def run(
     from rich.panel import Panel
 
     from steadyspike.data import SplitMismatchWarning
+    from steadyspike.train.recipe.kinds import kind_of_result
     from steadyspike.train.run.evaluation import evaluate_run
 
     with warnings.catch_warnings(record=True) as caught:
@@ -30,13 +30,7 @@ def run(
             errors.print(Panel(str(warning.message), title="another split", style="bold red"))
     now = found.scores.record()
     console.print(str(found.bundle), soft_wrap=True)
-    if "accuracy" in now:
-        accuracy, steps = ", ".join(f"{a:.2f}" for a in now["accuracy"]), len(now["accuracy"])
-        said = f"{part} accuracy after 1..{steps} time steps: {accuracy} %"
-        console.print(f"{said}, {_rest(now)}", soft_wrap=True)
-    else:
-        console.print(map_table(now))
-        console.print(f"{part}: {_rest(now)}")
+    print_scores(part, now, _rest(now))
     if found.reproduces is None:
         if found.logged is None:
             console.print(f"the run logged no {part} accuracy of these weights to compare with", style="dim")
@@ -47,10 +41,9 @@ def run(
             record_number(folder, recipe)
         return ENDED
     assert found.logged is not None
-    if "accuracy" in found.logged:
-        logged = ", ".join(f"{a:.2f}" for a in found.logged["accuracy"]) + " %"
-    else:
-        logged = ", ".join(f"{name} {found.logged[name]:.4f}" for name in ("AP50", "AP"))
+    kind = kind_of_result(now)
+    logged = ", ".join(map(kind.measure.number, kind.test_scores(found.logged)))
+    logged = f"{kind.measure.name} {logged} {kind.measure.unit}".rstrip()
     console.print(f"NOT what the run logged: {logged}, loss {found.logged['loss']}", style="bold red")
     return FAILED
 
@@ -67,11 +60,12 @@ def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
 
     from steadyspike.deploy import Confidence
     from steadyspike.deploy.early_exit import exit_curve
+    from steadyspike.train.recipe.kinds import kind_of
     from steadyspike.train.run.loading import load_run
 
     loaded = load_run(folder, data_dir)
-    if loaded.recipe.detection is not None:
-        raise DataError("--early-exit is for classes; this run finds boxes.")
+    if not (kind := kind_of(loaded.recipe)).classifies:
+        raise DataError(f"--early-exit is for classes; this run finds {kind.finds}.")
     rules = [Confidence(p) for p in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)]
     with torch.no_grad(), console.status("early exit"):
         outputs = ((loaded.model(x), y) for x, y in loaded.data.eval_loader(part, 64))

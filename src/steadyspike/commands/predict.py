@@ -18,10 +18,12 @@ def run(
     resize: bool,
     out: Path | None = None,
 ) -> int:
-    from steadyspike.commands.predict_boxes import finds_boxes, predict_boxes
+    from steadyspike.train.files.folder import RunFolder
+    from steadyspike.train.recipe import kinds
 
-    if finds_boxes(place):
-        return predict_boxes(place, files, confidence, out)
+    if place.is_dir() and (kind := kinds.kind_of(RunFolder(place).read_recipe())).predict:
+        kinds.imported(kind.predict)(place, files, confidence, out, console)
+        return ENDED
     if out is not None:
         raise DataError(f"--out is for runs that find boxes; {place} finds classes.")
     import torch

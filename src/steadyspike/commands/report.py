@@ -72,7 +72,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
     if not view.state.ended or is_current(view.details, folder):
         return
     view.details = None
-    if view.recipe.detection is not None:
+    if not view.kind.classifies:
         return  # its predictions are the pictures that it left
     if no_data:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")

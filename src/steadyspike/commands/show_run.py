@@ -118,7 +118,7 @@ def _numbers(view: RunView) -> list[RenderableType]:
     took = view.result.get("seconds")
     time_said = "" if took is None else f"  in {duration(took)}"
     lines.append(f"epoch {done} of {whole}{time_said}")
-    if view.recipe.detection is None and (classes := view.about.get("data", {}).get("classes")) is not None:
+    if view.kind.classifies and (classes := view.about.get("data", {}).get("classes")) is not None:
         lines.append(Text(f"a constant guess: {100 / max(classes, 1):.2f} %", style="dim"))
     paper = view.recipe.paper
     if paper is not None:
@@ -131,10 +131,10 @@ def _classes(view: RunView) -> list[RenderableType]:
     """mAP by class and by size of a run that finds boxes; nothing for another one."""
     from rich.text import Text
 
-    from steadyspike.report.measure import SIZES
+    from steadyspike.detection.report_section import SIZES
 
     test, measure = view.result.get("test", {}), view.measure
-    if "AP50" not in test:
+    if not (view.kind.scores and test):
         return []
     parts = {"all": test, **dict(list(test["classes"].items())[:_CLASSES])}
     table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from steadyspike.commands.box_report import map_table
-from steadyspike.commands.common import ENDED, console, one_line_errors, record_number
+from steadyspike.commands.common import ENDED, console, one_line_errors, print_scores, record_number
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
 
 
@@ -143,15 +142,8 @@ def report(result: dict[str, Any], root: Path) -> int:
         return _code(result)
     if status != "finished":
         console.print(f"\n{status}: {result['message']}", style="bold red", markup=False, soft_wrap=True)
-    test = result["test"]
-    if "accuracy" in test:
-        accuracy, steps = ", ".join(f"{a:.2f}" for a in test["accuracy"]), len(test["accuracy"])
-        console.print(
-            f"\ntest accuracy after 1..{steps} time steps: {accuracy} %  ({result['weights']})", soft_wrap=True
-        )
-    else:
-        console.print(f"\ntest part, {result['weights']}:")
-        console.print(map_table(test))
+    console.print()
+    print_scores("test", result["test"], str(result["weights"]))
     if (paper := result.get("paper")) is not None and paper.get("value") is not None:
         spread = f" ± {paper['spread']}" if paper.get("spread") is not None else ""
         note = f"; {paper['note']}" if paper.get("note") else ""

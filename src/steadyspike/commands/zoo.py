@@ -12,9 +12,9 @@ from steadyspike.commands.terminal import bare_table, plain, wide_enough
 def show_list() -> int:
     """A line per network, with what was measured."""
     from steadyspike.deploy.energy import show_energy
-    from steadyspike.report.measure import measure_of_result, test_scores
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.files.packaged import NETWORKS, packaged_names
+    from steadyspike.train.recipe.kinds import kind_of_result
     from steadyspike.zoo.description import read_description
 
     names = ("name", "data", "T", "score after each step", "parameters", "firing rate", "energy", "time", "size")
@@ -26,8 +26,9 @@ def show_list() -> int:
             folder.read_json("result.json"),
             folder.read_json("run.json"),
         )
-        numbers, measure = described.numbers, measure_of_result(result["test"])
-        scores = ", ".join(measure.number(score) for score in test_scores(result["test"]))
+        numbers, kind = described.numbers, kind_of_result(result["test"])
+        measure = kind.measure
+        scores = ", ".join(map(measure.number, kind.test_scores(result["test"])))
         assert numbers is not None, "an entry of the zoo has been measured"
         table.add_row(
             name,

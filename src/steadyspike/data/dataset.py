@@ -13,7 +13,7 @@ from torch import Tensor
 
 from steadyspike.data.augment import Augment, normalise
 from steadyspike.data.errors import DataError
-from steadyspike.data.sources import Source
+from steadyspike.data.sources import ItemSource, Source
 from steadyspike.data.splits import Population, Split
 
 if TYPE_CHECKING:
@@ -67,6 +67,11 @@ class DataSet:
         from steadyspike.data.bundle import DataBundle
 
         return DataBundle(self, split)
+
+    @property
+    def augments_while_decoding(self) -> bool:
+        """Whether augmentation is part of reading a sample, so that it cannot be taken away."""
+        return isinstance(self.source, ItemSource)
 
     def with_augment(self, chosen: Any) -> DataSet:
         """The set with another augmentation: an `Augment`, a table of its options, or "none"."""

@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from steadyspike.report.measure import Measure
 from steadyspike.report.run_view import RunView
 from steadyspike.train.recipe.configuration import configuration, keys_of
+from steadyspike.train.recipe.kinds import Measure
 
 
 class Group(NamedTuple):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from steadyspike.report.box_parts import class_curves
 from steadyspike.report.rounding import rounded
 from steadyspike.report.run_columns import QUANTITIES, LayerHistory
 from steadyspike.report.run_view import RunView
+from steadyspike.train.recipe.kinds import imported
 
 CELLS = 300_000  # numbers about layers in one page, over all runs; more epochs than that are thinned out
 POINTS = 2000  # rows of steps.csv in one page, per run
@@ -22,7 +22,7 @@ def page_data(runs: Sequence[RunView]) -> dict[str, Any]:
 
 def _run(run: RunView, room: int) -> dict[str, Any]:
     metrics = run.metrics
-    steps = [name for name in metrics if "_accuracy_" in name]
+    steps = [name for name in metrics if "_accuracy_" in name] if run.kind.classifies else []
     return {
         "label": run.label,
         "state": run.state.kind,
@@ -30,11 +30,11 @@ def _run(run: RunView, room: int) -> dict[str, Any]:
         "measure": run.measure.name,
         "epochs": run.epochs,
         "loss": _lines(run, "train_loss", metrics.get(f"{run.part}_loss", [])),
-        "score": _lines(run, "train_accuracy", run.curve() if run.part else []),
+        "score": _lines(run, f"train_{run.kind.key}", run.curve() if run.part else []),
         "lr": rounded(metrics.get("lr", [])),
         "byStep": [rounded(list(row)) for row in zip(*(metrics[name] for name in steps))],
-        "test": rounded(run.test_scores()) if run.recipe.detection is None else [],
-        "boxes": class_curves(run),
+        "test": rounded(run.test_scores()) if run.kind.classifies else [],
+        "boxes": imported(run.kind.curves)(run) if run.kind.curves else {},
         "best": (run.result.get("best") or {}).get("epoch"),
         "steps": _steps(run),
         "layers": _layers(run.layers, room),

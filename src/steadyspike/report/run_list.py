@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steadyspike.report.measure import ACCURACY, Measure, measure_named, measure_of_result, test_scores
 from steadyspike.report.run_view import RUNNING, state_of
 from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe.kinds import ACCURACY, Measure, kind_of_columns, kind_of_result
 from steadyspike.train.recipe.origin import ORIGIN
 
 DAMAGED = "damaged"
@@ -78,11 +78,9 @@ def _line(folder: RunFolder) -> RunLine:
     state = state_of(folder, result)
     if state.ended:
         test, took = result.get("test", {}), result.get("seconds")
-        scores = test_scores(test)
-        best = scores[-1] if scores else None
-        return RunLine(
-            root, _name(folder), state.kind, best, measure_of_result(test), "test", None, None, _changed(root), took
-        )
+        kind = kind_of_result(test)
+        best = next(iter(kind.test_scores(test)[-1:]), None)
+        return RunLine(root, _name(folder), state.kind, best, kind.measure, "test", None, None, _changed(root), took)
     said = _EPOCHS.search((root / "recipe.toml").read_text())
     epoch, score, measure, part = _last_row(root / "metrics.csv")
     took = time.time() - (root / "run.json").stat().st_mtime if state.kind == RUNNING else None
@@ -118,12 +116,12 @@ def _last_row(path: Path) -> tuple[int | None, float | None, Measure, str]:
     if not lines:
         return 0, None, ACCURACY, ""
     names = next(csv.reader([head.decode()]))
-    by_steps = [name for name in names if "_accuracy_" in name]
-    boxes = [name for name in names if name.endswith("_AP50") and "_yolo_" not in name]
-    name = (by_steps[-1:] or boxes or ["train_accuracy"])[0]
+    kind = kind_of_columns(names)
+    own = kind.columns(names)
+    name = ([one for one in own if not one.startswith("train_")][-1:] or own or [""])[0]
     # Only whole rows have as many cells as the head: the first line of the tail may have lost its beginning.
     rows = [
         dict(zip(names, cells)) for cells in csv.reader(line.decode() for line in lines) if len(cells) == len(names)
     ]
     score = next((float(row[name]) for row in reversed(rows) if row.get(name)), None)
-    return int(rows[-1]["epoch"]), score, measure_named(name), name.partition("_")[0]
+    return int(rows[-1]["epoch"]), score, kind.measure, name.partition("_")[0]

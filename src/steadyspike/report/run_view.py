@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from steadyspike.report.measure import ACCURACY, BOXES, Measure, test_scores
 from steadyspike.report.run_columns import Columns, LayerHistory, read_columns, read_layers, read_rows
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe.kinds import Kind, Measure, kind_of
 from steadyspike.train.recipe.origin import ORIGIN
 
-MARKS = ("_accuracy_", "_AP50")  # in the names of columns
 ORIGIN_DAMAGED = f"{ORIGIN} is damaged: the recipe is compared with the defaults, and named after its folder"
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
 
@@ -71,18 +70,24 @@ class RunView:
     @property
     def part(self) -> str | None:
         """The part of the data that was evaluated after the epochs."""
-        return next((name.rpartition(mark)[0] for mark in MARKS for name in self.metrics if mark in name), None)
+        parts = (name.partition("_")[0] for name in self.kind.columns(self.metrics))
+        return next((part for part in parts if part != "train"), None)
 
     @property
     def measure(self) -> Measure:
         """What the run is measured by."""
-        return ACCURACY if self.recipe.detection is None else BOXES
+        return self.kind.measure
+
+    @property
+    def kind(self) -> Kind:
+        """What the run learns."""
+        return kind_of(self.recipe)
 
     def curve(self) -> list[float | None]:
         """The measure on the selection part after all time steps, epoch by epoch; of training where there is none."""
-        found = [name for name in self.metrics if "_accuracy_" in name]
-        found = found[-1:] or [name for name in self.metrics if name.endswith("_AP50") and "_yolo_" not in name]
-        return self.metrics.get(found[0] if found else "train_accuracy", [])
+        names = self.kind.columns(self.metrics)
+        evaluated = [name for name in names if not name.startswith("train_")]
+        return self.metrics.get((evaluated[-1:] or names or [""])[0], [])
 
     def evaluated(self) -> list[int]:
         """Places of the epochs after which the selection part was evaluated; of all epochs where there is none."""
@@ -97,7 +102,7 @@ class RunView:
 
     def test_scores(self) -> list[float]:
         """On the test part after 1, 2, ... time steps (boxes: one number); empty for a run that has not ended."""
-        return test_scores(self.result.get("test", {}))
+        return self.kind.test_scores(self.result.get("test", {}))
 
     def score(self) -> Score | None:
         """The number that runs are compared by."""

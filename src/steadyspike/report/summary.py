@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from steadyspike.report.comparison import best_first, differing_keys, groups, tested_on
 from steadyspike.report.markup import Markup, joined, number, table, tag
-from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.run_view import RunView
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe, toml
 from steadyspike.train.recipe.configuration import configuration
+from steadyspike.train.recipe.kinds import imported
 from steadyspike.train.recipe.measured import Measured, recorded
 
 
@@ -44,11 +44,10 @@ def _one(run: RunView) -> Markup:
         steps = f"after {recipe.data.timesteps} time steps"
         note = f"{run.result.get('weights', '')}; {steps}" if score.final else f"best epoch so far; {steps}"
         cards.append(_card(f"{score.part} {run.measure.name}", run.measure.text(score.value), note, "card main"))
-        if (guess := chance(run)) is not None and run.recipe.detection is None:
+        if (guess := chance(run)) is not None and run.kind.classifies:
             cards.append(_card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points against it"))
-    if "AP50" in (test := run.result.get("test", {})):
-        sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
-        cards.append(_card("test mAP@.5:.95", BOXES.number(test["AP"]), f"COCO's AP; {sizes}"))
+    if run.kind.cards and run.result.get("test"):
+        cards += [_card(*texts) for texts in imported(run.kind.cards)(run.result["test"])]
     cards.append(_paper_card(run))
     for entry in _recorded(run)[-3:]:
         seeds = f"mean of {len(entry.seed)} seeds" if isinstance(entry.seed, list) else f"seed {entry.seed}"

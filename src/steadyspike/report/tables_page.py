@@ -48,7 +48,7 @@ def curves_table(runs: Sequence[RunView], kind: str) -> Markup:
 
 def steps_table(runs: Sequence[RunView]) -> Markup:
     """Test accuracy after each number of time steps."""
-    scores = {run.label: run.test_scores() for run in runs if run.recipe.detection is None}
+    scores = {run.label: run.test_scores() for run in runs if run.kind.classifies}
     most = max(map(len, scores.values()), default=0)
     rows = [(name, *map(number, values), *[""] * (most - len(values))) for name, values in scores.items()]
     return data_table("test accuracy (%) after each time step", ("run", *range(1, most + 1)), rows)

@@ -13,13 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from steadyspike.report import box_parts
 from steadyspike.report import tables_page as tables
 from steadyspike.report.markup import Markup, escape, joined, tag
 from steadyspike.report.page_data import page_data
 from steadyspike.report.run_view import RunView
 from steadyspike.report.summary import summary
 from steadyspike.train.files.atomic import write_atomically
+from steadyspike.train.recipe.kinds import imported
 
 SCRIPTS = (
     "elements.js",
@@ -42,10 +42,16 @@ def write_report(runs: Sequence[RunView], path: Path, baseline: RunView | None =
     return path
 
 
+def _sections(runs: Sequence[RunView]) -> Markup:
+    """The parts of the page that kinds of runs add."""
+    kinds = dict.fromkeys(run.kind for run in runs)
+    return joined(imported(k.section)([run for run in runs if run.kind is k]) for k in kinds if k.section)
+
+
 def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
     """The whole page."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
-    style, script, boxes = _page_file("style.css"), _script(), box_parts.section(runs)
+    style, script, boxes = _page_file("style.css"), _script(), _sections(runs)
     parts: dict[str, object] = {
         "policy": _policy(style, script),
         "title": f"{title} · SteadySpike report",

@@ -16,11 +16,12 @@ from steadyspike.deploy import CannotFold, fold
 from steadyspike.deploy.energy import count_operations
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.disk.checksum import file_sha256
-from steadyspike.train.building.detection_task import task_for
+from steadyspike.train.building.task import task_for
 from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.weights import load_weights, save_weights
 from steadyspike.train.measure.firing_rates import LayerWatch
+from steadyspike.train.recipe.kinds import kind_of
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.run.loading import LoadedRun, load_run
 from steadyspike.train.run.recording import recipe_of_run
@@ -101,8 +102,8 @@ def _energy(run: LoadedRun) -> tuple[float | None, str]:
     """Millijoule per test sample of the folded network; None and the reason if it cannot be folded."""
     timed = run.data.timesteps is not None
     batches = (x for x, _ in run.data.eval_loader("test", 64))
-    if run.recipe.detection is not None:
-        return None, "networks that find boxes are not folded"
+    if not (kind := kind_of(run.recipe)).classifies:
+        return None, f"networks that find {kind.finds} are not folded"
     first = next(batches)
     modes: tuple[Mode, ...] = ("exact", "graded")
     for mode in modes:

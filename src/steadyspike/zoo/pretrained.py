@@ -78,8 +78,10 @@ class Pretrained:
     @torch.no_grad()
     def predict(self, file: str | Path) -> list[tuple[str, float]]:
         """Names of the classes and their probabilities for an image or event file, the most likely first."""
-        if self.recipe.detection is not None:
-            raise RunError("this network finds boxes: use `steadyspike predict`")
+        from steadyspike.train.recipe.kinds import kind_of
+
+        if not (kind := kind_of(self.recipe)).classifies:
+            raise RunError(f"this network finds {kind.finds}: use `steadyspike predict`")
         chances = self.model(self.preprocess(file)).mean(0)[0].softmax(-1)
         share, order = chances.sort(descending=True)
         names = self.classes or tuple(str(number) for number in range(len(chances)))

@@ -51,6 +51,10 @@ class DetectionSet(DataSet):
     def table(self) -> BoxTable:
         return self.item.table
 
+    @property
+    def augments_while_decoding(self) -> bool:
+        return False  # the reader of boxes can do without
+
     def bundle(self, split: Split) -> DetectionBundle:
         return DetectionBundle(self, split)
 

@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
+from steadyspike.train.recipe.kinds import kind_of
 
 EVENT_SETS = ("dvs-cifar10", "nmnist", "dvs-gesture")
 # Small forms of the networks, with options that the embedded digits need.
@@ -22,7 +23,6 @@ SMALL = {
 }  # fmt: skip
 FAMILIES = ("spikformer_v2", "spikformer", "spikingformer", "sdt", "qkformer", "spikingresformer")
 UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they come without an official split
-DETECTOR = "detect-demo"  # a small detector on shapes that the library draws
 MINI_EPOCHS = 10
 MINI_STEPS = 6  # at most
 DEEP_EPOCHS = 8  # of a deep recipe that is not a longer one
@@ -63,8 +63,8 @@ class Scale:
         if own:
             return deep, mini_of_deep(load_recipe(deep), self.data)
         recipe = load_recipe(paper)
-        if recipe.detection is not None:
-            return DETECTOR, tuple(f"neuron.{key}={json.dumps(value)}" for key, value in changed(recipe.neuron).items())
+        if (small := kind_of(recipe).smallest) != "":
+            return small, tuple(f"neuron.{key}={json.dumps(value)}" for key, value in changed(recipe.neuron).items())
         return paper, mini(recipe, self.data)
 
 

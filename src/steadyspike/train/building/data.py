@@ -12,16 +12,13 @@ import numpy as np
 import torch
 
 from steadyspike.data import DataBundle, load
-from steadyspike.data.augment import Augment
 from steadyspike.data.augmentation.mix import Mixing
 from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
-from steadyspike.data.sources import ItemSource
 from steadyspike.data.splits import Split
-from steadyspike.detection.data.detection_set import DetectionBundle
 from steadyspike.train.building.own_code import check_own_data, is_own, own_data
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.constructor_options import below, check_options, kinds_of, told
@@ -104,12 +101,9 @@ def load_data(
 def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
     """The bundle without augmentation, or with fewer training samples, where the recipe says so."""
     if not table.augment:
-        if isinstance(bundle, DetectionBundle):
-            bundle = replace(bundle, dataset=bundle.dataset.with_augment("none"))
-        elif isinstance(bundle.dataset.source, ItemSource):
+        if bundle.dataset.augments_while_decoding:
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")
-        else:
-            bundle = replace(bundle, dataset=replace(bundle.dataset, augment=Augment()))
+        bundle = replace(bundle, dataset=bundle.dataset.with_augment("none"))
     if table.train_samples is not None:
         bundle = replace(bundle, split=first_samples(bundle.split, table.train_samples))
     return bundle

@@ -9,25 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from steadyspike.data.dataset_catalogue import entry, expected_shape
-from steadyspike.detection.data.detection_set import MULTIPLE, Targets
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm import NORMS
 from steadyspike.train.building.build_network import build_model, neuron_spec
 from steadyspike.train.building.combination import check_combination
 from steadyspike.train.building.data import check_data, load_data
-from steadyspike.train.building.detection_task import box_objective, check_detection
 from steadyspike.train.building.optimizer import build_optimizer
-from steadyspike.train.building.own_code import check_output, is_own
+from steadyspike.train.building.own_code import is_own
+from steadyspike.train.building.task import check_task
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.files.loggers import check_loggers
 from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 from steadyspike.train.recipe.constructor_options import below, check_name, naming
 
-_SMALLEST_IMAGE = 16
 _NARROW = 1 / 16
 
 
@@ -67,20 +65,16 @@ def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | N
         full = build_model(recipe, num_classes=classes, in_channels=channels, image_size=size)
     parameters = sum(p.numel() for p in full.parameters())
     steps = recipe.data.timesteps
-    objective = build_objective(recipe, static=static)
-    check_detection(recipe, has_boxes(recipe))
+    objective, task = build_objective(recipe, static=static), check_task(recipe)
     check_combination(recipe, neuron_spec(recipe.neuron), objective)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model, small = _narrow(recipe, classes, channels, size)
         x = torch.randn(2, channels, *small) if static else torch.randn(steps, 2, channels, *small)
         optimizer = build_optimizer(recipe.optimizer, model)
-        if recipe.detection is not None:
-            loss_now = _box_step(recipe, model, x, classes)
-        else:
-            if is_own(recipe.model.name):
-                check_output(model, x, classes, steps, recipe.model.name)
-            loss_now = objective(model, x, torch.tensor([0, classes - 1])).loss
+        if is_own(recipe.model.name):
+            task.check_model(recipe, model, x, classes)
+        loss_now = task.dry_loss(recipe, model, x, classes, static)
         loss_now.backward()
     bare = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
     if bare:
@@ -90,19 +84,6 @@ def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | N
         raise RuntimeError(f"the first loss is {loss}")
     optimizer.step()
     return DryRun(parameters, loss)
-
-
-def has_boxes(recipe: Recipe) -> bool:
-    """Whether the labels of the recipe's data are boxes; of the user's own data the recipe decides."""
-    return recipe.detection is not None if is_own(recipe.data.name) else entry(recipe.data.name)[1].task == "detection"
-
-
-def _box_step(recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> Tensor:
-    """The loss per image of noise with one box in each half of the batch."""
-    height, width = x.shape[-2:]
-    boxes = torch.tensor([[0.0, 0, width / 2, height / 2, 30, 40], [1, classes - 1, width / 3, height / 3, 100, 90]])
-    parts = box_objective(recipe, classes, (height, width))(model, x, Targets(boxes, torch.tensor([0, 1]))).parts
-    return parts.total
 
 
 def _without_memory(recipe: Recipe) -> AbstractContextManager[Any]:
@@ -115,7 +96,7 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
     if is_own(recipe.model.name):
         return build_model(recipe, num_classes=classes, in_channels=channels, image_size=size), size
     width = min(_NARROW, recipe.model.width or 1.0)
-    least = MULTIPLE if recipe.detection is not None else _SMALLEST_IMAGE
+    least = check_task(recipe).smallest_image
     height, columns = (min(n, max(least, n // 4 // least * least)) for n in size)
     for image in ((height, columns), size):
         try:
@@ -141,7 +122,7 @@ def check_recipe(recipe: Recipe) -> None:
     except ValueError as error:
         raise RecipeError(f"data.name: {error}") from None
     check_data(recipe.data)
-    check_detection(recipe, has_boxes(recipe))
+    check_task(recipe)
     if own_data:
         model: nn.Module = nn.Linear(1, 1)
         objective = build_objective(recipe, static=True)

@@ -9,9 +9,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from steadyspike.data import DataBundle
-from steadyspike.train.building.detection_task import task_for
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.task import Task
+from steadyspike.train.building.task import Task, task_for
 from steadyspike.train.recipe import Recipe
 
 

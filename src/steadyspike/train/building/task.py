@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
-from steadyspike.models import SpikingNet
+from steadyspike.data.dataset_catalogue import entry
+from steadyspike.models import SpikingNet, model_registry
 from steadyspike.nn.event_layers import use_dense
 from steadyspike.nn.loss import Objective
 from steadyspike.train.building.build_network import build_model
@@ -18,6 +19,7 @@ from steadyspike.train.building.own_code import check_output, is_own
 from steadyspike.train.building.training_objective import build_objective
 from steadyspike.train.measure.scores import EpochScores, ScoreSums
 from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.recipe.kinds import imported, kind_named, kind_of
 
 Batch = tuple[Tensor, Tensor]
 
@@ -32,8 +34,8 @@ class Task(nn.Module):
     def __init__(self, recipe: Recipe, model: nn.Module, objective: Objective) -> None:
         super().__init__()
         self.recipe, self.model, self.objective = recipe, model, objective
-        self.train_sums = ScoreSums(1)
-        self.eval_sums = ScoreSums(recipe.data.timesteps)
+        self.train_sums: Any = ScoreSums(1)
+        self.eval_sums: Any = None  # `for_data` and `evaluate_part` set it
         self.last_eval: EpochScores | None = None
         self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # of the optimizer step to come
 
@@ -46,10 +48,9 @@ class Task(nn.Module):
                 recipe, num_classes=bundle.num_classes, in_channels=bundle.in_channels, image_size=bundle.shape
             )
             objective = cls.make_objective(recipe, bundle)
-        if is_own(recipe.model.name) and recipe.detection is None:
+        if is_own(recipe.model.name):
             time = () if bundle.timesteps is None else (bundle.timesteps,)
-            x = torch.zeros(*time, 2, bundle.in_channels, *bundle.shape)
-            check_output(model, x, bundle.num_classes, recipe.data.timesteps, recipe.model.name)
+            cls.check_model(recipe, model, torch.zeros(*time, 2, bundle.in_channels, *bundle.shape), bundle.num_classes)
         if recipe.train.channels_last:
             # Of 4-D weights; activations follow them.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -65,7 +66,23 @@ class Task(nn.Module):
             from steadyspike.nn.memory.pack import save_memory
 
             save_memory(model)
-        return cls(recipe, model, objective)
+        task = cls(recipe, model, objective)
+        task.eval_sums = task.new_sums(bundle)
+        return task
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Refuses a recipe whose tables do not belong together; that data and network fit was checked before."""
+
+    @classmethod
+    def check_model(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> None:
+        """Refuses a network of the user's own that gives another output for x than the task needs."""
+        check_output(model, x, classes, recipe.data.timesteps, recipe.model.name)
+
+    @classmethod
+    def dry_loss(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int, static: bool) -> Tensor:
+        """The loss of a batch of two samples of noise, with targets that are made up."""
+        return build_objective(recipe, static=static)(model, x, torch.tensor([0, classes - 1])).loss
 
     @classmethod
     def make_objective(cls, recipe: Recipe, bundle: DataBundle) -> Objective:
@@ -74,6 +91,15 @@ class Task(nn.Module):
 
     selected_by = "accuracy"  # what `EpochScores.selects` is called in result.json
     extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of tables beside metrics.csv and the others
+    smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of it
+
+    def new_sums(self, bundle: DataBundle) -> Any:
+        """Where the scores of an evaluation are added up: nothing yet."""
+        return ScoreSums(self.recipe.data.timesteps)
+
+    def observers(self, session: Any) -> list[Any]:
+        """What also looks at the epochs of a run in its first process, such as a writer of pictures."""
+        return []
 
     def columns(self, part: str) -> list[str]:
         """The columns of metrics.csv for a part."""
@@ -111,3 +137,26 @@ class Task(nn.Module):
         x, target = batch
         logits = self.model(x)
         self.eval_sums.add(self.objective.task(logits, target), logits, target, self.objective.predict)
+
+
+def check_task(recipe: Recipe) -> type[Task]:
+    """The task class of a recipe; RecipeError if its data, network or tables are of another kind."""
+    kind = kind_of(recipe)
+    if not is_own(recipe.data.name) and (other := entry(recipe.data.name)[1].task) != kind.name:
+        data_kind = kind_named(other)
+        text = f"needs {data_kind.needs}" if data_kind.needs else f"is for {other}"
+        if kind.needs:
+            text = f"has {data_kind.finds} and no {kind.finds}, so there cannot be {kind.needs}"
+        raise RecipeError(f"data.name = {recipe.data.name!r} {text}")
+    if not is_own(recipe.model.name) and recipe.model.name in model_registry.names():
+        other = model_registry.entry(recipe.model.name).task
+        if other != kind.name:
+            raise RecipeError(f"model.name = {recipe.model.name!r} is a network for {other}")
+    task: type[Task] = imported(kind.task)
+    task.check(recipe)
+    return task
+
+
+def task_for(recipe: Recipe, bundle: DataBundle) -> Task:
+    """The task of a recipe with its network for this data."""
+    return check_task(recipe).for_data(recipe, bundle)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from steadyspike.train.recipe.kinds import kind_of_result
 
 
 class _Form(BaseModel):
@@ -27,15 +29,6 @@ class _Tables(_Form):
 
 
 class _Scores(_Form):
-    accuracy: list[float] = Field(min_length=1)
-    loss: float | None
-    samples: int
-
-
-class _BoxScores(_Form):
-    AP: float
-    AP50: float
-    classes: dict[str, dict[str, float]]
     loss: float | None
     samples: int
 
@@ -53,10 +46,6 @@ class _Ended(_Form):
 
 class _EndedEarly(_Ended):
     message: str
-
-
-class _EndedWithBoxes(_Ended):
-    test: _BoxScores  # type: ignore[assignment]
 
 
 class _Result(_Form):
@@ -84,6 +73,19 @@ class _About(_Form):
     data_dir: str | None = None
 
 
+def _wrong_score(test: dict[str, Any]) -> str | None:
+    """The first number of its kind that the test part of a result lacks."""
+    kind = kind_of_result(test)
+    for key, form in (kind.form if isinstance(kind.form, dict) else {kind.key: kind.form}).items():
+        try:
+            value = TypeAdapter(form).validate_python(test.get(key), strict=True)
+        except ValidationError:
+            return str(key)
+        if value == []:
+            return str(key)
+    return None
+
+
 def form_problem(name: str, content: dict[str, Any]) -> str | None:
     """What a file called ``name`` lacks, as the end of a sentence about it; None if its readers can rely on it."""
     try:
@@ -92,9 +94,10 @@ def form_problem(name: str, content: dict[str, Any]) -> str | None:
         if name == "result.json":
             status = _Result.model_validate(content).status
             forms: dict[str, type[_Form]] = {"interrupted": _Interrupted, "finished": _Ended}
-            boxes = isinstance(test := content.get("test"), dict) and "AP50" in test
             form = forms.get(status, _EndedEarly)
-            (_EndedWithBoxes if boxes and form is not _Interrupted else form).model_validate(content)
+            form.model_validate(content)
+            if form is not _Interrupted and (key := _wrong_score(content["test"])) is not None:
+                return f"its {'test.' + key!r} is missing or of another kind"
     except ValidationError as error:
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
         return f"its {key!r} is missing or of another kind"

@@ -8,6 +8,7 @@ from typing import Any
 from steadyspike.train.files.figure_file import save_figure
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
+from steadyspike.train.recipe.kinds import kind_of_columns, kind_of_result
 
 # Okabe and Ito's colours, which people with any kind of colour vision can tell apart; the line styles differ too.
 _MOST_CLASSES = 8
@@ -40,15 +41,17 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
     axes = figure.subplots(2, columns)
     for look, (label, folder) in zip(_LOOKS[len(runs) - 1 :: -1], runs.items()):
         _curves(axes[0], label, folder, *look)
-    boxes = any("accuracy" not in f.read_json("result.json")["test"] for f in runs.values())
+    kinds = [kind_of_result(f.read_json("result.json")["test"]) for f in runs.values()]
+    kind = next((one for one in kinds if not one.classifies), kinds[0])
+    name, unit = kind.measure.name, kind.measure.unit
     part = " or ".join(sorted({_evaluated_part(f) for f in runs.values()} - {""}))
     for axis, title, y in (
         (axes[0, 0], "training loss", "loss"),
-        (axes[0, 1], f"{part} {'mAP@.5 (COCO)' if boxes else 'accuracy'} at every epoch".strip(), "" if boxes else "%"),
-        (axes[0, 2], "test mAP@.5 (COCO)" if boxes else "test accuracy", "" if boxes else "%"),
+        (axes[0, 1], f"{part} {name} at every epoch".strip(), unit),
+        (axes[0, 2], f"test {name}", unit),
     ):
         axis.set_title(title)
-        axis.set_xlabel(("class" if boxes else "time steps") if axis is axes[0, 2] else "epoch")
+        axis.set_xlabel(("class" if kind.breakdown else "time steps") if axis is axes[0, 2] else "epoch")
         axis.set_ylabel(y)
         axis.grid(alpha=0.25)
     for axis in axes[0, 3:]:
@@ -70,29 +73,30 @@ def figure_of(runs: dict[str, RunFolder]) -> Any:
 def _evaluated_part(folder: RunFolder) -> str:
     """The part of the data that was evaluated while the run trained, such as "validation"; "" without an epoch."""
     rows = read_table(folder.root / "metrics.csv")
-    names = [name for name in (rows[0] if rows else []) if "_accuracy_" in name or name.endswith("_AP50")]
-    return names[-1].partition("_")[0] if names else ""
+    names = kind_of_columns(rows[0]).columns(rows[0]) if rows else []
+    return next((name.partition("_")[0] for name in names if not name.startswith("train_")), "")
 
 
 def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -> None:
     rows = read_table(folder.root / "metrics.csv")
     epochs = _column(rows, "epoch")
     names = list(rows[0]) if rows else []  # none: the run ended in its first epoch
-    last = [name for name in names if "_accuracy_" in name][-1:] or [n for n in names if n.endswith("_AP50")][:1]
+    test = folder.read_json("result.json")["test"]
+    kind = kind_of_result(test)
+    last = [name for name in kind.columns(names) if not name.startswith("train_")][-1:]
     look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
     axes[0].plot(epochs, _column(rows, "train_loss"), **look)
     for name in last:  # epochs that were not evaluated are no gaps in the line
         there = [row for row in rows if row.get(name)]
         few = {"marker": "o", "markersize": 4} if len(there) < len(rows) else {}
         axes[1].plot(_column(there, "epoch"), _column(there, name), **look, **few)
-    test = folder.read_json("result.json")["test"]
-    if "accuracy" not in test:  # of boxes: the classes side by side
-        classes = {"all": test, **dict(list(test["classes"].items())[:_MOST_CLASSES])}
-        axes[2].plot(list(classes), [row["AP50"] for row in classes.values()], marker="o", **look)
+    if kind.breakdown is not None:
+        parts = dict(list(kind.breakdown(test).items())[: _MOST_CLASSES + 1])
+        axes[2].plot(list(parts), list(parts.values()), marker="o", **look)
         return
-    accuracy = test["accuracy"]
-    axes[2].plot(range(1, len(accuracy) + 1), accuracy, marker="o", **look)
-    axes[2].set_xticks(range(1, len(accuracy) + 1))
+    scores = kind.test_scores(test)
+    axes[2].plot(range(1, len(scores) + 1), scores, marker="o", **look)
+    axes[2].set_xticks(range(1, len(scores) + 1))
 
 
 def _rates(folder: RunFolder) -> tuple[list[str], list[list[float]], list[float]]:

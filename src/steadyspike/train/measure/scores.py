@@ -95,6 +95,9 @@ class ScoreSums:
         count = max(samples, 1.0)
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
 
+    def merge(self, other: ScoreSums) -> None:
+        self.values = self.values.to(other.values.device) + other.values
+
     def reset(self) -> None:
         # New, not zeroed: what was made in inference mode cannot be changed outside it.
         self.values = self.values.new_zeros(self.values.shape)

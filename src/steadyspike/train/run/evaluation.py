@@ -12,29 +12,14 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
-from steadyspike.data.loader import EvalLoader
-from steadyspike.detection.data.detection_set import DetectionBundle, Targets
-from steadyspike.nn.loss import Objective
 from steadyspike.train.building.data import load_data
-from steadyspike.train.building.detection_task import DetectionTask, task_for
-from steadyspike.train.building.task import Task
+from steadyspike.train.building.task import Task, task_for
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem, read_table
 from steadyspike.train.files.weights import load_own_weights
-from steadyspike.train.measure.box_scores import BoxScores, BoxSums
-from steadyspike.train.measure.scores import EpochScores, ScoreSums
+from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.accelerator import autocast
-
-
-def add_scores(
-    sums: ScoreSums, model: nn.Module, objective: Objective, loader: EvalLoader, precision: str = "fp32"
-) -> None:
-    """Adds the batches of ``loader``, in evaluation and inference mode."""
-    with evaluating(model), autocast(loader.device, precision), torch.inference_mode():
-        for x, target in loader:
-            logits = model(x)
-            sums.add(objective.task(logits, target), logits, target, objective.predict)
 
 
 @contextmanager
@@ -57,37 +42,27 @@ def evaluation_device(recipe: Recipe) -> torch.device:
 
 def evaluate_part(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:
     """Evaluates a task's present weights on one part, in this process, in the batches that ``processes`` would make."""
-    recipe, device = task.recipe, evaluation_device(task.recipe)
-    if isinstance(task, DetectionTask):
-        return box_sums(task, bundle, part, processes).scores(everyone=False)
-    model, total = task.model.to(device), ScoreSums(recipe.data.timesteps)
-    for rank in range(processes):
-        batch, sums = max(1, recipe.data.eval_batch_size // processes), ScoreSums(recipe.data.timesteps)
-        loader = bundle.eval_loader(
-            part, batch, rank=rank, world_size=processes, device=device, workers=recipe.data.workers
-        )
-        add_scores(sums, model, task.objective, loader, recipe.train.precision)
-        total.values = total.values.to(device) + sums.values.to(device)
-    return total.scores(everyone=False)
+    return part_sums(task, bundle, part, processes).scores(everyone=False)
 
 
-def box_sums(task: DetectionTask, bundle: DataBundle, part: str, processes: int = 1) -> BoxSums:
-    """What a detection task finds in one part, in the batches that ``processes`` would make."""
-    assert isinstance(bundle, DetectionBundle)
-    recipe, device = task.recipe, evaluation_device(task.recipe)
+def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> Any:
+    """What `evaluate_part` adds up; afterwards the task has the sums that it had."""
+    recipe, device, kept = task.recipe, evaluation_device(task.recipe), task.eval_sums
     total = task.new_sums(bundle)
     task.model.to(device)
-    for rank in range(processes):
-        loader = bundle.eval_loader(
-            part, max(1, recipe.data.eval_batch_size // processes), rank=rank, world_size=processes, device=device,
-            workers=recipe.data.workers,
-        )  # fmt: skip
-        sums = task.new_sums(bundle)
-        with evaluating(task.model), autocast(device, recipe.train.precision):
-            for x, targets in loader:
-                assert isinstance(targets, Targets)
-                task.add_batch(sums, x, targets)
-        total.merge(sums)
+    batch = max(1, recipe.data.eval_batch_size // processes)
+    try:
+        for rank in range(processes):
+            loader = bundle.eval_loader(
+                part, batch, rank=rank, world_size=processes, device=device, workers=recipe.data.workers
+            )
+            task.eval_sums = task.new_sums(bundle)
+            with evaluating(task.model), autocast(device, recipe.train.precision), torch.inference_mode():
+                for samples in loader:
+                    task.eval_step(samples)
+            total.merge(task.eval_sums)
+    finally:
+        task.eval_sums = kept
     return total
 
 
@@ -108,14 +83,13 @@ class Evaluation(NamedTuple):
         """Whether the logged numbers came out again, exactly; None where there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
-        now, then = self.scores.record(), self.logged
-        if isinstance(self.scores, BoxScores):
-            return all(now[key] == value for key, value in then.items())
-        if now["accuracy"] != then["accuracy"] or now["samples"] != then.get("samples", now["samples"]):
+        now, then = self.scores.record(), dict(self.logged)
+        loss = then.pop("loss")
+        if any(now[key] != value for key, value in then.items()):
             return False
-        if self.processes < 3 or None in (now["loss"], then["loss"]):
-            return bool(now["loss"] == then["loss"])
-        return math.isclose(now["loss"], then["loss"], rel_tol=1e-12)
+        if self.processes < 3 or None in (now["loss"], loss):
+            return bool(now["loss"] == loss)
+        return math.isclose(now["loss"], loss, rel_tol=1e-12)
 
 
 def evaluate_run(

@@ -17,6 +17,7 @@ from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe.kinds import kind_of
 
 
 class LoadedRun:
@@ -37,9 +38,10 @@ class LoadedRun:
         return load_data(self.recipe.data, self.place)
 
     def __repr__(self) -> str:
-        test = self.result["test"]
-        said = f"{test['accuracy'][-1]:.2f} %" if "accuracy" in test else f"mAP@.5 {test['AP50']:.3f}"
-        return f"LoadedRun({str(self.folder)!r}: {self.recipe.model.name}, {self.result['status']}, test {said})"
+        kind = kind_of(self.recipe)
+        score = kind.measure.text(kind.test_scores(self.result["test"])[-1])
+        name = "" if kind.measure.unit else f"{kind.measure.name} "
+        return f"LoadedRun({str(self.folder)!r}: {self.recipe.model.name}, {self.result['status']}, test {name}{score})"
 
 
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:

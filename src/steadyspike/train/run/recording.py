@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names
 from steadyspike.train.recipe.configuration import configuration
+from steadyspike.train.recipe.kinds import kind_of_result
 from steadyspike.train.recipe.measured import Measured, read_results, results_file, written
 from steadyspike.train.recipe.recipe_catalogue import Source
 
@@ -49,36 +49,21 @@ def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Me
         raise RunError(f"{folder.root} was interrupted: there is no result to record")
     where = about["environment"]
     hardware = ", ".join(where["gpus"]) or f"{where['cpu']}, {where['threads']} of {where['cores']} cores"
-    value, unit = headline(result["test"])
+    kind = kind_of_result(result["test"])
+    unit, digits = kind.record
     ended = date.fromtimestamp((folder.root / "result.json").stat().st_mtime)
     return Measured(
         recipe=recipe,
         seed=result["seed"],
-        value=value,
+        value=round(kind.test_scores(result["test"])[-1], digits),
         unit=unit,
         commit=where["commit"] or "unknown",
         hardware=hardware,
         software=f"torch {where['packages']['torch']}",
         date=ended.isoformat(),
         note="" if result["status"] == "finished" else result["status"],
-        numbers={**other_numbers(result["test"]), **more},
+        numbers={**kind.others(result["test"]), **more},
     )
-
-
-def headline(test: dict[str, Any]) -> tuple[float, str]:
-    """The number that stands for a result, and its unit."""
-    if "accuracy" in test:
-        return round(test["accuracy"][-1], 2), "% accuracy"
-    return round(test["AP50"], 4), "COCO mAP@.5"
-
-
-def other_numbers(test: dict[str, Any]) -> dict[str, float]:
-    """The other numbers of a result, by name: after fewer steps, or of other overlaps and of single classes."""
-    if "accuracy" in test:
-        return {f"after step {step}": round(value, 2) for step, value in enumerate(test["accuracy"][:-1], 1)}
-    names = {"AP": "AP", "yolo_AP50": "YOLO AP50", "yolo_AP": "YOLO AP"}
-    found = {text: round(test[key], 4) for key, text in names.items() if key in test}
-    return found | {f"AP50 of {name}": round(row["AP50"], 4) for name, row in test.get("classes", {}).items()}
 
 
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:

@@ -13,7 +13,6 @@ from steadyspike.data.sources import worker_ended
 from steadyspike.train.building.data import RunData
 from steadyspike.train.callbacks.after_epoch import Sparingly
 from steadyspike.train.callbacks.health_policy import HealthWatch
-from steadyspike.train.callbacks.prediction_pictures import PredictionPictures
 from steadyspike.train.callbacks.recorder import Recorder, open_tables
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import RunFolder
@@ -87,7 +86,7 @@ def _fit(
     if first:
         session.tables = open_tables(session.folder.root, session.task, session.bundle.selection_part, extents)
     observers = [
-        *([PredictionPictures(session)] if first and session.recipe.detection is not None else []),
+        *(session.task.observers(session) if first else []),
         *([display(session, notes)] if display is not None and first else []),
     ]
     sparing = Sparingly(look, lambda text: session.messages.append(f"no report: {text}")) if look and first else None

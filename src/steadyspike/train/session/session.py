@@ -10,9 +10,8 @@ import torch
 
 from steadyspike.data import DataBundle
 from steadyspike.train.building.data import RunData
-from steadyspike.train.building.detection_task import task_for
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.task import Task
+from steadyspike.train.building.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.same_recipe import fingerprint
 from steadyspike.train.files.tables import Extent, Table

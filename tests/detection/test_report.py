@@ -4,13 +4,13 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
-from steadyspike.report.box_parts import pictures
+from steadyspike.detection.report_section import pictures
 from steadyspike.report.comparison import best_first, groups
-from steadyspike.report.measure import ACCURACY, BOXES
 from steadyspike.report.page_data import page_data
 from steadyspike.report.run_list import list_runs
 from steadyspike.report.run_view import read_run, read_runs
 from steadyspike.report.write_page import render
+from steadyspike.train.recipe.kinds import ACCURACY, BOXES
 from steadyspike.train.recipe.numbers_of_recipe import Paper
 from tests.report.made import made_run
 

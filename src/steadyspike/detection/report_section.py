@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.report.markup import Markup, data_table, escape, joined, table, tag
-from steadyspike.report.measure import BOXES, SIZES
 from steadyspike.report.rounding import rounded
 from steadyspike.report.run_columns import number
 from steadyspike.report.run_view import RunView
+from steadyspike.train.recipe.kinds import BOXES
 
+SIZES = {"small": "s", "medium": "m", "large": "l"}  # size of box -> the letter behind COCO's AP and AR
 LINES = 12  # classes with a line of their own
 MOST_PICTURES = 6  # in one page, over all runs
 _EXTENT = {"small": ": below 32 x 32 pixels", "large": ": above 96 x 96 pixels"}
@@ -42,22 +43,25 @@ def class_curves(run: RunView) -> dict[str, Any]:
     return dict(list(found.items())[: LINES + 1])
 
 
+def cards(test: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(title, value, note) of what stands beside the score at the top of the page."""
+    sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
+    return [("test mAP@.5:.95", BOXES.number(test.get("AP")), f"COCO's AP; {sizes}")]
+
+
 def section(runs: Sequence[RunView]) -> Markup:
-    """The whole part of the page; nothing where no run finds boxes."""
-    shown = [run for run in runs if run.recipe.detection is not None]
-    if not shown:
-        return Markup("")
+    """The whole part of the page, for runs that find boxes."""
     parts: list[object] = [tag("h2", "Boxes", id="boxes-title")]
-    results = [run for run in shown if "AP50" in run.result.get("test", {})]
+    results = [run for run in runs if "AP50" in run.result.get("test", {})]
     if results:
         parts += [_classes_table(results), _sizes_table(results)]
     else:
         parts.append(tag("p", "The test part is evaluated when the run has ended."))
     figure = tag("figcaption", "mAP@.5 of the classes on the selection part, by epoch")
-    parts.append(tag("figure", figure, tag("div", class_="plot"), *map(_curves_table, shown), id="figure-boxes"))
-    room = max(1, MOST_PICTURES // len(shown))
-    for run in shown:
-        parts += _pictures(run, room, f"{run.label}: " if len(shown) > 1 else "")
+    parts.append(tag("figure", figure, tag("div", class_="plot"), *map(_curves_table, runs), id="figure-boxes"))
+    room = max(1, MOST_PICTURES // len(runs))
+    for run in runs:
+        parts += _pictures(run, room, f"{run.label}: " if len(runs) > 1 else "")
     return tag("section", *parts, id="boxes", aria_labelledby="boxes-title")
 
 

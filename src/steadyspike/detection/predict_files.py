@@ -5,29 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from steadyspike.commands.common import ENDED, console
 from steadyspike.data.errors import DataError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 SURE = 0.25  # the smallest score of a box that is shown
 FILE = "predictions.json"
+SENSOR = (34, 34)  # of a .bin file, which does not have its size: N-MNIST's
 
 
-def finds_boxes(place: Path) -> bool:
-    """Whether a place is the folder of a detection run."""
-    from steadyspike.train.files.folder import RunFolder
+def predict_boxes(place: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:
+    """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json.
 
-    return place.is_dir() and RunFolder(place).read_recipe().detection is not None
-
-
-def predict_boxes(place: Path, files: list[Path], confidence: float | None, out: Path | None) -> int:
-    """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json."""
+    console: where the table of boxes goes.
+    """
     from rich.table import Column, Table
 
     from steadyspike.detection.drawing import draw_boxes
+    from steadyspike.detection.prediction import BoxPredictor
     from steadyspike.train.files.atomic import write_atomically
-    from steadyspike.train.run.box_prediction import BoxPredictor
 
     predictor = BoxPredictor(place, SURE if confidence is None else confidence)
     folder = out or Path("predictions")
@@ -52,7 +51,6 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
     write_atomically(folder / FILE, lambda file: file.write(text.encode()))
     console.print(table)
     console.print(f"pictures and {FILE} are in {folder}", soft_wrap=True)
-    return ENDED
 
 
 def _given(files: list[Path]) -> set[Path]:
@@ -97,10 +95,9 @@ def _frames(file: Path) -> Iterator[tuple[str, Any]]:
 
     from steadyspike.data.formats.recording_file import read_recording
     from steadyspike.data.frames import FrameSettings, clip
-    from steadyspike.data.input_files import NMNIST
     from steadyspike.data.show import event_pixels
 
-    frames = clip(read_recording(file, NMNIST), FrameSettings())
+    frames = clip(read_recording(file, SENSOR), FrameSettings())
     full = float(max(frames.max(), 1))
     for number, frame in enumerate(frames, 1):
         yield f"{file.stem}/frame-{number:03d}.png", Image.fromarray(event_pixels(frame, full))

@@ -8,34 +8,20 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.data import DataBundle
-from steadyspike.detection.data.detection_set import DetectionBundle, Targets
+from steadyspike.detection.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
+from steadyspike.detection.data.detection_set import MULTIPLE, DetectionBundle, Targets
 from steadyspike.detection.decoding import decode
 from steadyspike.detection.loss import DetectionLoss, Gains, detection_loss
 from steadyspike.detection.mean_ap import NUMBERS
 from steadyspike.detection.networks.detect import Detect
 from steadyspike.detection.nms import Detections, detections
-from steadyspike.models import model_registry
-from steadyspike.train.building.own_code import is_own
+from steadyspike.detection.pictures import PredictionPictures
 from steadyspike.train.building.task import Task
-from steadyspike.train.measure.box_scores import PARTS, BoxScores, BoxSums, EpochScores, LossSums
 from steadyspike.train.recipe import Recipe, RecipeError
 from steadyspike.train.recipe.detection_table import Detection
+from steadyspike.train.session.session import Session
 
 Batch = tuple[Tensor, Targets]
-
-
-def check_detection(recipe: Recipe, data_has_boxes: bool) -> None:
-    """Refuses a recipe whose data, network and [detection] table do not belong together."""
-    wanted = recipe.detection is not None
-    if data_has_boxes != wanted:
-        need = "needs a [detection] table" if data_has_boxes else "has classes and no boxes, so [detection] cannot be"
-        raise RecipeError(f"data.name = {recipe.data.name!r} {need}")
-    if not is_own(recipe.model.name) and recipe.model.name in model_registry.names():
-        task = model_registry.entry(recipe.model.name).task
-        if (task == "detection") != wanted:
-            raise RecipeError(f"model.name = {recipe.model.name!r} is a network for {task}")
-    if wanted and (recipe.loss.name != "ce" or recipe.loss.options or recipe.loss.terms):
-        raise RecipeError("[loss] is for classes; the loss of boxes is set in [detection]")
 
 
 class Outcome(NamedTuple):
@@ -92,28 +78,44 @@ class DetectionTask(Task):
     """`Task` for boxes: its evaluation gives mAP."""
 
     selected_by = "fitness"
+    smallest_image = MULTIPLE
     extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {"map": ("epoch", "class", "AP", "AP50")}
     objective: Any
 
     def __init__(self, recipe: Recipe, model: nn.Module, objective: Any) -> None:
         super().__init__(recipe, model, objective)
-        self.train_sums: Any = LossSums()
-        self.eval_sums: Any = None
+        self.train_sums = LossSums()
 
     @classmethod
-    def for_data(cls, recipe: Recipe, bundle: DataBundle) -> DetectionTask:
-        assert isinstance(bundle, DetectionBundle)
-        task = super().for_data(recipe, bundle)
-        assert isinstance(task, DetectionTask)
-        task.eval_sums = task.new_sums(bundle)
-        return task
+    def check(cls, recipe: Recipe) -> None:
+        if recipe.loss.name != "ce" or recipe.loss.options or recipe.loss.terms:
+            raise RecipeError("[loss] is for classes; the loss of boxes is set in [detection]")
+
+    @classmethod
+    def check_model(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> None:
+        _scales(model)
+
+    @classmethod
+    def dry_loss(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int, static: bool) -> Tensor:
+        """The loss per image of noise with one box in each half of the batch."""
+        height, width = x.shape[-2:]
+        boxes = torch.tensor(
+            [[0.0, 0, width / 2, height / 2, 30, 40], [1, classes - 1, width / 3, height / 3, 100, 90]]
+        )
+        parts = box_objective(recipe, classes, (height, width))(model, x, Targets(boxes, torch.tensor([0, 1]))).parts
+        return parts.total
 
     @classmethod
     def make_objective(cls, recipe: Recipe, bundle: DataBundle) -> Any:
         return box_objective(recipe, bundle.num_classes, bundle.shape)
 
-    def new_sums(self, bundle: DetectionBundle) -> BoxSums:
+    def observers(self, session: Session) -> list[Any]:
+        return [PredictionPictures(session)]
+
+    def new_sums(self, bundle: DataBundle) -> BoxSums:
         """Nothing found yet, in the images of this data."""
+        if not isinstance(bundle, DetectionBundle):
+            raise RecipeError(f"data.name = {bundle.name!r} has no boxes, so there cannot be a [detection] table")
         return BoxSums(bundle.dataset.table, bundle.shape)
 
     def columns(self, part: str) -> list[str]:
@@ -144,14 +146,10 @@ class DetectionTask(Task):
         return outcome.loss
 
     def eval_step(self, batch: Any) -> None:
-        self.add_batch(self.eval_sums, *batch)
-
-    def add_batch(self, sums: BoxSums, x: Tensor, targets: Targets) -> None:
-        """Adds the losses and detections of a batch."""
-        with torch.inference_mode():
-            maps = self.model(x)
-            loss = self.objective.measured(self.model, maps, targets)
-            sums.add(loss, targets.samples, self.objective.found(self.model, maps))
+        x, targets = batch
+        maps = self.model(x)
+        loss = self.objective.measured(self.model, maps, targets)
+        self.eval_sums.add(loss, targets.samples, self.objective.found(self.model, maps))
 
 
 def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObjective:
@@ -162,10 +160,3 @@ def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObj
     if table.scale_gains:
         gains = gains.scaled(2, classes, size)
     return BoxObjective(table, recipe.data.batch_size, gains)
-
-
-def task_for(recipe: Recipe, bundle: DataBundle) -> Task:
-    """The task of a recipe: boxes where the recipe has a [detection] table, otherwise classes."""
-    boxes = isinstance(bundle, DetectionBundle)
-    check_detection(recipe, boxes)
-    return DetectionTask.for_data(recipe, bundle) if boxes else Task.for_data(recipe, bundle)

@@ -13,6 +13,7 @@ from steadyspike.detection.data.letterbox import fit, letterbox
 from steadyspike.detection.decoding import decode
 from steadyspike.detection.nms import detections
 from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.recipe.kinds import kind_of
 from steadyspike.train.run.loading import load_run
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ class BoxPredictor:
 
     def __init__(self, folder: str | Path, confidence: float) -> None:
         run, data = load_run(folder), RunFolder(Path(folder)).read_json("run.json")["data"]
-        if run.recipe.detection is None:
-            raise RunError(f"{folder} finds classes, not boxes")
-        self.model, self.table, self.confidence = run.model, run.recipe.detection, confidence
+        if (table := run.recipe.detection) is None:
+            raise RunError(f"{folder} finds {kind_of(run.recipe).finds}, not boxes")
+        self.model, self.table, self.confidence = run.model, table, confidence
         self.room: tuple[int, int] = (data["shape"][1], data["shape"][2])
         self.names = {int(category): name for category, name in data["categories"].items()}
 

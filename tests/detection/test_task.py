@@ -10,16 +10,17 @@ import pytest
 import torch
 
 from steadyspike.data import load
-from steadyspike.train.building.detection_task import DetectionTask, task_for
+from steadyspike.detection.box_scores import BoxSums
+from steadyspike.detection.task import DetectionTask
 from steadyspike.train.building.dry_run import check_recipe, dry_run
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.task import task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
-from steadyspike.train.measure.box_scores import BoxSums
 from steadyspike.train.recipe import RecipeError, load_recipe
-from steadyspike.train.run.evaluation import evaluate_run
+from steadyspike.train.run.evaluation import evaluate_run, part_sums
 from steadyspike.train.run.loading import load_run
-from steadyspike.train.run.recording import headline
+from steadyspike.train.run.recording import measurement
 from steadyspike.train.run.training import train
 from steadyspike.train.session.weight_average import WeightAverage
 from tests.train.conftest import differing
@@ -57,7 +58,8 @@ def test_a_run_leaves_its_map_table_and_pictures(finished):
 
     with Image.open(finished.root / "pictures" / "epoch-002.png") as sheet:
         assert sheet.size[0] >= 128
-    assert headline(result["test"])[1] == "COCO mAP@.5"
+    entry = measurement(finished, "mine", {})
+    assert entry.unit == "COCO mAP@.5" and {"AP", "YOLO AP50", "AP50 of circle"} <= set(entry.numbers)
 
 
 @pytest.mark.parametrize("part", ["test", "validation"])
@@ -115,14 +117,13 @@ def test_images_of_several_processes_count_once():
     bundle = load("shapes", images=20, size=64)
     task = task_for(load_recipe("detect-demo", SMALL), bundle)
     task.model.eval()
-    alone, together = task.new_sums(bundle), BoxSums(bundle.dataset.table, bundle.shape)
-    for x, targets in bundle.eval_loader("test", 1):
-        task.add_batch(alone, x, targets)
+    alone, together = part_sums(task, bundle, "test"), BoxSums(bundle.dataset.table, bundle.shape)
     for rank in range(2):
-        part = task.new_sums(bundle)
-        for x, targets in bundle.eval_loader("test", 1, rank=rank, world_size=2):
-            task.add_batch(part, x, targets)
-        together.merge(part)
+        task.eval_sums = task.new_sums(bundle)
+        with torch.inference_mode():
+            for batch in bundle.eval_loader("test", 1, rank=rank, world_size=2):
+                task.eval_step(batch)
+        together.merge(task.eval_sums)
     assert alone.scores().numbers == together.scores().numbers and together.scores().samples == 4
 
 
@@ -243,14 +244,14 @@ def test_commands_that_are_for_classes_say_so(finished, tmp_path):
 
 
 def test_an_own_network_without_a_head_for_boxes_is_refused_in_words():
-    from steadyspike.train.building.detection_task import _scales
+    from steadyspike.detection.task import _scales
 
     with pytest.raises(RecipeError, match=r"Linear cannot be trained to find boxes: .*detect\.Detect, not NoneType"):
         _scales(torch.nn.Linear(1, 1))
 
 
 def test_events_are_pictures_frame_by_frame(tmp_path):
-    from steadyspike.commands.predict_boxes import pictures
+    from steadyspike.detection.predict_files import pictures
 
     path = tmp_path / "one.bin"
     events = [(5 + i, 9, i % 2, 1000 * i) for i in range(20)]

@@ -1,0 +1,164 @@
+"""Kinds of runs: what a recipe's network learns, and where its task, its pictures and its part of a report are.
+
+`KINDS` is the registry. A new kind is one folder: a `Task` (train.building.task) and, if its data and networks are new,
+their entries in the registries of data sets and networks. Code that handles runs asks `kind_of(recipe)`, so that
+nothing else depends on which kinds there are. Places are written "module:name" and imported when they are needed: this
+file is read by commands that must start quickly.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+from steadyspike.train.recipe.schema import Recipe
+
+
+class Measure(NamedTuple):
+    """name: as people say it; unit: "%" or nothing, for a share of one; digits: behind the point."""
+
+    name: str
+    unit: str
+    digits: int
+
+    @property
+    def title(self) -> str:
+        """For axes and heads of tables: ``"accuracy (%)"``, ``"mAP@.5"``."""
+        return f"{self.name} ({self.unit})" if self.unit else self.name
+
+    def number(self, value: float | None) -> str:
+        """The number alone. COCO's -1 stands for a class or size of which there is no box."""
+        if value is None:
+            return "–"
+        return f"{value:.{self.digits}f}" if value >= 0 or self is not BOXES else "no boxes"
+
+    def text(self, value: float) -> str:
+        """The number with its unit."""
+        return f"{self.number(value)} {self.unit}".rstrip()
+
+    def difference(self, value: float, other: float) -> str:
+        """How much ``value`` is above ``other``."""
+        return f"{value - other:+.{self.digits}f}"
+
+
+ACCURACY = Measure("accuracy", "%", 2)
+BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, as everywhere else in this library a share of one
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What a run learns.
+
+    name: also that of its data sets and networks in their registries. finds: for messages. belongs: whether a recipe is
+    of this kind. task: the place of its `Task` class. measure: of the number that runs are compared by; key: that
+    number in the test part of result.json, and behind the part's name in the columns of metrics.csv. record: its unit
+    and digits in recorded results. others: from the test part to the other numbers that are recorded. form: the type of
+    the number under ``key``, or of the whole test part if it is a dict of types. breakdown: from the test part to the
+    numbers that a figure shows beside each other (classes of boxes); None: those after each time step.
+    classifies: the network gives scores of classes after every time step, so that early exit, folding, a confusion
+    table and the accuracy of a constant guess have a meaning. needs: for recipes that lack what belongs to the kind.
+    section, cards, curves, predict, scores: places of functions for the report, for `steadyspike predict` and for a
+    table of scores on the screen; "" for none. smallest: the run of minutes that stands for this kind at mini scale.
+    """
+
+    name: str
+    finds: str
+    belongs: Callable[[Recipe], bool]
+    task: str
+    measure: Measure
+    key: str
+    record: tuple[str, int]
+    others: Callable[[dict[str, Any]], dict[str, float]] = lambda test: {}
+    form: Any = float
+    breakdown: Callable[[dict[str, Any]], dict[str, float]] | None = None
+    classifies: bool = False
+    needs: str = ""
+    section: str = ""
+    cards: str = ""
+    curves: str = ""
+    predict: str = ""
+    scores: str = ""
+    smallest: str = ""
+
+    def test_scores(self, test: dict[str, Any]) -> list[float]:
+        """The numbers of the test part: after 1, 2, ... time steps, or one."""
+        value = test.get(self.key)
+        return [float(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
+
+    def columns(self, names: Iterable[str]) -> list[str]:
+        """The columns of metrics.csv that hold the measure, those of a part that was evaluated first."""
+        own = [name for name in names if re.fullmatch(rf"[a-z]+_{re.escape(self.key)}(_\d+)?", name)]
+        return sorted(own, key=lambda name: name.startswith("train_"))
+
+
+def imported(text: str) -> Any:
+    """What is at "module:name"."""
+    module, _, name = text.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _fewer_steps(test: dict[str, Any]) -> dict[str, float]:
+    return {f"after step {step}": round(value, 2) for step, value in enumerate(test["accuracy"][:-1], 1)}
+
+
+def _of_boxes(test: dict[str, Any]) -> dict[str, float]:
+    names = {"AP": "AP", "yolo_AP50": "YOLO AP50", "yolo_AP": "YOLO AP"}
+    numbers = {text: round(test[key], 4) for key, text in names.items() if key in test}
+    return numbers | {f"AP50 of {name}": round(row["AP50"], 4) for name, row in test.get("classes", {}).items()}
+
+
+def _by_class(test: dict[str, Any]) -> dict[str, float]:
+    return {"all": test["AP50"], **{name: row["AP50"] for name, row in test["classes"].items()}}
+
+
+CLASSIFICATION = Kind(
+    "classification", "classes", lambda recipe: True, "steadyspike.train.building.task:Task", ACCURACY, "accuracy",
+    ("% accuracy", 2), _fewer_steps, list[float], classifies=True,
+)  # fmt: skip
+KINDS: dict[str, Kind] = {
+    "detection": Kind(
+        "detection", "boxes", lambda recipe: recipe.detection is not None, "steadyspike.detection.task:DetectionTask",
+        BOXES, "AP50", ("COCO mAP@.5", 4), _of_boxes,
+        {"AP": float, "AP50": float, "classes": dict[str, dict[str, float]]}, _by_class, needs="a [detection] table",
+        section="steadyspike.detection.report_section:section", cards="steadyspike.detection.report_section:cards",
+        curves="steadyspike.detection.report_section:class_curves",
+        predict="steadyspike.detection.predict_files:predict_boxes",
+        scores="steadyspike.detection.score_table:map_table", smallest="detect-demo",
+    ),
+    "classification": CLASSIFICATION,  # the last: every recipe that is of no other kind
+}  # fmt: skip
+
+
+def register(kind: Kind) -> None:
+    """Adds a kind, which is asked before those that were there; raises ValueError if the name exists."""
+    if kind.name in KINDS:
+        raise ValueError(f"a kind named {kind.name!r} exists already; register it under another name")
+    before = dict(KINDS)
+    KINDS.clear()
+    KINDS.update({kind.name: kind, **before})
+
+
+def kind_named(name: str) -> Kind:
+    """The kind that a data set or network is registered for; ValueError if there is none of this name."""
+    if name not in KINDS:
+        raise ValueError(f"unknown kind of run {name!r}; known: {', '.join(KINDS)}")
+    return KINDS[name]
+
+
+def kind_of(recipe: Recipe) -> Kind:
+    """What a recipe's network learns."""
+    return next(kind for kind in KINDS.values() if kind.belongs(recipe))
+
+
+def kind_of_result(test: dict[str, Any]) -> Kind:
+    """The kind whose number the test part of a result has; classification if it has none of them."""
+    return next((kind for kind in KINDS.values() if kind.key in test), CLASSIFICATION)
+
+
+def kind_of_columns(names: Iterable[str]) -> Kind:
+    """The kind whose number the columns of metrics.csv hold; classification if they hold none of them."""
+    names = list(names)
+    return next((kind for kind in KINDS.values() if kind.columns(names)), CLASSIFICATION)
