@@ -58,6 +58,9 @@ def train(
     devices: Annotated[int | None, typer.Option(help="Processes: GPUs, or CPU processes without one.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: runs/RECIPE/001.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="Start with these weights: a run, a name of the zoo.")
+    ] = None,
     record: Annotated[
         bool, typer.Option("--record", help="Add the test numbers to the recipe's results, which `recipes` shows.")
     ] = False,
@@ -65,7 +68,8 @@ def train(
     """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
     from steadyspike.commands.train import run
 
-    raise typer.Exit(run(recipe, settings or [], data_dir, devices, resume, out, record))
+    weights = [] if start is None else [f"train.start={start}"]
+    raise typer.Exit(run(recipe, [*(settings or []), *weights], data_dir, devices, resume, out, record))
 
 
 @app.command()

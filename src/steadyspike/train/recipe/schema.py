@@ -260,6 +260,10 @@ class Train(Table):
     )
     eval_every: int = Field(default=1, ge=1, description="Evaluate every so many epochs.")
     report: bool = Field(default=False, description="Write report.html too, every few epochs and at the end.")
+    start: str = Field(
+        default="",
+        description="Start with the weights of a run, or of a name of `steadyspike zoo`; layers that differ are new.",
+    )
     loggers: list[Literal["wandb", "mlflow"]] = Field(
         default=[], description="Also log there; the packages are not installed with this one."
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.disk.checksum import file_sha256
+from steadyspike.train.building.start_weights import start_record
 from steadyspike.train.callbacks.memory_use import most_memory
 from steadyspike.train.files.best_checkpoint import read_best
 from steadyspike.train.files.checkpoint import read_checkpoint
@@ -102,4 +103,5 @@ def about_run(session: Session) -> dict[str, Any]:
         "seed": session.recipe.train.seed,
         "data": session.bundle.describe(),
         "parameters": sum(p.numel() for p in session.task.model.parameters()),
+        **start_record(session.recipe),
     }

@@ -11,6 +11,7 @@ import torch
 from steadyspike.data import DataBundle
 from steadyspike.train.building.data import RunData
 from steadyspike.train.building.optimizer import build_optimizer, build_schedule
+from steadyspike.train.building.start_weights import start_from
 from steadyspike.train.building.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.same_recipe import fingerprint
@@ -107,8 +108,9 @@ class Session:
     def new(cls, recipe: Recipe, folder: RunFolder, data: RunData, processes: Processes | None = None) -> Session:
         """Makes the network and everything else that a new run needs."""
         task = task_for(recipe, data.bundle).to(data.device)
+        started = [start_from(task.model, recipe.train.start)] if recipe.train.start else []
         optimizer = build_optimizer(recipe.optimizer, task.model)
-        return cls(
+        session = cls(
             recipe, folder, task, data, processes or Processes(), data.device,
             watch=LayerWatch(task.model, recipe.data.timesteps),
             gradients=GradientWatch(task.model),
@@ -117,6 +119,8 @@ class Session:
             scaler=torch.amp.GradScaler(data.device.type, enabled=recipe.train.precision == "fp16"),
             average=WeightAverage(task.model, recipe.train.ema, recipe.train.ema_ramp) if recipe.train.ema else None,
         )  # fmt: skip
+        session.messages += started
+        return session
 
     @property
     def bundle(self) -> DataBundle:
