@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.core.spec import ScanSpec
-from steadyspike.kernels.layout import are_dense_steps
+from steadyspike.kernels.layout import KEPT_SHAPES, are_dense_steps
 from steadyspike.kernels.scan.arguments import check_shapes
 from steadyspike.kernels.scan.contract import Affine, Call
 from steadyspike.kernels.scan.cpu.neuron_calls import (
@@ -90,7 +90,7 @@ class Job:
         return start_tensor(self.plan, self.memory)
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def _plan(
     x_memory: tuple[Any, ...],
     u0: torch.Size,

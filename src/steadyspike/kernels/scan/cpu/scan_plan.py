@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 
 from steadyspike.core.spec import DETACHES, RESETS
-from steadyspike.kernels.layout import DTYPES
+from steadyspike.kernels.layout import DTYPES, KEPT_SHAPES
 from steadyspike.kernels.scan.contract import Call, Scan
 from steadyspike.kernels.scan.cpu.abi import pack_settings
 
@@ -39,7 +39,7 @@ def plan_of(scan: Scan) -> ScanPlan:
     return plan_for(x.shape, x.stride(), x.dtype, call, (per_u0, v.numel() > 1, a.numel() > 1))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=KEPT_SHAPES)
 def plan_for(
     shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype, call: Call, kinds: tuple[int, int, int]
 ) -> ScanPlan:
