@@ -91,7 +91,7 @@ def share(text: str) -> tuple[int, int]:
     """``"2/3"``, the second of three shares, as (1, 3)."""
     number, _, of = text.partition("/")
     if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
-        raise argparse.ArgumentTypeError(f"{text!r} is no share; write K/N, K from 1 to N, for example 1/2")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share; write K/N, K from 1 to N, for example 1/2")
     return int(number) - 1, int(of)
 
 

@@ -5,7 +5,7 @@ bound is the time that `dst.copy_(src)` takes for as many bytes; with --memcpy i
 streams large blocks past the cache and is the fastest copy one thread can make. V and tau are learned (one of each, or
 per channel).
 
-By default the C library is told to keep freed memory, so that outputs land on pages that exist and the kernel itself is
+By default the C library keeps freed memory, so that outputs land on pages that exist and the kernel itself is
 measured; with --fresh large outputs come from the system every time, as in a plain training script, and the bound is
 `src.clone()`, which pays for the same page faults.
 

@@ -101,7 +101,7 @@ def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[
             answer = worker.ask(**wanted)
             row["peak"] = answer if failed(answer) else worker.ask(peak=1)
             worker.ask(drop=1)
-    pool.close()  # some libraries keep tensors when they are told to drop them, and the next case may need the memory
+    pool.close()  # some libraries keep tensors that they should drop, and the next case may need the memory
     return rows
 
 

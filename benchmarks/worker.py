@@ -23,7 +23,7 @@ KINDS = {"NeuronCase": NeuronCase, "NetworkCase": NetworkCase}
 def main() -> None:
     contender, threads, limit = sys.argv[1], int(sys.argv[2]), int(float(sys.argv[3]) * 2**30)
     if sys.argv[4] == "kept":
-        assert keep_freed_memory(), "the C library cannot be told to keep freed memory"
+        assert keep_freed_memory(), "this C library cannot keep freed memory"
     torch.set_num_threads(threads)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     answers, sys.stdout = sys.stdout, sys.stderr

@@ -369,7 +369,7 @@ def test_torchrun(tmp_path):
 
 
 def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
-    """A processor that announces what it cannot do: the trial process dies, the command says so in one line."""
+    """A processor that announces what it cannot do: the trial process dies, the command prints one line."""
     from steadyspike.train.recipe import RecipeError, load_recipe
     from steadyspike.train.run import accelerator
     from steadyspike.train.run.accelerator import accelerator_of

@@ -28,7 +28,7 @@ from torture import hostile
 from torture.limits import MIB, limited
 from torture.tally import Tally
 
-# Where a member with an absolute path would be written.
+# The target of a member with an absolute path.
 ESCAPED = Path(tempfile.gettempdir()) / "evil-torture"
 
 

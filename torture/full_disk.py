@@ -28,7 +28,7 @@ TRIES = 20
 
 @contextmanager
 def small_disk(where: Path, size: int) -> Iterator[bool]:
-    """A tmpfs of ``size`` bytes at ``where``; False where it may not be mounted."""
+    """A tmpfs of ``size`` bytes at ``where``; False if it may not be mounted."""
     where.mkdir()
     try:
         done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(where)], capture_output=True)

@@ -157,7 +157,7 @@ def xz_dictionary(path: Path) -> Path:
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("a"), io.BytesIO())
-    # Only the decoder's dictionary is large: the encoder is told a small one, and the header is rewritten.
+    # Only the decoder's dictionary is large: the encoder gets a small one, and the header is rewritten.
     filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 16}]
     packed = bytearray(lzma.compress(raw.getvalue(), format=lzma.FORMAT_XZ, filters=filters))
     at = packed.index(b"\x21\x01", 12) + 2

@@ -1,4 +1,4 @@
-"""Runs of several processes in which one is killed: the others end, the command says so, and a resume goes on."""
+"""Runs of several processes in which one is killed: the others end, the command reports it, and a resume goes on."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def resumed(out: Path) -> None:
 
 
 def was_interrupted(out: Path) -> bool:
-    """Whether a run says that a signal stopped it."""
+    """Returns True if a run records that a signal stopped it."""
     folder = RunFolder(out)
     return folder.intact("result.json") and folder.read_json("result.json")["status"] == "interrupted"
 

@@ -88,6 +88,6 @@ def difference(out: Path, straight: Path) -> str | None:
 
 
 def work_folder(in_memory: bool = False) -> tempfile.TemporaryDirectory[str]:
-    """in_memory: on a disk in memory, where there is one, for files that are written a hundred thousand times."""
+    """in_memory: on a disk in memory, if there is one, for files that are written a hundred thousand times."""
     fast = in_memory and os.access("/dev/shm", os.W_OK)
     return tempfile.TemporaryDirectory(prefix="torture-", dir="/dev/shm" if fast else None)

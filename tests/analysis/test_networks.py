@@ -327,7 +327,7 @@ def test_a_network_in_which_every_neuron_fires_at_every_step_is_not_steady():
     report = ss.analyse(full, x)
     assert report.layers[0].rates.eq(1).all() and report.verdict == "saturated"
     assert "nothing to judge over 0 of 1 layer, " in str(report) and "steady" not in str(report)
-    # One such layer is left out; when they are the most, nobody can tell.
+    # One such layer is left out; if most are such, there is no verdict.
     model = nn.Sequential(ss.LIF(threshold=1e-3, init="zero"), ss.LIF(init="zero", tau=3.0, threshold=7e-4))
     currents = 1 + 0.5 * torch.randn(10, 200, 20).clamp(-1.5, 1.5)
     mixed = ss.analyse(model, currents)

@@ -28,7 +28,7 @@ def test_atis_reads_known_bytes() -> None:
 
 
 def test_atis_overflow_marks_move_all_later_times() -> None:
-    """y == 240 is no pixel: every event after it is 2^13 us later; two marks add up."""
+    """y == 240 is not a pixel: every event after it is 2^13 us later; two marks add up."""
 
     def event(y: int, t: int) -> bytes:
         return bytes([1, y, t >> 16, (t >> 8) & 255, t & 255])

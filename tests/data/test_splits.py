@@ -109,7 +109,7 @@ def test_another_split_is_loud() -> None:
 
 
 def test_relabelled_samples_have_another_fingerprint() -> None:
-    """Two archives with equal file numbering but another order of images are told apart by their labels."""
+    """Two archives with equal file numbering but another order of images differ by their labels."""
     a = official()
     b = Population(a.ids, np.roll(a.labels, 1), a.official_test)
     assert make_split(a, "official").fingerprint != make_split(b, "official").fingerprint

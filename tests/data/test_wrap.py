@@ -1,4 +1,4 @@
-"""A user's own data set as a bundle: its labels are what it gives, whatever its lists say."""
+"""A user's own data set as a bundle: its labels are what it returns, not what its lists contain."""
 
 from __future__ import annotations
 

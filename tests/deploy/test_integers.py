@@ -1,4 +1,4 @@
-"""Integer networks: the literal recursion, close to the network they come from, refused where they cannot be."""
+"""Integer networks: the literal recursion, close to the network they come from, refused if they cannot be."""
 
 from __future__ import annotations
 

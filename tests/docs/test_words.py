@@ -10,8 +10,9 @@ import pytest
 from tests.docs.markdown import ROOT, pages
 from tests.docs.words import broken_rules, final_periods, findings, sources, vague_names
 
-# Sentences and names from before these rules. Lower a number when you rewrite some; never raise one.
-LEFT = {"sentences": 310, "final periods": 250, "vague names": 600}
+# Periods and names from before these rules, and a few false alarms of sentences: the patterns are blunt. Lower a number
+# when you rewrite some; never raise one.
+LEFT = {"sentences": 12, "final periods": 250, "vague names": 600}
 OWN = {ROOT / "tests" / "docs" / "words.py", ROOT / "tests" / "docs" / "test_words.py"}
 
 

@@ -25,7 +25,7 @@ BANNED = {
         r"(?<!there )(?<!There )\b(is|are|was|were) no (?!longer\b|more\b|less\b|other\b|one\b)[a-z]"
     ),
     '"if" or "when", not "where"': (
-        r"(?:^|[.:;] )Where (?!does\b|is\b|it is from\b|to\b|the library\b)[a-z`]"
+        r"(?:^|[.:;] )Where (?!does\b|is\b|it\b|to\b|the (library|time)\b|time\b|runs\b|and\b)[a-z`]"
         r"|\b(None|True|False|error|refused|raises|skipped|nothing|empty|also|even|only|except) where\b"
         r"|\bwhere (there|nothing|none|that is faster|it can(not)?|they can(not)?|one is|no)\b"
     ),

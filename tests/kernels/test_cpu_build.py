@@ -1,4 +1,4 @@
-"""The build of the C++ kernel: optional, and complete where there is a compiler."""
+"""The build of the C++ kernel: optional, and complete if there is a compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a surrogate's window ends is decided as the reference decides it, to the last bit of the potential."""
+"""The end of a surrogate's window is decided as the reference decides it, to the last bit of the potential."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Inputs that are infinite, NaN or near the end of the range: the C++ scan has the gradients of the reference.
 
-What no gradient comes into is not differentiated: U[T] that nobody uses, the output where only the membrane is used. A
+What no gradient comes into is not differentiated: U[T] that is not used, the output if only the membrane is used. A
 kernel that multiplies by a gradient of 0 instead makes a NaN of an infinite potential there.
 """
 

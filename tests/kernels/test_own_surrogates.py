@@ -41,7 +41,7 @@ class Gauss(Surrogate):
 
 @dataclass(frozen=True, eq=False)
 class Annealed(Surrogate):
-    """One whose width is a tensor that somebody changes while the network trains."""
+    """One whose width is a tensor that changes while the network trains."""
 
     name: ClassVar[str] = "annealed"
     width: Tensor

@@ -11,7 +11,7 @@ from steadyspike.kernels.spikes.packed import pack_spikes
 
 LIBRARY = call.conv_library()
 pytestmark = pytest.mark.skipif(isinstance(LIBRARY, str), reason="the C++ extension is not built")
-# AVX-512 is compiled, and runs here where there is such a CPU.
+# AVX-512 is compiled, and runs here if there is such a CPU.
 SETS = [] if isinstance(LIBRARY, str) else instruction_sets(LIBRARY)
 
 # steps, batch, in, height, width, out, kernel, stride, padding, dilation

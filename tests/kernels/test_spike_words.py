@@ -67,7 +67,7 @@ def test_bits_follow_the_memory_of_channels_last() -> None:
 @pytest.mark.parametrize("surrogate", SURROGATES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
 def test_a_gradient_at_other_places_changes_nothing(family: str, surrogate: str, dtype: torch.dtype) -> None:
-    """Where nothing is needed, any gradient gives the results that 0 gives, bit for bit."""
+    """If nothing is needed, any gradient gives the results that 0 gives, bit for bit."""
     x = torch.randn(6, 2, 5, 9, 9, dtype=dtype).mul_(3)
     inside = compute_dtype(x)
     spec, one = ScanSpec(family, TUNED[surrogate]), torch.ones(1, dtype=inside)

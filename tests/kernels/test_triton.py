@@ -1,4 +1,4 @@
-"""The Triton backend: interpreted kernels in a process of their own, plans, reasons; where there is one, a card."""
+"""The Triton backend: interpreted kernels in a process of their own, plans, reasons, and a card if there is one."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TestPlans:
 
 
 def on_a_card() -> list[Case]:
-    """What a card is tested with; nothing where there is none."""
+    """What a card is tested with; nothing if there is none."""
     if not torch.cuda.is_available():
         return []
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)

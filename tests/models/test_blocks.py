@@ -1,4 +1,4 @@
-"""Where the residual add sits relative to the spike, and blocks, neurons and norms of the user's own."""
+"""The order of residual add and spike, and blocks, neurons and norms of the user's own."""
 
 from __future__ import annotations
 

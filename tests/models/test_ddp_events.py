@@ -70,7 +70,7 @@ def step(net: nn.Module, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Te
 
 
 def by_events(name: str, way: str, layout: str, rank: int) -> dict[str, Tensor]:
-    """A rank's step; "ran": how many layers ran by events, "dense": how many were told to and did not."""
+    """A rank's step; "ran": how many layers ran by events, "dense": how many should have and did not."""
     ran: list[bool] = []
     forward, costs = function._forward, function.COSTS
 

@@ -1,4 +1,4 @@
-"""q, k and v of self-attention as one operator: the numbers of three layers, and three layers where somebody looks."""
+"""q, k and v of self-attention as one operator: the numbers of three layers, and three layers if a hook reads one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The transformers of SpikingJelly 2.0 with copied weights: the same logits, the same gradients.
 
-Where the structures differ: SpikingJelly pools before the neurons of Spikformer's stem (ours with ``pool_first=True``),
+Differences: SpikingJelly pools before the neurons of Spikformer's stem (ours with ``pool_first=True``),
 has no biases where the official code has some and biases where it has none (idle before a batch norm; set to 0 here),
 and one neuron for q, k and v (the same as three while V and tau are fixed). It has no S-Transformer for event data.
 """

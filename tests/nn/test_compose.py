@@ -113,7 +113,7 @@ def expected_refusal(norm: str, name: str, gradient: str, init: str, objective: 
 
 
 def objective_for(index: int, norm: str, name: str, gradient: str, init: str) -> dict[str, Any]:
-    """Objectives in turn; where one is refused for the neuron's sake, the next that fits."""
+    """Objectives in turn; if one is refused for the neuron's sake, the next that fits."""
     for shift in range(len(OBJECTIVES)):
         objective = OBJECTIVES[(index + shift) % len(OBJECTIVES)]
         if expected_refusal("tdbn" if norm != "mpbn" else norm, name, "as", "zero", objective) is None:

@@ -419,7 +419,7 @@ def test_eagd_shows_the_teacher_the_images_of_a_static_batch() -> None:
 
     with pytest.raises(ValueError, match="does not have 5 samples on axis 1"):
         objective(1)(student, x, TARGET)
-    # Two copies of one channel are no batch of 2 B.
+    # Two copies of one channel are not a batch of 2 B.
     with pytest.raises(ValueError, match="does not have 5 samples on axis 1"):
         make_objective("twin")(student.train(), x[:, :1], TARGET)
     student.eval()

@@ -22,7 +22,7 @@ def restored(bits):
 
 @pytest.fixture(params=["C++", "torch"])
 def path(request, monkeypatch):
-    """Both ways to pack; the C++ functions exist where there was a compiler."""
+    """Both ways to pack; the C++ functions exist if there was a compiler."""
     if request.param == "torch":
         monkeypatch.setattr("steadyspike.kernels.spikes.packed.can_pack", lambda x: False)
     elif not can_pack(torch.ones(1)):

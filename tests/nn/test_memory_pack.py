@@ -99,7 +99,7 @@ def test_dtypes_and_levels_per_channel(dtype: torch.dtype, channels: int | None)
 
 @pytest.mark.parametrize("layer", [nn.Conv2d(16, 16, 3), nn.Conv2d(16, 16, 3, groups=4), nn.MaxPool2d(2)])
 def test_spikes_are_kept_as_bits_whatever_keeps_them(layer: nn.Module) -> None:
-    """Also those behind a pooling, of which no scan knows."""
+    """Also those behind a pooling, which no scan has packed."""
     net = nn.Sequential(ss.LIF(), Folded(layer), Folded(nn.Conv2d(16, 4, 1)))
     x = frames(4, 8, 16, 16, 16)
     plain = saved_bytes(net, x)

@@ -1,4 +1,4 @@
-"""The input gradient at needed places only: the same parameter gradients, and the whole one for whoever looks."""
+"""The input gradient at needed places only: the same parameter gradients, and the whole one for hooks."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_hook_that_was_removed_and_spikes_changed_on_the_way(at_places: list[T
 
 @pytest.mark.parametrize("saving", [False, True])
 def test_checkpointing_and_save_memory_give_the_same_bits(at_places: list[Tensor], saving: bool) -> None:
-    """Where the neuron is outside of the checkpoint, inside of it, and before its border."""
+    """The neuron is outside of the checkpoint, inside of it, or before its border."""
 
     class Checkpointed(Block):
         def forward(self, x: Tensor) -> Tensor:

@@ -341,7 +341,7 @@ def test_evaluation_gives_the_same_bits_whoever_looks(norm: str, extra_as: str) 
 
 
 def test_evaluation_steps_aside(fused: list[int]) -> None:
-    """Hooks on the norm and a forward of somebody's own see the two layers."""
+    """Hooks on the norm and a replaced forward see the two layers."""
 
     class Own(TDBN):
         def forward(self, x: Tensor) -> Tensor:

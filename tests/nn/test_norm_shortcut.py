@@ -183,7 +183,7 @@ def test_a_network_keeps_no_output_of_a_shortcuts_norm(fused: list[bool]) -> Non
 
 @pytest.mark.parametrize("looks", ["nobody", "at the norm", "at the neuron"])
 def test_a_norm_that_is_also_the_shortcuts_moves_its_statistics_in_one_order(fused: list[bool], looks: str) -> None:
-    """The shortcut's batch first, whoever looks: the newer batch weighs more."""
+    """The shortcut's batch first, with and without hooks: the newer batch weighs more."""
     norm, neuron, _ = layers(torch.float64)
     y, side = inputs(torch.float64, "contiguous")
     expected = copy.deepcopy(norm)

@@ -17,7 +17,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 
 def program():
-    """The path of a Chromium on this machine; None where there is none."""
+    """The path of a Chromium on this machine; None if there is none."""
     return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
 
 

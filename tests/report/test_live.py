@@ -191,7 +191,7 @@ def test_a_logger_that_is_not_installed_is_one_line(monkeypatch):
 
 
 class Kept:
-    """In place of somebody else's logger."""
+    """In place of another package's logger."""
 
     def __init__(self, fails=False):
         self.rows, self.settings, self.ended, self.fails = [], None, None, fails

@@ -98,7 +98,7 @@ def test_a_tensor_marked_as_a_folder_is_refused(kept):
     kept.write_bytes(content)
     with pytest.raises(CheckpointError, match="does not have the checksum it was written with"):
         read_checkpoint(kept)
-    kept.write_bytes(sealed(bytes(content[:-TRAILER])))  # also where somebody gave the damaged file a checksum
+    kept.write_bytes(sealed(bytes(content[:-TRAILER])))  # also if the damaged file was given a checksum
     with pytest.raises(CheckpointError, match="holds a folder"):
         read_checkpoint(kept)
 

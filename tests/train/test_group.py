@@ -88,5 +88,6 @@ def test_a_killed_process_is_named(tmp_path):
     log.parent.mkdir(parents=True)
     log.write_text("out of luck\n\n")
     assert how_it_died(1, 2, -9, tmp_path).startswith(
-        "process 1 of 2 died (killed by signal 9): out of luck; if nobody killed it, memory was probably full (see "
+        "process 1 of 2 died (killed by signal 9): out of luck; unless it was killed on purpose, memory was probably "
+        "full (see "
     )

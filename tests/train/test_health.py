@@ -1,4 +1,4 @@
-"""What goes wrong is named by layer, recorded, and ends the run as the recipe says."""
+"""What goes wrong is named by layer, recorded, and ends the run as the recipe demands."""
 
 import pytest
 import torch

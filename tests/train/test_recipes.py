@@ -73,7 +73,7 @@ def test_transformers_are_trained_as_their_repositories_do(name, method):
     optimizer, *numbers = PUBLISHED[name].split()
     assert r.optimizer.name == optimizer
     assert [*found, a.mixup, a.cutmix, a.erase, a.repeats] == [float(number) for number in numbers]
-    # SpikingResformer's code gives event data one-hot labels, whatever its files say.
+    # SpikingResformer's code gives event data one-hot labels, whatever its files contain.
     assert r.loss.options.get("label_smoothing", 0.0) == (0.0 if "-spikingresformer-t16" in name else 0.1)
     assert not r.optimizer.decay_norms
     assert (r.neuron.init == "zero") == bool(method)

@@ -50,7 +50,7 @@ def test_one_recipe_of_a_grid(tmp_path, finished):
     path = tmp_path / "grid.toml"
     path.write_text(GRID + '[grid.only."mine-2"]\nnote = "x"\n')
     name = f"{path}:mine-2"
-    with pytest.raises(RunError, match=r"is not a run of mine-2: schedule\.epochs is 3, the recipe says 2"):
+    with pytest.raises(RunError, match=r"is not a run of mine-2: schedule\.epochs is 3, in the recipe it is 2"):
         record(finished, name)
     path.write_text(GRID.replace("[1, 2]", "[1, 3]"))
     record(finished, f"{path}:mine-3")
@@ -98,7 +98,7 @@ def test_other_runs_are_refused(tmp_path, finished):
         RecipeError, match=r"no packaged recipe has the configuration of .* name the recipe with --recipe"
     ):
         record(folder)
-    with pytest.raises(RunError, match=r"is not a run of tiny: schedule\.epochs is 77, the recipe says 3"):
+    with pytest.raises(RunError, match=r"is not a run of tiny: schedule\.epochs is 77, in the recipe it is 3"):
         record(folder, "tiny")
 
 

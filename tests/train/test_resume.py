@@ -116,7 +116,7 @@ def test_a_damaged_checkpoint_is_refused_and_the_one_before_used(tmp_path, strai
 
 
 def test_a_disk_that_fills_up_loses_nothing(tmp_path, straight):
-    """The kernel refuses files above a size: the run says so, and goes on from the old checkpoint later."""
+    """The kernel refuses files above a size: the run reports it, and goes on from the old checkpoint later."""
     settings = [*RANDOM, "train.save_every=2"]
     with pytest.raises(Crash):
         trained(tmp_path, settings, display=crashing("after_step", 6))

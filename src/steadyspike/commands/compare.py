@@ -86,7 +86,7 @@ def _paper(one: RunView) -> str:
 
 
 def _differences(screen: Console, runs: list[RunView]) -> None:
-    """One row per key where there is room for a column per run; else one row per run."""
+    """One row per key if there is room for a column per run; else one row per run."""
 
     from steadyspike.report.comparison import differing_keys
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @one_line_errors
 def run(root: Path, words: list[str], state: str | None, sort: str, last: int | None) -> int:
-    """Exit code 1 where there is no such run."""
+    """Exit code 1 if there is no such run."""
     from rich.text import Text
 
     from steadyspike.report.run_list import list_runs

@@ -83,7 +83,7 @@ def _run(
 
 
 def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
-    """What writes report.html while the run trains; None where nobody asked for it."""
+    """Returns the writer of report.html while the run trains; None if the recipe does not ask for it."""
     if not recipe.train.report:
         return None
     from steadyspike.report.live import LiveReport

@@ -56,7 +56,7 @@ class ScanSpec:
     strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default.
     decay_input: charge with a*I (paper eq. 1) or, if False, with I.
     codes: (family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate.
-    constants: (width, scale, temperature) of the surrogate for the kernels; 1 where they cannot compute it.
+    constants: (width, scale, temperature) of the surrogate for the kernels; 1 if they cannot compute it.
     """
 
     family: str = "trsg"

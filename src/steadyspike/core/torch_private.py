@@ -68,7 +68,7 @@ def saved_tensor_hooks() -> tuple[Any, Any] | None:
 
 
 def may_hook_saved_tensors() -> bool:
-    """False where torch forbids saved-tensor hooks (inside torch.func)."""
+    """False if torch forbids saved-tensor hooks (inside torch.func)."""
     return _C._autograd._saved_tensors_hooks_is_enabled()
 
 
@@ -108,7 +108,7 @@ def gradient_hooks(tensor: Tensor) -> dict[int, Any]:
 def runs_to_the_leaves(node: Any) -> bool:
     """True if the running backward is one of all parameters, as far as the leaf that ``node`` leads to can tell.
 
-    False where ``torch.autograd.grad`` asked for the gradients of chosen tensors.
+    False if ``torch.autograd.grad`` asked for the gradients of chosen tensors.
     """
     for _ in range(8):
         if isinstance(node, _C._functions.AccumulateGrad):

@@ -26,7 +26,7 @@ def key_of(settings: dict[str, Any]) -> str:
 
 
 def default_dir() -> Path:
-    """Where things the library makes are kept when no folder is named: the user's cache folder."""
+    """Returns the user's cache folder, for files that the library makes when no folder is named."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "steadyspike"
 
@@ -50,7 +50,7 @@ def writable_dir(*candidates: Path) -> Path:
 def lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on `path`; the system releases it when the process ends, however it ends.
 
-    Where locks do not exist (Windows, some network disks) work may be done twice, never wrongly: renames decide.
+    If locks do not exist (Windows, some network disks) work may be done twice, never wrongly: renames decide.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as handle:
@@ -82,7 +82,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 def build_once(target: Path, complete: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
     """`target`, built by `build(folder)` unless `complete(target)`; safe with any number of processes at once.
 
-    What is complete is only read, so it may lie where nothing can be written. A disk that refuses is a DataError.
+    A complete entry is only read, so its folder may be read-only. A disk that refuses is a DataError.
     """
     if complete(target):
         return target

@@ -147,7 +147,7 @@ def _copy(answer: Any, part: Path, start: int, total: int | None, name: str) -> 
 
 
 def _progress(name: str, start: int, total: int | None) -> Callable[[int], None]:
-    """A function told the size of every block (-1 at the end): a progress bar on a terminal, silence elsewhere."""
+    """Returns a function for the size of every block (-1 at the end): a progress bar on a terminal, else silence."""
     if not sys.stderr.isatty():
         return lambda size: None
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 class DataError(ValueError):
     """Data that is missing, damaged or asked for in a way that cannot be served.
 
-    `path` names the file or folder at fault, where there is one; it also opens the message.
+    `path` names the file or folder at fault, if there is one; it also opens the message.
     """
 
     def __init__(self, message: str, path: str | Path | None = None) -> None:

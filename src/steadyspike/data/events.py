@@ -54,7 +54,7 @@ def checked(
 ) -> Events:
     """Events from raw arrays; raises DataError (naming `path`) if one lies off the sensor.
 
-    kept: which of the file's records the arrays hold, where some are no events: an error counts all records.
+    kept: which of the file's records the arrays hold, if some are not events: an error counts all records.
     has_header: the file names its format, so that no events are a camera that saw nothing. Otherwise they are an error.
     """
     if len(x) == 0 and not has_header:

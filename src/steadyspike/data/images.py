@@ -42,7 +42,7 @@ def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = 
         regular_size(path)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) is no reason to stop
+            warnings.simplefilter("ignore")  # odd metadata in real photographs (ImageNet has some) must not stop a run
             with Image.open(path if content is None else io.BytesIO(content), formats=FORMATS) as image:
                 check_size(image, path)
                 turn = orientation(image) if upright else 1
@@ -54,10 +54,10 @@ def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = 
 
 
 def orientation(image: Image) -> int:
-    """The EXIF orientation of an opened image, 1 to 8; 1 (upright) where there is none that can be read."""
+    """The EXIF orientation of an opened image, 1 to 8; 1 (upright) if there is none that can be read."""
     try:
         value = image.getexif().get(0x0112, 1)
-    except Exception:  # damaged metadata is no reason to refuse the image
+    except Exception:  # an image with damaged metadata is still read
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
 

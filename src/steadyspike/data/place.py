@@ -1,4 +1,4 @@
-"""Where a data set is looked for and where things made from it are kept."""
+"""The folders in which a data set is searched and files made from it are kept."""
 
 from __future__ import annotations
 

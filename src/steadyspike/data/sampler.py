@@ -22,7 +22,7 @@ class TrainPlan:
     The samples % world_size last ones (others in every epoch) are left out, so all processes have equally many batches.
 
     repeats: repeated augmentation (Hoffer et al., 2020): an epoch has as many samples, but only every repeats-th is
-        another one; copies go to neighbouring processes, or stand side by side where there is one.
+        another one; copies go to neighbouring processes, or stand side by side if there is only one process.
     """
 
     samples: int

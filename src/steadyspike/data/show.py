@@ -48,7 +48,7 @@ def image_pixels(image: NDArray[Any]) -> Pixels:
 
 
 def event_pixels(frame: NDArray[Any], full: float) -> Pixels:
-    """A frame [2, H, W] of counts: brighter pixels red, darker ones blue, white where nothing happened.
+    """A frame [2, H, W] of counts: brighter pixels red, darker ones blue, white if nothing happened.
 
     `full` is the count drawn in full colour; a pixel with both polarities mixes the two.
     """

@@ -1,4 +1,4 @@
-"""Where raw batches come from: arrays in memory (or mapped from disk), or items decoded in worker processes.
+"""The sources of raw batches: arrays in memory (or mapped from disk), or items decoded in worker processes.
 
 A source opens readers; a reader is asked for batches by `stream(requests)`: a request is (sample indices, training or
 not, seed of the epoch); the answer, in order, is the raw batch [B, ...].

@@ -139,7 +139,7 @@ def make_split(
 
     name: "official", "tebn" (numbers 0-99 of every class are the test part), "tet" (900-999), "random:SEED".
     validation: "holdout" or "holdout:FRACTION[:SEED]" (0.1, seed 0; taken from the training part, class by class),
-    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did). Where a validation part comes
+    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did). If a validation part comes
     with the data, "holdout" is that part; with "none" and "test" its samples are not used.
     """  # fmt: skip
     for option, value, example in (("split", name, "random:0"), ("validation", validation, "holdout")):
@@ -205,7 +205,7 @@ def _test_mask(population: Population, name: str, test_fraction: float) -> NDArr
 def split_names(population: Population) -> tuple[str, ...]:
     """The splits that mean something for this data set.
 
-    Where the publisher fixed a test part there is no random split: it would train on official test samples.
+    If the publisher fixed a test part there is no random split: it would train on official test samples.
     """
     if population.official_test is not None:
         return ("official",)

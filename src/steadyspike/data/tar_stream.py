@@ -56,7 +56,7 @@ def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Con
             raw = _header(stream, info.size, path)
             if info.type == tarfile.GNUTYPE_LONGNAME:
                 name = raw.rstrip(b"\0").decode("utf-8", "surrogateescape")
-            elif info.type != tarfile.XGLTYPE:  # a global header says nothing about names and sizes in practice
+            elif info.type != tarfile.XGLTYPE:  # a global header has no names and sizes in practice
                 records = _pax(raw)
                 name, size = records.get("path", name), int(records["size"]) if "size" in records else size
             continue

@@ -12,7 +12,7 @@ class DamagedFile(ValueError):
 
 
 class MissingPackage(ImportError):
-    """An optional package that is not installed; the message says how to get it."""
+    """An optional package that is not installed; the message names the command that installs it."""
 
 
 def missing_package(name: str, extra: str) -> None:

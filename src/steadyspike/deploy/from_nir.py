@@ -327,7 +327,7 @@ class _Reader:
 
 
 def from_nir(source: Any, dt: float | None = None) -> FoldedNetwork:
-    """The network of a NIR graph or file; dt: seconds per time step, by default the one the graph says, else 1e-4.
+    """The network of a NIR graph or file; dt: seconds per time step, by default the graph's own, else 1e-4.
 
     A file is read in a process of its own with limits of memory and time (`nir_file`). A damaged file is a
     `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.

@@ -28,7 +28,7 @@ Check = Callable[[Any], bool]
 
 
 class Invalid(ValueError):
-    """A description that breaks the schema; the message says where."""
+    """A description that breaks the schema; the message names the place."""
 
 
 def whole(least: int = 0, most: int = MOST_SIDE) -> Check:

@@ -123,7 +123,7 @@ class Stream:
     def run(self, x: Tensor, timesteps: int | None = None) -> Decision:
         """A fresh stream over frames [T, B, ...], or a static image [B, ...] shown ``timesteps`` times, until decided.
 
-        timesteps: of a static image; a folded network knows the number that it was folded with.
+        timesteps: of a static image; a folded network has the number that it was folded with.
         Samples that are decided keep their logits; the stream ends when all are, or with the last frame.
         """
         self.reset()

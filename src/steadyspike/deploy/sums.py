@@ -1,4 +1,4 @@
-"""Sums in place of averages: how many spikes an averaged value joins, also where windows overlap or differ in size."""
+"""Sums in place of averages: how many spikes an averaged value joins, also if windows overlap or differ in size."""
 
 from __future__ import annotations
 

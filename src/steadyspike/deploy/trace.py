@@ -164,7 +164,7 @@ def _wrap_norm(
 
 @contextmanager
 def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """While it lasts, neurons and norms record themselves and everybody knows which module runs."""
+    """While it lasts, neurons and norms record themselves, and the name of the running module is available."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
             enter = module.register_forward_pre_hook(lambda m, args, name=name: recorder.path.append(name))

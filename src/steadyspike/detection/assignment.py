@@ -36,7 +36,7 @@ def assign(
     pixels. size: (height, width) of the map in cells.
 
     A box belongs to every anchor whose sides are less than ``most_ratio`` times longer or shorter. It is assigned to
-    the cell its centre lies in and to the nearest neighbours left or right and above or below, where there are any.
+    the cell its centre lies in and to the nearest neighbours left or right and above or below, if there are any.
     """
     height, width = size
     cells = anchors / stride

@@ -45,7 +45,7 @@ def match(boxes: Floats, scores: Floats, true: Floats, areas: Floats, crowd: Fla
     """boxes, true: (left, top, width, height); scores of the boxes; areas, crowd: of the true boxes.
 
     Each detection, from the best score on, takes the free true box that it overlaps most, for every IoU threshold and
-    range of areas on its own. Boxes outside a range and crowds are ignored: they are taken only where no other can be,
+    range of areas on its own. Boxes outside a range and crowds are ignored: they are taken only if no other can be,
     and a crowd any number of times.
     """
     order = np.argsort(-scores, kind="mergesort")[: MOST[-1]]

@@ -60,7 +60,7 @@ def detection_loss(
 
     box: mean of 1 - CIoU over all matches of a map. obj: cross-entropy over all cells, whose target is the CIoU of the
     match, without gradient and not below 0 (of several matches of one place the last counts). cls: cross-entropy over
-    the classes of the matches; 0 where there is one class only.
+    the classes of the matches; 0 if there is one class only.
     """
     zero = maps[0].new_zeros(())
     box, obj, cls = zero, zero, zero

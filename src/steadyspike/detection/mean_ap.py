@@ -27,7 +27,7 @@ def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> d
 
     truth: an annotation file of COCO (images, annotations, categories), as a path or loaded. results: a list of
     {image_id, category_id, bbox: [left, top, width, height], score}, as a path or loaded.
-    A number is -1 where there is nothing of its kind to find. AP is the mean over IoU thresholds .5, .55, ..., .95 and
+    A number is -1 if there is nothing of its kind to find. AP is the mean over IoU thresholds .5, .55, ..., .95 and
     classes of the precision averaged over 101 recall points; AP50 is the same at .5 only. AP and AR of small, medium
     and large boxes are those of areas below 32^2, between, and above 96^2; AR1, AR10 and AR100 take so many detections
     of an image.

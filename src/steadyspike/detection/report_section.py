@@ -76,7 +76,7 @@ def _classes_table(runs: Sequence[RunView]) -> Markup:
     rows = [["all", *_pairs(tests)]]
     rows += [[name, *_pairs([test["classes"].get(name, {}) for test in tests])] for name in classes]
     rows.append(["all, as YOLO code computes it", *_pairs(tests, "yolo_")])
-    return table("Test mAP by class (COCO's definition where nothing else is said)", head, rows)
+    return table("Test mAP by class (COCO's definition, unless another is named)", head, rows)
 
 
 def _pairs(rows: Sequence[dict[str, Any]], prefix: str = "") -> list[str]:

@@ -25,7 +25,7 @@ class _Refusing(torch.autograd.Function):
 def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -> Sequence[Tensor | None]:
     """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
 
-    torch's `once_differentiable` looks at the incoming gradients alone, and says nothing where these are constants; its
+    torch's `once_differentiable` looks at the incoming gradients alone, and raises nothing if these are constants; its
     function that raises crashes on batches of gradients (``is_grads_batched``). A sum is also differentiated in these.
     """
     linked = [t for t in sources if t is not None and t.requires_grad] if torch.is_grad_enabled() else []
@@ -38,6 +38,6 @@ def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -
 def trace_of(x: Tensor | None) -> Tensor | None:
     """An empty tensor at the place of ``x`` in the graph, a source for `once` where x itself is not kept.
 
-    Not a slice: that would keep the memory of x. None where x has no gradient.
+    Not a slice: that would keep the memory of x. None if x has no gradient.
     """
     return x.narrow_copy(0, 0, 0) if x is not None and x.requires_grad and torch.is_grad_enabled() else None

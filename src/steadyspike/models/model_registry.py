@@ -96,7 +96,7 @@ def create(
     neuron, norm, width: see `Parts`.
     options: of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
 
-    Its convolutions and linear layers compute with spikes where that is faster (`steadyspike.use_events`).
+    Its convolutions and linear layers compute with spikes if that is faster (`steadyspike.use_events`).
     """
     e = entry(name)
     chosen = {**e.options, **options}

@@ -89,7 +89,7 @@ def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
     """Gives every layer that never fires on the batch ``x`` a threshold that about ``rate`` of its potentials exceed.
 
     It changes one layer after the other, because a layer that never fires also silences the layers after it. Layers
-    that fire are not changed, except where their threshold is tied to one that is lowered. If fewer than ``rate`` of
+    that fire are not changed, except when their threshold is tied to one that is lowered. If fewer than ``rate`` of
     the potentials are positive, half of the positive ones exceed the threshold. Returns the new thresholds by the names
     of the layers that were silent.
     The forwards run on a copy in training mode: statistics do not change, and the model does not change if a layer

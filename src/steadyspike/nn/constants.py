@@ -76,7 +76,7 @@ class Constants(nn.Module):
             return self._constants[name].link.value(parameter)
         key = f"fixed_{name}"
         fixed = self._buffers.get(key)
-        if fixed is None:  # somebody computes it by torch.nn.utils.parametrize
+        if fixed is None:  # torch.nn.utils.parametrize computes it
             computed: Tensor = getattr(self, key)
             fixed = computed.to(torch.promote_types(computed.dtype, torch.float32))
         return fixed

@@ -1,4 +1,4 @@
-"""The class that scores decide for, also where a network has broken down and its scores are NaN."""
+"""The class that scores decide for, also if a network has broken down and its scores are NaN."""
 
 from __future__ import annotations
 

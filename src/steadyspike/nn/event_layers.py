@@ -1,4 +1,4 @@
-"""`use_events`: convolutions and linear layers that add the weights of the neurons that fired, where that is faster.
+"""`use_events`: convolutions and linear layers that add the weights of the neurons that fired, if that is faster.
 
 The layers keep their parameters, names and checkpoints, and decide at every call. If the input is not spikes, or the
 dense layer is faster, they run torch's own layer.
@@ -72,7 +72,7 @@ _EVENTS_TO_DENSE = {events: dense for dense, events in _DENSE_TO_EVENTS.items()}
 
 
 def use_events(model: Model) -> Model:
-    """Makes convolutions and linear layers compute by events where that is faster; changes and returns ``model``.
+    """Makes convolutions and linear layers compute by events if that is faster; changes and returns ``model``.
 
     Outputs and gradients agree with the dense layers up to rounding; parameters and checkpoints are the same. It works
     for float32 on the CPU. Elsewhere, and under torch.compile, autocast and torch.func, the layers run torch's own

@@ -350,7 +350,7 @@ def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: floa
 
 
 def _check_settings(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    """Notes only, so it always passes; nothing is said where there is nothing to say."""
+    """Notes only, so it always passes; it is silent if the settings are fine."""
     return [Check("settings", True, text, note=True) for text in settings_notes(model, x)]
 
 

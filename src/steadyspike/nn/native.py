@@ -18,7 +18,7 @@ from steadyspike.nn.neurons import IF
 
 
 class NotNative(ValueError):
-    """A converted neuron that no layer of this library equals; the message says why."""
+    """A converted neuron that no layer of this library equals; the message gives the reason."""
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 
 def settings_notes(model: nn.Module, x: Tensor) -> list[str]:
-    """One sentence per finding; empty where the settings are those that did well."""
+    """One sentence per finding; empty if the settings are those that did well."""
     seen: dict[str, Seen] = {}
 
     def make(name: str) -> Tap:

@@ -77,7 +77,7 @@ def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signal
 def _continued(
     run: Run, store: Store, data_dir: Path | None, screen: Screen, signals: Signals
 ) -> dict[str, Any] | None:
-    """Trains a run from where it is; None where that cannot be, and its folder was put aside."""
+    """Trains a run from where it is; None if that is impossible and its folder was put aside."""
     folder, recipe = store.folder(run), run.load()
     resume = (folder.root / "recipe.toml").exists()
     with folder.locked():

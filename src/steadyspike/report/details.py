@@ -38,7 +38,7 @@ TOP = 3
 def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, Any]:
     """Runs the test part through the network once, and writes details.json.
 
-    RunError where the data found is not what the run was tested on; DataError where there is none.
+    Raises RunError if the data is not what the run was tested on, DataError if there is none.
     """
     recipe, about = folder.read_recipe(), folder.read_json("run.json")
     bundle = load_data(recipe.data, data_dir or folder.data_dir(), download=False)
@@ -98,7 +98,7 @@ def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any
 
 
 def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[str, Any]]:
-    """Some samples with what the network says after each step: wrong ones, ones that took time, ones right at once."""
+    """Chooses samples with the prediction after each step: wrong ones, ones that took time, ones right at once."""
     right = decided(outputs) == labels  # [T, N]
     wrong, late = ~right[-1], right[-1] & ~right.all(0)
     most = SHOWN[bundle.timesteps is not None]

@@ -38,12 +38,12 @@ def table(caption: str, head: Sequence[object], rows: Iterable[Sequence[object]]
 
 
 def data_table(caption: str, head: Sequence[object], rows: Iterable[Sequence[object]]) -> Markup:
-    """The table behind a figure, closed until somebody opens it."""
+    """The table behind a figure, closed until the reader opens it."""
     return tag("details", tag("summary", f"Data table: {caption}"), table(caption, head, rows))
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number for a table; a dash where there is none."""
+    """A number for a table; a dash if there is none."""
     if value is None:
         return "–"
     if value and abs(value) < 10**-digits:

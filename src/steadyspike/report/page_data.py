@@ -46,7 +46,7 @@ def _run(run: RunView, room: int) -> dict[str, Any]:
 
 
 def _lines(run: RunView, training: str, evaluated: list[float | None]) -> dict[str, Any]:
-    """Part of the data -> its curve {x: epochs, y}; epochs that were not evaluated are no gaps in it."""
+    """Part of the data -> its curve {x: epochs, y}; epochs that were not evaluated leave no gap in it."""
     lines = {"training": {"x": run.epochs, "y": rounded(run.metrics[training])}} if training in run.metrics else {}
     if run.part and evaluated:
         places = run.evaluated()

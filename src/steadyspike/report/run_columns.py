@@ -21,7 +21,7 @@ class LayerHistory:
     """Every neuron layer after every epoch.
 
     names: layers in order, "head" last where it has a gradient; values: quantity -> [epoch][layer]; rates: firing rate
-    per time step, [epoch][layer][step], empty where a layer was not evaluated.
+    per time step, [epoch][layer][step], empty if a layer was not evaluated.
     """
 
     names: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ def read_rows(path: Path, extent: Extent | None = None) -> list[dict[str, str]]:
 
 
 def number(text: str, path: Path) -> Number:
-    """A cell; None where it is empty or not finite."""
+    """A cell; None if it is empty or not finite."""
     if not text:
         return None
     try:

@@ -23,7 +23,7 @@ _END = 8192  # bytes of a table that are read
 
 
 class RunLine(NamedTuple):
-    """One run of the list; None where nothing is known.
+    """One run of the list; None for what is not recorded.
 
     score: by ``measure``, of ``part``; epoch: the last one that is complete, of ``epochs`` (runs without a result);
     changed: when its result (or its last row) was written, seconds since 1970; seconds: how long it took or has taken.
@@ -64,7 +64,7 @@ def list_runs(root: Path) -> list[RunLine]:
 
 
 def line(root: Path) -> RunLine:
-    """One run; a damaged one is told as such and stops nobody from seeing the others."""
+    """Reads one run; a damaged one is marked as such and does not hide the others."""
     folder = RunFolder(root)
     try:
         return _line(folder)

@@ -39,7 +39,7 @@ class Score(NamedTuple):
 
 @dataclass
 class RunView:
-    """What the files of a run say."""
+    """The contents of a run's files."""
 
     root: Path
     label: str
@@ -84,13 +84,13 @@ class RunView:
         return kind_of(self.recipe)
 
     def curve(self) -> list[float | None]:
-        """The measure on the selection part after all time steps, epoch by epoch; of training where there is none."""
+        """The measure on the selection part after all time steps, epoch by epoch; of training if there is none."""
         names = self.kind.columns(self.metrics)
         evaluated = [name for name in names if not name.startswith("train_")]
         return self.metrics.get((evaluated[-1:] or names or [""])[0], [])
 
     def evaluated(self) -> list[int]:
-        """Places of the epochs after which the selection part was evaluated; of all epochs where there is none."""
+        """Places of the epochs after which the selection part was evaluated; of all epochs if there is none."""
         columns = [values for name, values in self.metrics.items() if self.part and name.startswith(f"{self.part}_")]
         every = range(len(self.epochs))
         return [i for i in every if any(column[i] is not None for column in columns)] if columns else list(every)

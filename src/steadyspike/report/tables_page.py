@@ -20,7 +20,7 @@ MOST = 60  # runs with their own tables, so that the page stays small
 
 
 def per_run(runs: Sequence[RunView], make: Any) -> Markup:
-    """``make(run)`` of every run; closed under its label where there are several."""
+    """``make(run)`` of every run; closed under its label if there are several."""
     if len(runs) == 1:
         return Markup(make(runs[0]))
     if len(runs) > MOST:

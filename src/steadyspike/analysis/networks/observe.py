@@ -100,7 +100,7 @@ class LayerSteps:
 class Observation:
     """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known.
 
-    targets is None if they are no tensors that fit together.
+    targets is None if they are not tensors that fit together.
 
     logits is None for a network that does not return its time steps, such as one that averages over them.
     """

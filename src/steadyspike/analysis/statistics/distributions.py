@@ -43,7 +43,7 @@ def step_counts(x: Tensor, edges: Tensor, active: Tensor | None = None) -> Tenso
 
 
 def shares(counts: Tensor) -> Tensor:
-    """Counts as probabilities over the last axis; all 0 where nothing was counted."""
+    """Counts as probabilities over the last axis; all 0 if nothing was counted."""
     return counts / counts.sum(-1, keepdim=True).clamp_min(1)
 
 

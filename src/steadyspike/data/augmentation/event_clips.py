@@ -1,6 +1,6 @@
 """Augmentations of event clips that spiking transformers publish: one operation per clip, the same for all its frames.
 
-Both move whole pixels (nearest neighbour), so that counts stay counts, and put 0 where nothing comes from.
+Both move whole pixels (nearest neighbour), so that counts stay counts, and fill the rest with 0.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class _Machine:
 
     def name(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise _Refused("it asks for a name that is no text")
+            raise _Refused("it asks for a name that is not text")
         if (module, name) not in _NAMES:
             raise _Refused(f"it asks for '{module[:40]}.{name[:40]}', which data has no need of")
         self.push(_Name(_NAMES[module, name]))
@@ -155,7 +155,7 @@ class _Machine:
         self.name(module, name)
 
     def reduce(self) -> None:
-        """Where a pickle would call a function: the three that numpy's pickles need are made here."""
+        """Handles the operation that calls a function: only the three that numpy's pickles need."""
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
             raise _Refused("it calls what is not a function")
@@ -184,7 +184,7 @@ class _Machine:
         return text.encode("latin1")
 
     def build(self) -> None:
-        """Where a pickle would set an object's state: the array gets its shape and bytes."""
+        """Handles the operation that sets an object's state: the array gets its shape and bytes."""
         state, target = self.pop(), self.last(object)
         if isinstance(target, _Dtype):
             return

@@ -24,4 +24,4 @@ def read_recording(path: Path, sensor: tuple[int, int], axes: str = "dvs-cifar10
         with path.open("rb") as file:
             newer = file.read(12).startswith(b"#!AER-DAT3")
         return aedat31.read(path) if newer else aedat2.read(path, axes)
-    raise DataError("is no event file that is known by its ending: .bin, .aedat or .aedat4.", path)
+    raise DataError("is not an event file: its name does not end with .bin, .aedat or .aedat4", path)

@@ -63,7 +63,7 @@ def read_tree(root: Path, suffixes: tuple[str, ...], what: str, without_test: bo
 
 
 def part_folders(root: Path, without_test: bool = False) -> list[tuple[str, Path]]:
-    """("train", "validation" or "test", its folder) for every part there is; ("all", root) where there are none."""
+    """("train", "validation" or "test", its folder) for every part there is; ("all", root) if there are none."""
     found = {part: root / part for part in PARTS if (root / part).is_dir()}
     if without_test:
         found.pop("test", None)

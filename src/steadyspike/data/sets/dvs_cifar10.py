@@ -99,7 +99,7 @@ def find(place: Place) -> Path | None:
 
 
 def class_folder(place: Place, name: str) -> Path:
-    """Where the recordings of one class lie: as extracted, from the class's archive in data_dir, or downloaded."""
+    """Finds the recordings of one class: as extracted, from the class's archive in data_dir, or downloaded."""
     candidates = [place.data_dir / folder / name for folder in FOLDERS]
     existing = [folder for folder in candidates if folder.is_dir()]
     if with_files := [f for f in existing if any(any(f.glob(f"*{s}")) for s in SUFFIXES)]:

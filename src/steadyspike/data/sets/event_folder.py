@@ -23,7 +23,7 @@ def load(
 ) -> DataSet:
     """The recordings below data_dir. All must come from one sensor.
 
-    sensor: its (height, width). .aedat and .aedat4 files say it themselves. It must be given for .bin files (the 40-bit
+    sensor: its (height, width). .aedat and .aedat4 files contain it. It must be given for .bin files (the 40-bit
     format of N-MNIST), which do not.
     axes: of AEDAT 2.0 files: "dvs-cifar10" (rotated as that data set) or "camera" (not rotated).
     """
@@ -62,7 +62,7 @@ def _read(
 
 
 def _sensor(files: list[Path], given: Sequence[int] | None) -> tuple[int, int]:
-    """(height, width) as given, or as the first file says."""
+    """Returns (height, width) as given, or of the first file."""
     if given is not None:
         if not isinstance(given, (list, tuple)) or len(given) != 2:
             raise DataError(f"sensor must be (height, width), not {given!r}.")

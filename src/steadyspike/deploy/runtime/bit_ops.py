@@ -1,4 +1,4 @@
-"""Operations on bits that are no layer: a max-pool is an OR, an average counts spikes, a reshape is a view."""
+"""Operations on bits that are not layers: a max-pool is an OR, an average counts spikes, a reshape is a view."""
 
 from __future__ import annotations
 

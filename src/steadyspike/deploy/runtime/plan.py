@@ -247,7 +247,7 @@ class Plan:
         return kernel if whole and kernel == stride and padding == (0, 0) else (1, 1)
 
     def _writers(self, name: str) -> tuple[str, ...]:
-        """Nodes of bits whose sum is the value of ``name``; empty if it is no such sum."""
+        """Nodes of bits whose sum is the value of ``name``; empty if it is not such a sum."""
         node = self.graph[name]
         if name in self.bits:
             return (name,)

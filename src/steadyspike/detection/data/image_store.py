@@ -1,4 +1,4 @@
-"""Where the image files of a detection set are: a folder, the published zip archive, or arrays in memory."""
+"""The place of a detection set's image files: a folder, the published zip archive, or arrays in memory."""
 
 from __future__ import annotations
 

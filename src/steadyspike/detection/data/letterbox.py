@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 
 
 class Fit(NamedTuple):
-    """Where an image lies in the input: a point (x, y) of it goes to (scale x + left, scale y + top).
+    """The position of an image in the input: a point (x, y) of it goes to (scale x + left, scale y + top).
 
     scale is (horizontal, vertical): the sides of the scaled image are whole numbers of pixels.
     """
@@ -42,7 +42,7 @@ def scaled_size(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]
 
 
 def fit(size: tuple[int, int], room: tuple[int, int]) -> Fit:
-    """Where an image of (height, width) lies in the middle of an input of (height, width)."""
+    """Returns the position of an image of (height, width) in the middle of an input of (height, width)."""
     height, width = scaled_size(size, room)
     return Fit((width / size[1], height / size[0]), (room[1] - width) // 2, (room[0] - height) // 2)
 

@@ -49,7 +49,7 @@ def instruction_set() -> str:
 
 
 def supports(geometry: ConvGeometry) -> bool:
-    """True if the kernel takes this shape: all but strides and images of sizes that nobody has."""
+    """True if the kernel takes this shape: all but extreme strides and image sizes."""
     return not isinstance(conv_library(), str) and packed_size(geometry) > 0
 
 

@@ -1,4 +1,4 @@
-"""`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None where torch's own is to run.
+"""`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None if torch's own is to run.
 
 Only bits are kept for the backward: those of the input, and of the places where its gradient is needed if a scan wrote
 it (`needed_places`). What the input is, the scan has noted or its values tell (`find_spikes`). The output and all
@@ -42,7 +42,7 @@ NOT_TWICE = (
 
 
 def steps_aside(*tensors: Tensor | None) -> bool:
-    """True where torch's own function must be seen: compilers, autocast, torch.func, other dtypes, other devices."""
+    """True if torch's own function must be seen: compilers, autocast, torch.func, other dtypes, other devices."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return True
     there = [t for t in tensors if t is not None]
@@ -59,7 +59,7 @@ class _Plan(NamedTuple):
     spikes: PackedSpikes
     forward: bool  # by events; else dense
     weight_gradient: bool
-    watch: Watch | None  # the input gradient at these places, if nobody else looks at it; None: everywhere
+    watch: Watch | None  # the input gradient at these places, if nothing else reads it; None: everywhere
     source: Tensor | None = None  # the trace of the input, of which only bits are kept
 
 
@@ -109,7 +109,7 @@ def spike_conv2d(
 ) -> Tensor | None:
     """``torch.nn.functional.conv2d`` of spikes x [N, C, H, W] (0 or one level, or one per channel) in float32.
 
-    None if torch's own convolution should run: x is not spikes, somebody must see that operator, or the layer is not
+    None if torch's own convolution should run: x is not spikes, a hook must see that operator, or the layer is not
     trained and x fires too much. A trained layer that is dense keeps the bits of x, not x.
     costs: another rule than that of this machine's instruction set.
     """

@@ -20,7 +20,7 @@ def pointwise_conv2d(
 ) -> Tensor | None:
     """``torch.nn.functional.conv2d`` for x [N, C, H, W] and a kernel of 1x1; in one group.
 
-    None if torch's convolution should run: another kernel, stride, padding, memory format or device, or somebody must
+    None if torch's convolution should run: another kernel, stride, padding, memory format or device, or a hook must
     see that operator.
     """
     channels, height, width = x.shape[1:]

@@ -27,7 +27,7 @@ _RESULTS = "(Tensor, Tensor, Tensor, Tensor)"
 
 
 def _checked(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, *call: Any) -> Scan:
-    """The scan of the operator's flat arguments, dense and checked: an operator may be called by anybody."""
+    """The scan of the operator's flat arguments, dense and checked: a user may call an operator directly."""
     x = dense_steps(x)
     check_contract(x, u0, v, a, compute_dtype(x))
     codes, constants, *others = call

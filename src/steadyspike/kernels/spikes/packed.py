@@ -118,7 +118,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _or_one(level: Tensor) -> Tensor:
-    """Where nothing fires any level will do."""
+    """If nothing fires, any level will do."""
     return torch.where(level == 0, torch.ones_like(level), level)
 
 

@@ -24,7 +24,7 @@ def shortcut(parts: Parts, shape: Shape, channels: int, stride: int) -> nn.Modul
 
 
 def added(shortcut: nn.Module, x: Tensor) -> Tensor | Normed:
-    """``shortcut(x)`` for `ConvNorm.spikes`, which computes the norm itself where nobody looks."""
+    """``shortcut(x)`` for `ConvNorm.spikes`, which computes the norm itself if no hook reads it."""
     if not isinstance(shortcut, ConvNorm) or is_repeated(x) or not shortcut.is_plain():
         return shortcut(x)
     if not isinstance(shortcut.norm, TimeNorm):

@@ -215,7 +215,7 @@ def parameter_overhead(work: Work) -> Page:
         grows = growth(norm, neuron)
         table.rows.append([label, paper.get(label, "-"), grows, f"{extra.parameters:,}", f"{extra.statistics:,}"])
     page = Page("Parameter overhead (supplement, text)", [table])
-    page.notes.append("TAB has a weight and a bias per channel and step, O(LTC); the paper says O(LT)")
+    page.notes.append("TAB has a weight and a bias per channel and step, O(LTC); the paper has O(LT)")
     return page
 
 

@@ -18,7 +18,7 @@ from steadyspike.paper.work.work import Case, Work
 if TYPE_CHECKING:
     from steadyspike.train.run.loading import LoadedRun
 
-LONG = 10  # steps that a still image is shown, as in the supplement; event data has as many as its recipe says
+LONG = 10  # steps that a still image is shown, as in the supplement; event data has its recipe's number
 KIND = "long-2"
 STILL, EVENTS = "still images", "events"
 STEMS = {STILL: "cifar100-resnet19-t4-tdbn", EVENTS: "dvs-cifar10-resnet19-t10-tdbn"}

@@ -134,7 +134,7 @@ def both_cases(scale: str) -> list[Case]:
 
 
 def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
-    """Per layer the columns of layers.csv over epochs; empty where it did not run."""
+    """Per layer the columns of layers.csv over epochs; empty if it did not run."""
     result = work.first(case)
     found: dict[str, dict[str, list[float]]] = {}
     for row in read_table(result.folder / "layers.csv") if result is not None else []:

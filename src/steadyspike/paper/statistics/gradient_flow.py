@@ -110,7 +110,7 @@ def gradient_metrics(
 
 
 def summary(rows: list[LayerGradients]) -> dict[str, float]:
-    """Mean over the layers of AbsStr, RatioAG and GradCV; NaN where nothing is finite."""
+    """Mean over the layers of AbsStr, RatioAG and GradCV; NaN if nothing is finite."""
     columns = {
         "absolute": [row.absolute for row in rows],
         "ratio": [row.ratio for row in rows],

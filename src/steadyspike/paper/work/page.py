@@ -65,7 +65,7 @@ def finals(results: Sequence[Result]) -> list[float]:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """``"76.09 ± 0.04 (3 seeds)"``; "not run" where there is nothing."""
+    """``"76.09 ± 0.04 (3 seeds)"``; "not run" if there is nothing."""
     found = Summary.of(values)
     return NOT_RUN if found is None else found.written(digits)
 

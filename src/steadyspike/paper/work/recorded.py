@@ -57,7 +57,7 @@ class Recorded:
         return found
 
     def stamp(self) -> str:
-        """Where the entries that were used come from; asked once at the end of a page's part, which it closes."""
+        """Returns the sources of the entries used; called once at the end of a page's part, which it closes."""
         used, self.used = self.used, []
         return stamp(used)
 

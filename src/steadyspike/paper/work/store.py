@@ -1,4 +1,4 @@
-"""Where results are kept: runs and measurements by the key of what they were made from, so that nothing runs twice."""
+"""Keeps results: runs and measurements by the key of what they were made from, so that nothing runs twice."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ class Store:
         return free
 
     def result(self, run: Run) -> Result | None:
-        """The result of a run that has ended; None where it has not run, was interrupted or is damaged.
+        """The result of a run that has ended; None if it has not run, was interrupted or is damaged.
 
-        The folder's name is no proof: a folder that was renamed holds the numbers of another configuration.
+        The folder's name does not prove it: a folder that was renamed holds the numbers of another configuration.
         """
         for folder in self._folders(run):
             if _is_of(folder, run) and (found := intact_result(folder)) is not None:
@@ -72,7 +72,7 @@ class Store:
         return None
 
     def _folders(self, run: Run) -> Iterator[RunFolder]:
-        """Where a run may be: in its own folder, in that of another recipe with the same key, or in one of its recipe
+        """Folders in which a run may be: its own, that of another recipe with the same key, or one of its recipe
         under the key that an earlier version gave it."""
         own = self.folder(run).root
         yield RunFolder(own)
@@ -133,7 +133,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def read_arrays(path: Path) -> Arrays | None:
-    """The arrays of a file; None where there is none, or it was damaged or renamed."""
+    """The arrays of a file; None if there is none, or it was damaged or renamed."""
     try:
         content = path.read_bytes()
     except OSError:

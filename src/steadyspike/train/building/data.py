@@ -99,7 +99,7 @@ def load_data(
 
 
 def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
-    """The bundle without augmentation, or with fewer training samples, where the recipe says so."""
+    """The bundle without augmentation, or with fewer training samples, if the recipe asks for it."""
     if not table.augment:
         if bundle.dataset.augments_while_decoding:
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")

@@ -92,7 +92,7 @@ def _without_memory(recipe: Recipe) -> AbstractContextManager[Any]:
 
 
 def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) -> tuple[nn.Module, tuple[int, int]]:
-    """A narrow network for images a quarter as wide where it can have them, and their size; the user's own as it is."""
+    """Builds a narrow network for images a quarter as wide if possible, or the user's own; also their size."""
     if is_own(recipe.model.name):
         return build_model(recipe, num_classes=classes, in_channels=channels, image_size=size), size
     width = min(_NARROW, recipe.model.width or 1.0)

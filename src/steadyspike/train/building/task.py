@@ -94,7 +94,7 @@ class Task(nn.Module):
     smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of it
 
     def new_sums(self, bundle: DataBundle) -> Any:
-        """Where the scores of an evaluation are added up: nothing yet."""
+        """Returns the empty sums to which an evaluation adds its scores."""
         return ScoreSums(self.recipe.data.timesteps)
 
     def observers(self, session: Any) -> list[Any]:
@@ -121,7 +121,7 @@ class Task(nn.Module):
         return f"{scores.selects:5.1f}"
 
     def loss_of_a_guess(self, classes: int) -> float | None:
-        """The loss of a constant guess, below which learning begins; None where there is no such number."""
+        """The loss of a constant guess, below which learning begins; None if there is no such number."""
         return math.log(classes)
 
     def forward(self, batch: Batch) -> Tensor:

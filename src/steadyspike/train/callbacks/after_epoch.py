@@ -14,7 +14,7 @@ class Sparingly:
 
     A call is thought to take as long as the last one. What the first one took too long is waited for afterwards.
 
-    What goes wrong in ``look`` is told once, to ``tell``, and harms nobody.
+    Exceptions in ``look`` are reported once through ``tell`` and otherwise ignored.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ def mean_of(out: Any) -> torch.Tensor:
 
 
 def most_memory() -> dict[str, int]:
-    """Bytes that this process held at most so far, and that it had on its GPU; without what nobody knows."""
+    """Returns the most bytes that this process held so far, and on its GPU; without what the system does not report."""
     gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
     return {name: count for name, count in (("process", memory_held()[1]), ("GPU", gpu)) if count}
 

@@ -58,11 +58,11 @@ def _locked(partial: Path) -> IO[bytes]:
         _lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink > 0:
             return file
-        file.close()  # somebody took it for a left-over before it was locked
+        file.close()  # another process took it for a left-over before it was locked
 
 
 def _lock(file: IO[bytes], wait: bool) -> bool:
-    """Whether the file is locked now; False where another process holds it, or there are no locks on this disk."""
+    """Whether the file is locked now; False if another process holds it, or there are no locks on this disk."""
     try:
         import fcntl
 

@@ -95,7 +95,7 @@ def latest(
 ) -> Found:
     """The newest usable checkpoint: ``path``, or the one before it.
 
-    problem: says why a state cannot be used although its file is whole; None if it can. Where there are checkpoints and
+    problem: says why a state cannot be used although its file is whole; None if it can. If there are checkpoints and
     none can be used, that is an error: to start over would hide a loss. It is a DamagedRun unless one of them is whole
     and of another run: then the question was wrong, and not the files.
     """

@@ -1,4 +1,4 @@
-"""Where a run happens: versions, hardware and the commit of the code."""
+"""The environment of a run: versions, hardware and the commit of the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PACKAGES = ("steadyspike", "torch", "numpy", "triton", "safetensors")
 
 
 def environment() -> dict[str, Any]:
-    """Where a run happens: versions, hardware, code."""
+    """The environment of a run: versions, hardware, code."""
     import torch
 
     versions: dict[str, str | None] = {}

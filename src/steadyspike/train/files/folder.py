@@ -32,7 +32,7 @@ from steadyspike.train.files.forms import form_problem
 from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
 
-_TRIES, _PAUSE = 5, 0.02  # to take a lock that somebody who only looks (`in_use`) may hold for a moment
+_TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold for a moment
 
 
 class RunError(RuntimeError):
@@ -206,7 +206,7 @@ def open_folder(out: Path | None, name: str) -> RunFolder:
 def resumable(folder: RunFolder, recipe: Recipe) -> None:
     """Refuses to continue a run with another recipe.
 
-    A damaged recipe.toml is passed over: the checkpoint knows which recipe it is of, and the file is written again.
+    A damaged recipe.toml is passed over: the checkpoint contains its recipe, and the file is written again.
     """
     try:
         then = folder.read_recipe()

@@ -1,4 +1,4 @@
-"""What run.json and result.json must hold, so that whoever reads them can rely on it.
+"""The required contents of run.json and result.json, on which all readers rely.
 
 A checksum says that a file is what was written; the form says that it was written by this version for this purpose.
 """

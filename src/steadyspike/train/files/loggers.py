@@ -30,7 +30,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 class Logger(Protocol):
-    """Where a run's settings and numbers go."""
+    """The destinations of a run's settings and numbers."""
 
     def log_hyperparams(self, settings: dict[str, Any]) -> None: ...
     def log_metrics(self, row: dict[str, float], step: int) -> None: ...
@@ -94,7 +94,7 @@ _MAKERS: dict[str, Callable[[Path], Logger]] = {"wandb": Wandb, "mlflow": Mlflow
 
 
 class Loggers:
-    """The loggers of a run. One that fails (a network that is gone) is told once and not used again."""
+    """The loggers of a run. One that fails (a network that is gone) is reported once and not used again."""
 
     def __init__(self, recipe: Recipe, root: Path, tell: Callable[[str], None]) -> None:
         self._tell = tell

@@ -86,7 +86,7 @@ def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -
     last = [name for name in kind.columns(names) if not name.startswith("train_")][-1:]
     look = {"color": colour, "linestyle": style, "linewidth": 2, "label": label}
     axes[0].plot(epochs, _column(rows, "train_loss"), **look)
-    for name in last:  # epochs that were not evaluated are no gaps in the line
+    for name in last:  # epochs that were not evaluated leave no gap in the line
         there = [row for row in rows if row.get(name)]
         few = {"marker": "o", "markersize": 4} if len(there) < len(rows) else {}
         axes[1].plot(_column(there, "epoch"), _column(there, name), **look, **few)

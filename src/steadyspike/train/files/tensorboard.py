@@ -29,7 +29,7 @@ class BinCounts(Protocol):
 
 
 class Board:
-    """One event file in ``folder``. TensorBoard then ignores what older files say from ``step`` on."""
+    """One event file in ``folder``. TensorBoard then ignores older files from ``step`` on."""
 
     def __init__(self, folder: Path, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog

@@ -75,7 +75,7 @@ def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
 def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
     """RunError where recipe.toml or weights.safetensors is another file than the one that ``result`` is of.
 
-    A file that was copied from another run has a checksum that is right. Runs that noted nothing are believed.
+    A file that was copied from another run has a checksum that is right. Runs without a recorded checksum are accepted.
     """
     recipe = folder.root / "recipe.toml"
     if result.get(NOTED_RECIPE) is not None and not (recipe.is_file() and file_sha256(recipe) == result[NOTED_RECIPE]):

@@ -17,7 +17,7 @@ from steadyspike.train.measure.gradients import GradientWatch
 
 
 class LayerRow(NamedTuple):
-    """One neuron layer over one epoch; None where it was not measured or does not exist.
+    """One neuron layer over one epoch; None if it was not measured or does not exist.
 
     rate: mean of S in evaluation; rates: the same per time step; silent: share of neurons without a spike in a training
     window; threshold, tau, running_mean: at the end (mean over channels); gradient: mean norm of the gradient of the
@@ -97,7 +97,7 @@ class LayerWatch:
         return [1 - fired / count if count else None for fired, count in rows]
 
     def step_rates(self) -> list[list[float]]:
-        """Firing rate per layer and time step over the evaluation forwards so far; empty where there were none."""
+        """Firing rate per layer and time step over the evaluation forwards so far; empty if there were none."""
         rows = summed(self.rates).tolist()
         return [[fired / row[-1] for fired in row[:-1]] if row[-1] else [] for row in rows]
 

@@ -39,7 +39,7 @@ def kinds_of(build: Any) -> dict[str, Any]:
 
 
 def check_name(name: str, valid: Iterable[str], key: str) -> None:
-    """Refuses a name that is not one of ``valid``; ``key``: where the recipe says it."""
+    """Refuses a name that is not one of ``valid``; ``key``: its key in the recipe."""
     if name not in (names := list(valid)):
         raise RecipeError(f"{key} = {shortened(name)} is not valid; it must be one of {', '.join(names)}")
 
@@ -49,7 +49,7 @@ def check_options(
 ) -> None:
     """Refuses options that do not exist or are of another type.
 
-    kinds: name -> type; key: the table's path; elsewhere: names that another key says -> that key, "" for none.
+    kinds: name -> type; key: the table's path; elsewhere: names that another key sets -> that key, "" for none.
     """
     for name, value in options.items():
         if elsewhere is not None and name in elsewhere:
@@ -110,7 +110,7 @@ def _fits(value: Any, kind: Any) -> bool:
 def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
     """What a constructor says about a wrong value, as one line that names the key, or the table if it does not tell.
 
-    values: key below the table (``"options.dropout"``) -> what the recipe says; None where it says nothing.
+    values: key below the table (``"options.dropout"``) -> the recipe's value; None if it has none.
     """
     try:
         yield

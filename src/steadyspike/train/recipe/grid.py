@@ -10,8 +10,8 @@
     threshold = "{v}"
 
 ``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. A table's ``set`` is laid
-on the recipe. Three keys of ``[grid]`` are no axes: ``name``; ``paper``, with the text that published numbers share and
-``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single recipes, by name.
+on the recipe. Three keys of ``[grid]`` are not axes: ``name``; ``paper``, with the text that published numbers share
+and ``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single recipes, by name.
 """
 
 from __future__ import annotations

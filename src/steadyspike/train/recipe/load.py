@@ -18,7 +18,7 @@ INCIDENTAL = {
     "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
     "data.eval_batch_size", "train.log_every", "train.report", "train.loggers",
 }  # fmt: skip
-PRIVATE = ("about", "shown", "note", "paper")  # what a recipe says about itself alone
+PRIVATE = ("about", "shown", "note", "paper")  # keys that describe one recipe and are not inherited
 _NUMBERS = ("shown", "paper")  # what no longer holds for a recipe that was changed
 
 

@@ -15,7 +15,7 @@ class Paper(Table):
     """[paper]: the published number of this configuration; not inherited."""
 
     value: float | None = Field(default=None, description="The published number.")
-    verdict: str = Field(default="", description="What the paper says where it prints no number, such as 'diverges'.")
+    verdict: str = Field(default="", description="The paper's outcome if it prints no number, such as 'diverges'.")
     spread: float | None = Field(default=None, ge=0, description="Its published spread (the +- behind it).")
     unit: str = Field(default="% accuracy", description="The unit of the number.")
     where: str = Field(description="The table, figure or section that shows it.")

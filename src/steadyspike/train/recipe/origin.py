@@ -1,4 +1,4 @@
-"""Where a recipe comes from: its name, its base, and every key in which it differs from the base."""
+"""The origin of a recipe: its name, its base, and every key in which it differs from the base."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def origin(recipe: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _base(base: str | None, source: Source) -> Recipe:
-    """The base as a recipe of its own; the defaults where there is none, or where it cannot stand alone."""
+    """The base as a recipe of its own; the defaults if there is none, or if it cannot stand alone."""
     if base is None:
         return Recipe()
     beside = source.path.resolve().parent / base

@@ -20,7 +20,7 @@ GROUPS = "groups.toml"  # titles of the folders, for lists
 
 
 class Source(NamedTuple):
-    """Where a recipe stands: its name, its file, and whether the file is a grid that holds others too."""
+    """The source of a recipe: its name, its file, and whether the file is a grid that holds others too."""
 
     name: str
     path: Path

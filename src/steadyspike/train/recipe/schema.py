@@ -235,7 +235,7 @@ class Train(Table):
     checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
     events: bool = Field(
         default=True,
-        description="On a CPU, let convolutions add only the weights of neurons that fired, where that is faster.",
+        description="On a CPU, let convolutions add only the weights of neurons that fired, if that is faster.",
     )
     save_memory: bool = Field(
         default=False,
@@ -300,7 +300,7 @@ class Recipe(Table):
     about: str = Field(default="", description="One line that describes the recipe in lists; not inherited.")
     shown: str = Field(
         default="",
-        description="Where the paper shows this configuration without a number (a bar, a curve, a dash).",
+        description="The place in the paper that shows this configuration without a number (a bar, a curve, a dash).",
     )
     note: str = Field(default="", description="What was assumed because the paper does not say it.")
     model: Model = Model()

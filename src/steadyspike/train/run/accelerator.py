@@ -37,7 +37,7 @@ def bf16_problem() -> str | None:
 
 
 def device_of(recipe: Recipe, number: int = 0) -> torch.device:
-    """Where process ``number`` of this machine trains."""
+    """Returns the device on which process ``number`` of this machine trains."""
     return torch.device("cuda", number) if accelerator_of(recipe) == "gpu" else torch.device("cpu")
 
 

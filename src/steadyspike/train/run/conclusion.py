@@ -17,7 +17,7 @@ from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
 
-# What a recipe says about other things than the weights: equal weights must give equal files.
+# Keys that do not affect the weights: equal weights must give equal files.
 _NOT_OF_WEIGHTS: Any = {"paper": True, "measured": True, "train": {"report", "loggers"}}
 
 
@@ -96,7 +96,7 @@ def write_about(session: Session, data_dir: Path | None) -> None:
 
 
 def about_run(session: Session) -> dict[str, Any]:
-    """Where a run happens and on what data."""
+    """Returns the environment and the data of a run."""
     return {
         "environment": environment(),
         "processes": session.processes.count,

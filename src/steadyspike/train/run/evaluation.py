@@ -35,7 +35,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
-    """Where one process evaluates: the GPU unless the recipe says cpu."""
+    """Returns the device for an evaluation by one process: the GPU, unless the recipe asks for the CPU."""
     wants_gpu = recipe.train.accelerator != "cpu" and torch.cuda.is_available()
     return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
 
@@ -80,7 +80,7 @@ class Evaluation(NamedTuple):
 
     @property
     def reproduces(self) -> bool | None:
-        """Whether the logged numbers came out again, exactly; None where there is nothing to compare."""
+        """Whether the logged numbers came out again, exactly; None if there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
         now, then = self.scores.record(), dict(self.logged)
@@ -118,7 +118,7 @@ def evaluate_run(
 def logged_epoch(
     folder: RunFolder, part: str, epoch: int, columns: list[str], extent: Extent | None = None
 ) -> dict[str, Any] | None:
-    """What metrics.csv says about a part after an epoch; None where it was not evaluated then.
+    """Returns the row of metrics.csv about a part after an epoch; None if it was not evaluated then.
 
     columns: of metrics.csv for this part. extent: length and checksum that the file must have; RunError where it was
     changed.

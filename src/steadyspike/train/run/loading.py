@@ -59,7 +59,7 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
     root = RunFolder(path.resolve().parent.parent)
     if not (root.root / "recipe.toml").is_file():
         raise CheckpointError(
-            f"{path} is no checkpoint of a run: {root.root} is not a run folder, it has no recipe.toml"
+            f"{path} is not a checkpoint of a run: {root.root} is not a run folder, it has no recipe.toml"
         )
     recipe, model, place = _network(root, data_dir)
     checkpoint = read_checkpoint(path)

@@ -69,7 +69,7 @@ def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Me
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:
     wanted, found = configuration(recipe), configuration(ran)
     said = ((k, found.get(k), wanted.get(k)) for k in {**wanted, **found})
-    return next((f"{k} is {there!r}, the recipe says {here!r}" for k, there, here in said if there != here), None)
+    return next((f"{k} is {there!r}, in the recipe it is {here!r}" for k, there, here in said if there != here), None)
 
 
 def recipe_of_run(folder: RunFolder) -> Source:

@@ -93,7 +93,7 @@ def _ended_before(order: Order, folder: RunFolder) -> Started | None:
 
 
 def _write_origin(order: Order, folder: RunFolder) -> None:
-    """origin.json, which is only shown: what keeps it from being written is told by the next file that is needed."""
+    """origin.json, which is only shown: an error in writing it is reported by the next file that is needed."""
     with suppress(CheckpointError, OSError):
         folder.write_json(ORIGIN, order.origin)
 

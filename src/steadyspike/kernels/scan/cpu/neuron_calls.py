@@ -42,7 +42,7 @@ _ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16 + 2 * 100000000  # NEURON_V
 
 
 class Start(NamedTuple):
-    """Where a layer starts: at ``mean``, MP-Init's [1] or [C], or at ``value`` if that is None.
+    """The start of a layer: at ``mean``, MP-Init's [1] or [C], or at ``value`` if that is None.
 
     momentum: the weight of the new batch in the mean; 0 leaves the mean as it is.
     """

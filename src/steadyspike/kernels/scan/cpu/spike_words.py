@@ -15,7 +15,7 @@ class SpikeWords(NamedTuple):
         Bits past the last element are 0.
     needed: the same, 1 where the backward may use the gradient of the output: at spikes, and at potentials where the
         surrogate's derivative may be other than 0 (everywhere, for a surrogate without a window). None: not wanted.
-    counts: int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is no spike and has no bit.
+    counts: int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is not a spike and has no bit.
     """
 
     bits: Tensor

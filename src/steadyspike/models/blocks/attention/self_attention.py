@@ -41,7 +41,7 @@ class SelfAttention(ProjectedAttention):
         return self.lif(image_of(spike_attention(tokens_q, tokens_k, tokens_v, self.scale), q))
 
     def _grouped(self, x: Tensor) -> Tensor | None:
-        """The product, from q, k and v as one layer; None where they have to be three."""
+        """The product, from q, k and v as one layer; None if they have to be three."""
         height, width = x.shape[-2:]
         channels = self.proj.norm.channels if isinstance(self.proj.norm, TimeNorm) else 0
         if not channels or cheaper_order(channels // self.heads, height * width) != "vk":
