@@ -1,6 +1,7 @@
 """`make demo`: the same small network with and without MP-Init + TrSG, on handwritten digits that need no download.
 
-Trains the recipes demo-baseline and demo, prints the test accuracy of both after every time step, and draws a figure.
+Trains the recipes demo-baseline and demo, prints the test accuracy of both after every time step, draws a figure, and
+writes a page in which the trained network runs (network.html).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from rich.console import Console
 from rich.table import Table
 
+from steadyspike.commands.export_run import run as export
 from steadyspike.train.callbacks.display import Display
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.files.folder import RunFolder, new_folder
@@ -46,6 +48,7 @@ def main(settings: list[str]) -> None:
     console.print(table)
     figure = draw_runs(runs, parent.root / "demo.png")
     console.print(f"figure: {figure.resolve()}", markup=False, soft_wrap=True)
+    export(runs[RUNS["demo"]].root, "page", parent.root / "network.html", None, "faithful", False, None)
     console.print(
         f"took {duration(time.monotonic() - start)}; everything is in {parent.root}", markup=False, soft_wrap=True
     )

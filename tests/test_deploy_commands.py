@@ -53,7 +53,7 @@ def test_export_to_nir_and_integers(run):
     code, text = call("export", run, "--to", "nir")
     assert code == 0 and (run / "network.nir").exists()
     code, text = call("export", run, "--to", "pdf")
-    assert code == 2 and "nir, onnx, int8, c" in text
+    assert code == 2 and "nir, onnx, int8, c, page" in text
 
 
 @pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
@@ -70,6 +70,13 @@ def test_export_to_c_has_the_spikes_of_the_whole_test_set(run, tmp_path, precisi
     assert fired > 0 and wrong <= (0 if precision == "int8" else 1e-4 * fired)
     code, text = call("export", run, "--to", "c", "--precision", "int4")
     assert code == 2 and "int8, float32" in text
+
+
+def test_export_to_a_page(run, tmp_path):
+    code, text = call("export", run, "--to", "page", "--out", tmp_path / "network.html")
+    assert code == 0 and "open it in a browser" in text
+    assert (tmp_path / "network.html").stat().st_size < 2e6
+    assert call("export", run / "folded.safetensors", "--to", "page", "--out", tmp_path / "b.html")[0] == 0
 
 
 def test_predict_images(run, tmp_path):

@@ -151,7 +151,7 @@ def fold(
 @app.command()
 def export(
     place: RunOrFile,
-    to: Annotated[str, typer.Option(help="nir, onnx, int8 or c.")],
+    to: Annotated[str, typer.Option(help="nir, onnx, int8, c or page.")],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: beside the network.")
     ] = None,
@@ -162,7 +162,7 @@ def export(
     precision: Annotated[str, typer.Option(help="c: int8 or float32.")] = "int8",
     main: Annotated[bool, typer.Option("--main", help="c: add a program that reads inputs, for tests.")] = False,
 ) -> None:
-    """Export a folded network to NIR, ONNX, integers or a C file that needs no library."""
+    """Export a folded network to NIR, ONNX, integers, a C file that needs no library, or a page that runs it."""
     from steadyspike.commands.export_run import run
 
     raise typer.Exit(run(place, to, out, data_dir, mode, streaming, samples, precision, main))

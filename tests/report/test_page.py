@@ -260,9 +260,9 @@ def contrast(a, b):
 
 @pytest.mark.parametrize("theme", [0, 1])
 def test_colours_have_enough_contrast(theme):
-    from steadyspike.report.write_page import _page_file
+    from steadyspike.report.write_page import page_file
 
-    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", _page_file("style.css"))
+    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", page_file("style.css"))
     colours = {name: pair[theme] for name, *pair in found}
     for text in ("ink", "quiet", "link", "good", "bad"):
         for below in ("page", "card"):

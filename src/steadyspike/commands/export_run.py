@@ -6,7 +6,8 @@ from pathlib import Path
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
 
-TARGETS = ("nir", "onnx", "int8", "c")
+TARGETS = ("nir", "onnx", "int8", "c", "page")
+PAGE_SAMPLES = 12  # of the test data, to choose from in the page
 PRECISIONS = ("int8", "float32")
 
 
@@ -26,7 +27,7 @@ def run(
         return 2
     if precision not in PRECISIONS:
         errors.print(
-            f"error: unknown precision {precision!r}; known: {', '.join(PRECISIONS)}", style="red", markup=False
+            f"error: unknown precision {precision!r}; known: {', '.join(PRECISIONS)}", style="red"
         )
         return 2
     if out is not None and not out.parent.is_dir():
@@ -38,6 +39,8 @@ def run(
         return _integers(place, network, facts, data_dir, samples, out or root / "int8.safetensors")
     if to == "c":
         return _c_file(network, facts, out or root / "c", precision, main)
+    if to == "page":
+        return _page(place, network, facts, out or root / "network.html", data_dir)
     if to == "nir":
         from steadyspike.deploy.to_nir import export_nir
 
@@ -57,12 +60,29 @@ def run(
     return ENDED
 
 
+def _page(place: Path, network, facts, target: Path, data_dir: Path | None) -> int:  # type: ignore[no-untyped-def]
+    from steadyspike.commands.deployed import batches
+    from steadyspike.report.network_page.write import write_network_page
+
+    samples, labels = None, []
+    if place.is_dir():
+        from steadyspike.train.run.loading import load_run
+
+        samples, classes = next(iter(batches(load_run(place, data_dir), "test", PAGE_SAMPLES)))
+        labels = classes.tolist()
+    path = write_network_page(network, target, facts, samples, labels)
+    console.print(
+        f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser", soft_wrap=True
+    )
+    return ENDED
+
+
 def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  # type: ignore[no-untyped-def]
     from steadyspike.deploy.standalone.c_file import export_c
 
     name = str(facts.get("model") or "network")
     written = export_c(network, folder, name, integer=precision == "int8", main=main, facts=facts)
-    console.print(f"wrote {written.source} and {written.header.name}", soft_wrap=True, markup=False)
+    console.print(f"wrote {written.source} and {written.header.name}", soft_wrap=True)
     console.print(
         f"RAM {written.ram:,} bytes, stack about {written.stack:,} bytes, flash {written.flash:,} bytes of constants; "
         f"{written.readme.name} says how to compile it",

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -51,9 +51,9 @@ def _sections(runs: Sequence[RunView]) -> Markup:
 def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
     """The whole page."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
-    style, script, boxes = _page_file("style.css"), _script(), _sections(runs)
+    style, script, boxes = page_file("style.css"), wrapped(page_file(name) for name in SCRIPTS), _sections(runs)
     parts: dict[str, object] = {
-        "policy": _policy(style, script),
+        "policy": policy(style, script),
         "title": f"{title} · SteadySpike report",
         "heading": title,
         "state": _states(runs),
@@ -74,12 +74,17 @@ def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
         "recipe": tables.per_run(runs, tables.recipe),
         "environment": tables.per_run(runs, tables.environment),
     }
-    pieces = _page_file("page.html").split("{{")
-    filled = [pieces[0]]
+    return filled(page_file("page.html"), parts)
+
+
+def filled(template: str, parts: dict[str, object]) -> str:
+    """A page whose ``{{name}}`` are replaced by the parts, escaped unless they are markup."""
+    pieces = template.split("{{")
+    done = [pieces[0]]
     for piece in pieces[1:]:
         name, _, rest = piece.partition("}}")
-        filled += [escape(parts[name]), rest]
-    return "".join(filled)
+        done += [escape(parts[name]), rest]
+    return "".join(done)
 
 
 def embedded(data: Any) -> str:
@@ -113,15 +118,17 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:] if text[:2].islower() else text
 
 
-def _page_file(name: str) -> str:
+def page_file(name: str) -> str:
+    """The text of a file of the report's page."""
     return (files("steadyspike") / "report" / "page" / name).read_text(encoding="utf-8")
 
 
-def _script() -> str:
-    return '(() => {\n"use strict";\n' + "\n".join(_page_file(name) for name in SCRIPTS) + "\n})();\n"
+def wrapped(scripts: Iterable[str]) -> str:
+    """Scripts as one, with names of its own."""
+    return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\n})();\n"
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str) -> str:
     """Nothing but this page's own style and script, known by their hashes, and pictures that are in the page."""
 
     def known(text: str) -> str:
