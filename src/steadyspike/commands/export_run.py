@@ -26,9 +26,7 @@ def run(
         errors.print(f"error: unknown mode {mode!r}; known: {', '.join(MODES)}", style="red")
         return 2
     if precision not in PRECISIONS:
-        errors.print(
-            f"error: unknown precision {precision!r}; known: {', '.join(PRECISIONS)}", style="red"
-        )
+        errors.print(f"error: unknown precision {precision!r}; known: {', '.join(PRECISIONS)}", style="red")
         return 2
     if out is not None and not out.parent.is_dir():
         errors.print(f"error: {out.parent} is not a folder", style="red")
@@ -71,9 +69,7 @@ def _page(place: Path, network, facts, target: Path, data_dir: Path | None) -> i
         samples, classes = next(iter(batches(load_run(place, data_dir), "test", PAGE_SAMPLES)))
         labels = classes.tolist()
     path = write_network_page(network, target, facts, samples, labels)
-    console.print(
-        f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser", soft_wrap=True
-    )
+    console.print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser", soft_wrap=True)
     return ENDED
 
 
