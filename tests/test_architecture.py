@@ -33,6 +33,7 @@ GROUPS = {
     "analysis": ("statistics", "networks", "gpu"),
     "data": ("augmentation", "formats", "sets"),
     "deploy": ("runtime", "standalone"),
+    "report": ("network_page",),
     "detection": ("data", "sets", "networks"),
     "kernels": ("spikes", "conv", "scan"),
     "models": ("blocks",),
