@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import steadyspike
 from steadyspike.cli import app
-from steadyspike.commands import sample_progress
+from steadyspike.commands.shared import sample_progress
 
 SHORT = ["--set", "schedule.epochs=1"]
 
@@ -29,7 +29,7 @@ def run(tmp_path_factory):
 
 
 def test_commands_are_pinned():
-    assert {c.callback.__name__ for c in app.registered_commands} == {
+    assert {c.name for c in app.registered_commands} == {
         "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
         "compare", "report", "analyse", "zoo",
     }  # fmt: skip
@@ -386,7 +386,7 @@ def test_bf16_that_would_kill_the_process_is_refused(monkeypatch):
 
 def test_an_interrupt_during_the_imports_is_quiet(tmp_path):
     slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
-    (tmp_path / "torch.py").write_text(slow)
+    (tmp_path / "typer.py").write_text(slow)
     sources = Path(steadyspike.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", "import steadyspike_command; steadyspike_command.main()", "recipes"],

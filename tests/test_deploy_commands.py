@@ -214,6 +214,6 @@ def test_a_run_that_was_trained_on_is_folded_again(run, tmp_path):
 
 
 def folded_of(place):
-    from steadyspike.commands.deployed import folded
+    from steadyspike.commands.shared.deployed import folded
 
     return folded(place, None)[0]

@@ -18,34 +18,51 @@ Parts       nn, models, data, train, deploy, interop, analysis, detection, plot,
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from steadyspike.core import surrogate
-from steadyspike.core.spec import Reset
-from steadyspike.core.state import LIFState
-from steadyspike.nn.event_layers import use_dense, use_events
-from steadyspike.nn.groups import parameter_groups
-from steadyspike.nn.initial_potential import ConstantInit, LearnedInit, MPInit
-from steadyspike.nn.lif import LIF
-from steadyspike.nn.loss import make_objective
-from steadyspike.nn.membrane_health import HealthError, health
-from steadyspike.nn.memory.estimate import memory_estimate
-from steadyspike.nn.memory.heap import keep_freed_memory
-from steadyspike.nn.memory.pack import save_memory
-from steadyspike.nn.model_check import CheckReport, check_model
-from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
-from steadyspike.nn.probe import probe
-from steadyspike.run_loading import load_run
+if TYPE_CHECKING:
+    from steadyspike.core import surrogate
+    from steadyspike.core.spec import Reset
+    from steadyspike.core.state import LIFState
+    from steadyspike.nn.event_layers import use_dense, use_events
+    from steadyspike.nn.groups import parameter_groups
+    from steadyspike.nn.initial_potential import ConstantInit, LearnedInit, MPInit
+    from steadyspike.nn.lif import LIF
+    from steadyspike.nn.loss import make_objective
+    from steadyspike.nn.membrane_health import HealthError, health
+    from steadyspike.nn.memory.estimate import memory_estimate
+    from steadyspike.nn.memory.heap import keep_freed_memory
+    from steadyspike.nn.memory.pack import save_memory
+    from steadyspike.nn.model_check import CheckReport, check_model
+    from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
+    from steadyspike.nn.probe import probe
+    from steadyspike.run_loading import load_run
 
 __version__ = "0.1.0"
 
 _PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train", "zoo")
-_FROM_PARTS = {
-    "analyse": "analysis",
-    "stream": "deploy",
-    **dict.fromkeys(("load", "push_to_hub", "save_pretrained"), "zoo"),
-    **dict.fromkeys(("convert", "stabilize", "to_native", "undo", "window"), "interop"),
+_NAMES = {  # module: what it has of the names below
+    "core.spec": ("Reset",),
+    "core.state": ("LIFState",),
+    "nn.event_layers": ("use_dense", "use_events"),
+    "nn.groups": ("parameter_groups",),
+    "nn.initial_potential": ("ConstantInit", "LearnedInit", "MPInit"),
+    "nn.lif": ("LIF",),
+    "nn.loss": ("make_objective",),
+    "nn.membrane_health": ("HealthError", "health"),
+    "nn.memory.estimate": ("memory_estimate",),
+    "nn.memory.heap": ("keep_freed_memory",),
+    "nn.memory.pack": ("save_memory",),
+    "nn.model_check": ("CheckReport", "check_model"),
+    "nn.neurons": ("DIET", "IF", "LTMD", "MPBN", "MPS", "PLIF", "RateLIF", "Readout", "neuron"),
+    "nn.probe": ("probe",),
+    "run_loading": ("load_run",),
+    "analysis": ("analyse",),
+    "deploy": ("stream",),
+    "zoo": ("load", "push_to_hub", "save_pretrained"),
+    "interop": ("convert", "stabilize", "to_native", "undo", "window"),
 }
+_WHERE = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "DIET",
@@ -92,12 +109,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Larger parts (``ss.models``, ``ss.data``, ...) are imported when they are first used."""
+    """Imports a part (``ss.models``, ``ss.data``, ...) or a name when it is first used, and keeps it."""
     if name in _PARTS:
         return import_module(f"steadyspike.{name}")
-    if name in _FROM_PARTS:
-        return getattr(import_module(f"steadyspike.{_FROM_PARTS[name]}"), name)
-    raise AttributeError(f"module 'steadyspike' has no attribute {name!r}")
+    if name == "surrogate":
+        return import_module("steadyspike.core.surrogate")
+    if name not in _WHERE:
+        raise AttributeError(f"module 'steadyspike' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(f"steadyspike.{_WHERE[name]}"), name))
 
 
 def __dir__() -> list[str]:

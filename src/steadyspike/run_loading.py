@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from steadyspike.extras import advice
+
 if TYPE_CHECKING:
     from steadyspike.train.run.loading import LoadedRun
 
@@ -19,6 +21,10 @@ def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRu
     data_dir: in place of the folder where the run found its data. A network of your own is imported as in training:
     from the working directory or PYTHONPATH, never from the run folder.
     """
-    from steadyspike.train.run.loading import load_run as load
-
+    try:
+        from steadyspike.train.run.loading import load_run as load
+    except ModuleNotFoundError as error:
+        if (text := advice(error, "ss.load_run")) is None:
+            raise
+        raise ImportError(text, name=error.name) from None
     return load(folder, data_dir)

@@ -98,6 +98,6 @@ def differing(c: CProgram, x, steps, integer):
 
 def images_of(run, samples=None):
     """Test samples of a run as one tensor, [B, ...] or [T, B, ...]."""
-    from steadyspike.commands.deployed import batches
+    from steadyspike.commands.shared.deployed import batches
 
     return torch.cat([x for x, _ in batches(run, "test", samples)], 1 if run.data.timesteps is not None else 0)

@@ -26,7 +26,7 @@ pytestmark = [
     ],
 )
 def test_no_spike_of_the_whole_test_set_differs(recipe, settings, tmp_path):
-    from steadyspike.commands.deployed import fold_run
+    from steadyspike.commands.shared.deployed import fold_run
     from steadyspike.train.files.folder import new_folder
     from steadyspike.train.recipe import load_recipe
     from steadyspike.train.run.loading import load_run

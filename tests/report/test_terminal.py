@@ -13,8 +13,8 @@ from rich.text import Text
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
-from steadyspike.commands import show_run
-from steadyspike.commands.show_run import glance
+from steadyspike.commands import show as show_command
+from steadyspike.commands.show import glance
 from steadyspike.commands.terminal import PLAIN, SafeConsole, marks, number, when
 from steadyspike.disk.plain_text import plain
 from steadyspike.report.run_view import read_run
@@ -88,7 +88,7 @@ def test_show_is_one_screen(folder):
 
 
 def test_show_follows_a_run_that_trains(folder, monkeypatch):
-    run, training, looks, again = RunFolder(folder / "other" / "001"), ExitStack(), [], show_run._again
+    run, training, looks, again = RunFolder(folder / "other" / "001"), ExitStack(), [], show_command._again
 
     def look(root, view):
         looks.append(view.state.kind)
@@ -96,8 +96,8 @@ def test_show_follows_a_run_that_trains(folder, monkeypatch):
             training.close()  # the run is killed
         return again(root, view)
 
-    monkeypatch.setattr(show_run, "_LOOK", 0.001)
-    monkeypatch.setattr(show_run, "_again", look)
+    monkeypatch.setattr(show_command, "_LOOK", 0.001)
+    monkeypatch.setattr(show_command, "_again", look)
     training.enter_context(run.locked())
     result = call("show", run.root, "--follow")
     assert looks == ["running", "running"]

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir, run_argument
 
 _FRAMES = 1024  # of a batch, at most: long windows take more memory and time in large batches
+
+
+def command(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", parser=run_argument, help="A run, a name of the zoo, or a file RUN/checkpoints/*.ckpt."
+        ),
+    ],
+    data_dir: DataDir = None,
+    part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    samples: Annotated[int, typer.Option(min=2, help="How many samples to run.")] = 512,
+    timesteps: Annotated[int | None, typer.Option(min=2, help="Still images: show them for so many steps.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also draw the distributions, as .png, .pdf or .svg.")] = None,
+) -> None:
+    """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
+    raise typer.Exit(run(place, data_dir=data_dir, part=part, samples=samples, timesteps=timesteps, figure=figure))
 
 
 @one_line_errors
@@ -16,8 +36,8 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
-    from steadyspike.commands.deployed import BATCH, batches
-    from steadyspike.commands.sample_progress import with_progress
+    from steadyspike.commands.shared.deployed import BATCH, batches
+    from steadyspike.commands.shared.sample_progress import with_progress
     from steadyspike.train.recipe import RecipeError
 
     loaded = _load(place, data_dir)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from steadyspike.commands.terminal import SafeConsole
+from steadyspike.extras import advice
 
 P = ParamSpec("P")
 
@@ -23,6 +24,11 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         try:
             return command(*args, **kwargs)
+        except ModuleNotFoundError as error:
+            if (text := advice(error, "this command")) is None:
+                raise
+            errors.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
+            return FAILED
         except Exception as error:
             known = _plain(error)
             if not isinstance(known, _known()):

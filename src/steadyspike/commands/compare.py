@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+from steadyspike.commands.options import run_argument
 from steadyspike.commands.terminal import STYLES, bare_table, marks, wide_enough
 
 if TYPE_CHECKING:
@@ -14,6 +17,13 @@ if TYPE_CHECKING:
 
     from steadyspike.report.run_view import RunView
     from steadyspike.train.recipe.kinds import Measure
+
+
+def command(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", parser=run_argument, help="Run folders.")],
+) -> None:
+    """Compare runs: best first, what differs between their recipes, and the spread over seeds."""
+    raise typer.Exit(run(folders))
 
 
 @one_line_errors

@@ -1,4 +1,4 @@
-"""`steadyspike data ...`: lists the data sets and draws contact sheets. `cli.py` mounts `app`."""
+"""`steadyspike data ...`: lists the data sets and draws contact sheets."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from typing import Annotated, Any
 
 import typer
 
-from steadyspike.data.dataset_catalogue import data_sets, load
+from steadyspike.commands.options import DataDir
 from steadyspike.data.errors import DataError
-from steadyspike.data.place import Place
-from steadyspike.data.show import show as write_sheet
-from steadyspike.detection.data.detection_set import DetectionBundle
 
 app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
-DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder that holds data sets.")]
 
 
 @app.command("list")
 def list_command(data_dir: DataDir = None) -> None:
     """Names, where each was found, and its splits."""
+    from steadyspike.data.dataset_catalogue import data_sets
+    from steadyspike.data.place import Place
+
     try:
         place = Place.of(data_dir, None, download=False)
     except DataError as error:
@@ -46,6 +45,10 @@ def show_command(
     download: Annotated[bool, typer.Option(help="Download what is missing.")] = True,
 ) -> None:
     """Write a contact sheet: images by class, events as two-colour frames over time, images with their boxes."""
+    from steadyspike.data.dataset_catalogue import load
+    from steadyspike.data.show import show as write_sheet
+    from steadyspike.detection.data.detection_set import DetectionBundle
+
     options: dict[str, Any] = {} if size is None else {"size": size}
     try:
         bundle = load(name, data_dir, split=split, timesteps=timesteps, download=download, **options)

@@ -5,30 +5,44 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.markup import escape
 
 from steadyspike.commands.common import ENDED, FAILED, console
-
-_OPTIONAL = {
-    "lightning": "train", "pydantic": "train", "tensorboard": "train", "safetensors": "train",
-    "PIL": "data", "aedat": "aedat4", "matplotlib": "analysis", "triton": "triton",
-}  # fmt: skip
+from steadyspike.commands.options import DataDir, Settings
+from steadyspike.commands.shared.diagnosis import Section, sections
 
 
-def _row(name: str, text: str, ok: bool | None = True) -> None:
-    mark = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}[ok]
-    console.print(f"  {mark}  {name:<15} [dim]{escape(text)}[/]", soft_wrap=True, markup=True)
+def command(
+    recipe: Annotated[str | None, typer.Option(help="Check that this recipe can run here.")] = None,
+    settings: Settings = None,
+    devices: Annotated[int | None, typer.Option(help="Check for this many devices.")] = None,
+    backend: Annotated[str | None, typer.Option(help="Check for this kernel: reference, cpu or triton.")] = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Versions, devices, kernels and data found. Exits with 1 if something that was asked for cannot run."""
+    raise typer.Exit(run(recipe, settings=settings or [], devices=devices, backend=backend, data_dir=data_dir))
+
+
+def _print(section: Section) -> None:
+    marks = {True: "[green]yes[/]", False: "[red]no [/]", None: "[dim] - [/]"}
+    console.print(section.title, style="bold")
+    if section.note:
+        console.print(f"  {section.note}", style="dim")
+    for row in section.rows:
+        console.print(f"  {marks[row.ok]}  {row.name:<15} [dim]{escape(row.text)}[/]", soft_wrap=True, markup=True)
 
 
 def run(
     recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
 ) -> int:
     """Prints what there is; 1 if something asked for is missing."""
-    _versions()
-    _devices()
-    _kernels()
-    _data(data_dir)
+    for number, section in enumerate(sections(data_dir)):
+        if number:
+            console.print()
+        _print(section)
     problems = _asked(recipe, settings, devices, backend, data_dir)
     if all(wish is None for wish in (recipe, devices, backend, data_dir)):
         return ENDED
@@ -38,85 +52,6 @@ def run(
     if not problems:
         console.print("  everything asked for can run here", style="green")
     return FAILED if problems else ENDED
-
-
-def _versions() -> None:
-    import importlib.util
-    import platform
-    from importlib.metadata import version
-
-    import torch
-
-    import steadyspike
-
-    console.print("versions", style="bold")
-    _row("steadyspike", f"{steadyspike.__version__}, python {platform.python_version()}, {platform.platform()}")
-    _row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
-    for module, extra in _OPTIONAL.items():
-        there = importlib.util.find_spec(module) is not None
-        package = {"PIL": "Pillow"}.get(module, module)
-        _row(package, version(package) if there else f"install steadyspike[{extra}]", True if there else None)
-
-
-def _devices() -> None:
-    import torch
-
-    console.print("\ndevices", style="bold")
-    _row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
-    if torch.cuda.is_available():
-        for i in range(torch.cuda.device_count()):
-            p = torch.cuda.get_device_properties(i)
-            _row(f"cuda:{i}", f"{p.name}, {p.total_memory / 2**30:.0f} GB")
-    else:
-        why = "this torch is built without CUDA" if torch.version.cuda is None else "no driver or no GPU"
-        _row("cuda", why, None)
-
-
-def _kernels() -> None:
-    import torch
-
-    from steadyspike.core.surrogate import SURROGATES
-    from steadyspike.kernels.scan.choose import backend_report, choose_backend
-
-    console.print("\nkernels", style="bold")
-    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-        x = torch.empty(0, device=device)
-        active = choose_backend("auto", x)
-        for name, status in backend_report(x).items():
-            note = "active" if name == active else status
-            _row(f"{name} ({device})", note, status == "available" or None)
-    known = ", ".join(SURROGATES)
-    _row("surrogates", f"compiled: {known}; any other, and every subclass, runs on the reference", True)
-    _row("spike conv (cpu)", *_spike_convolution())
-
-
-def _spike_convolution() -> tuple[str, bool | None]:
-    """Whether the convolution of spikes can run here, and when torch's dense layers are used instead."""
-    from steadyspike.kernels.conv.call import conv_library, instruction_set
-
-    library = conv_library()
-    if isinstance(library, str):
-        return library, None
-    aside = "torch's dense layers under torch.compile, autocast, torch.func and export"
-    return f"float32, {instruction_set()}; {aside}", True
-
-
-def _data(data_dir: Path | None) -> None:
-    from steadyspike.data.dataset_catalogue import data_sets
-    from steadyspike.data.errors import DataError
-    from steadyspike.data.place import Place
-
-    console.print("\ndata", style="bold")
-    try:
-        place = Place.of(data_dir, None, download=False)
-    except DataError as error:
-        _row("data folder", str(error), False)
-        return
-    console.print(f"  looked in {place.data_dir}", style="dim")
-    for name, entry in data_sets().items():
-        if not entry.own_folder:
-            found = entry.find(place)
-            _row(name, str(found) if found else "not found", True if found else None)
 
 
 def _asked(

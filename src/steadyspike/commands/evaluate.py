@@ -5,10 +5,31 @@ from __future__ import annotations
 import math
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors, print_scores, record_number
+from steadyspike.commands.options import DataDir, Run
 from steadyspike.data.errors import DataError
+
+
+def command(
+    folder: Run,
+    data_dir: DataDir = None,
+    part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Another split than the run's; warns.")] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="If the number came out again, write it into the recipe's file.")
+    ] = False,
+    recipe: Annotated[str | None, typer.Option(help="With --record: the recipe, if it is not packaged.")] = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Also accuracy against average steps, when samples stop early.")
+    ] = False,
+) -> None:
+    """Evaluate the weights of a run and compare with the number it logged."""
+    code = run(folder, data_dir=data_dir, part=part, split=split, record=record, recipe=recipe)
+    raise typer.Exit(code or (show_early_exit(folder, data_dir=data_dir, part=part) if early_exit else 0))
 
 
 @one_line_errors

@@ -3,9 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir, RunOrFile
 from steadyspike.data.errors import DataError
+
+
+def command(
+    place: RunOrFile,
+    files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
+    data_dir: DataDir = None,
+    top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
+    confidence: Annotated[
+        float | None,
+        typer.Option(min=1e-9, max=1, help="Stop at the first step with this confidence: 0.9; detection: least score."),
+    ] = None,
+    resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Detection: folder for pictures and JSON.")] = None,
+) -> None:
+    """Predict the class of image or event files, or find the boxes in them, and say at which step it was decided."""
+    raise typer.Exit(run(place, files=files, data_dir=data_dir, top=top, confidence=confidence, resize=resize, out=out))
 
 
 @one_line_errors
@@ -29,7 +49,7 @@ def run(
     import torch
     from rich.table import Column, Table
 
-    from steadyspike.commands.deployed import check_facts, folded
+    from steadyspike.commands.shared.deployed import check_facts, folded
     from steadyspike.data.input_files import read_input
     from steadyspike.deploy import Confidence, stream
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.options import Settings
 from steadyspike.commands.terminal import SafeConsole
 
 _MANY = 12  # recipes of one grid that a list without words shows as one line
@@ -16,8 +19,28 @@ _HELP_GRIDS = "\nall of a family: steadyspike recipes frozen (or --all)"
 _WIDE = 150  # columns from which there is room for more than names and numbers
 
 
+def command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Recipes with all these words in name or description, or of a FILE.toml."),
+    ] = None,
+    where: Annotated[str, typer.Option(help="Only those the paper has here: 'table 2', 'figure 9'.")] = "",
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="Print one resolved recipe, explained.")] = None,
+    settings: Settings = None,
+    every: Annotated[bool, typer.Option("--all", help="Also each recipe of the large grids.")] = False,
+    bases: Annotated[bool, typer.Option("--bases", help="Also those that others only build on.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Print all keys of a recipe as Markdown.")] = False,
+) -> None:
+    """List the recipes with the paper's number and the measured ones, or explain one."""
+    if keys:
+        raise typer.Exit(show_keys())
+    if show is not None:
+        raise typer.Exit(show_one(show, settings=settings or []))
+    raise typer.Exit(run(words or [], where=where, bases=bases, every=every))
+
+
 @one_line_errors
-def show(name: str, settings: list[str]) -> int:
+def show_one(name: str, settings: list[str]) -> int:
     """Prints one resolved recipe; what has its default value is dim."""
     from steadyspike.train.recipe import find_recipe, load_recipe
     from steadyspike.train.recipe.meaning import explained

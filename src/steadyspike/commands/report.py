@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir, run_argument
 
 if TYPE_CHECKING:
     from steadyspike.report.run_view import RunView
     from steadyspike.train.files.folder import RunFolder
+
+
+def command(
+    folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", parser=run_argument, help="Run folders.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file; default: report.html in the run, or beside the runs.")
+    ] = None,
+    data_dir: DataDir = None,
+    no_data: Annotated[
+        bool, typer.Option("--no-data", help="Leave out what needs the data: confusion, samples, membranes.")
+    ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Several runs: which one to compare with; default: the first.")
+    ] = None,
+) -> None:
+    """Write one HTML file about a run, or several runs side by side: it needs no network."""
+    raise typer.Exit(run(folders, out=out, data_dir=data_dir, no_data=no_data, baseline=baseline))
 
 
 @one_line_errors

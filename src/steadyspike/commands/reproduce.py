@@ -4,12 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+from steadyspike.commands.options import DataDir
 from steadyspike.commands.terminal import SafeConsole
 
 _MINI_SEEDS = 2
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,
+    scale: Annotated[
+        str, typer.Option(help="mini (minutes on a CPU), deep (hours on a CPU) or paper (the full experiment).")
+    ] = "mini",
+    data: Annotated[str, typer.Option(help="mini: another data set than the embedded digits, such as cifar10.")] = "",
+    data_dir: DataDir = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each configuration; default: 3, mini 2.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs and pages are kept.")] = Path("reproduced"),
+    show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is there.")] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Add the numbers to the recipes' results, which `recipes` shows.")
+    ] = False,
+) -> None:
+    """Make a table or figure of the paper. It can be stopped and started again; what was computed is kept."""
+    if listed or name is None:
+        raise typer.Exit(show_list())
+    code = run(name, scale=scale, data=data, data_dir=data_dir, seeds=seeds, out=out, train=not show, record=record)
+    raise typer.Exit(code)
 
 
 @one_line_errors

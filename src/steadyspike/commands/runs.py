@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
 from steadyspike.commands.terminal import STYLES, bare_table, when, wide_enough
 
 if TYPE_CHECKING:
     from steadyspike.report.run_list import RunLine
+
+
+def command(
+    root: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds runs.")] = Path("runs"),
+    words: Annotated[
+        list[str] | None, typer.Argument(help="Only runs with all these words in their path or recipe.")
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only running, stopped, killed, finished, diverged, silent, collapsed or damaged."),
+    ] = None,
+    sort: Annotated[str, typer.Option(help="changed, accuracy or name; the highest comes last.")] = "changed",
+    last: Annotated[int | None, typer.Option(min=1, help="Only so many, from the end of the list.")] = None,
+) -> None:
+    """List all runs below a folder: recipe, state, accuracy, when and how long."""
+    if sort not in ("changed", "accuracy", "name"):
+        raise typer.BadParameter(f"{sort!r} is not changed, accuracy or name", param_hint="--sort")
+    raise typer.Exit(run(root, words=words or [], state=state, sort=sort, last=last))
 
 
 @one_line_errors

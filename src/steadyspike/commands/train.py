@@ -5,10 +5,41 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors, print_scores, record_number
+from steadyspike.commands.options import DataDir, Settings
 from steadyspike.train.session.signals import Signals, Stopped, exit_code
+
+
+def command(
+    recipe: Annotated[str, typer.Argument(help="A name that `steadyspike recipes` lists, or a .toml file.")],
+    settings: Settings = None,
+    data_dir: DataDir = None,
+    devices: Annotated[int | None, typer.Option(help="Processes: GPUs, or CPU processes without one.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was stopped or killed.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder; default: runs/RECIPE/001.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="RUN", help="Start with these weights: a run, a name of the zoo.")
+    ] = None,
+    record: Annotated[
+        bool, typer.Option("--record", help="Add the test numbers to the recipe's results, which `recipes` shows.")
+    ] = False,
+) -> None:
+    """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
+    weights = [] if start is None else [f"train.start={start}"]
+    code = run(
+        recipe,
+        settings=[*(settings or []), *weights],
+        data_dir=data_dir,
+        devices=devices,
+        resume=resume,
+        out=out,
+        record=record,
+    )
+    raise typer.Exit(code)
 
 
 @one_line_errors

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir
 from steadyspike.commands.terminal import bare_table, plain, wide_enough
+
+
+def command(
+    name: Annotated[str | None, typer.Argument(help="Show the card of this network, or of a saved folder.")] = None,
+    add: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Make an entry of a finished run; NAME is its name.")
+    ] = None,
+    data_dir: DataDir = None,
+    to: Annotated[Path | None, typer.Option(help="With --add: a folder of entries; default: the library's.")] = None,
+) -> None:
+    """List the trained networks that come with the library: score, size, firing rate, energy, time."""
+    if add is not None:
+        raise typer.Exit(add_run(add, name=name, data_dir=data_dir, to=to))
+    raise typer.Exit(show_list() if name is None else show_card(name))
 
 
 @one_line_errors

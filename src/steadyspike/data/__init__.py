@@ -1,16 +1,35 @@
-"""Data, from archive to batch: `load(name)` gives a bundle whose train, validation and test parts never overlap."""
+"""Data, from archive to batch: `load(name)` gives a bundle whose train, validation and test parts never overlap.
 
-from steadyspike.data.bundle import DataBundle as DataBundle
-from steadyspike.data.dataset import DataSet as DataSet
-from steadyspike.data.dataset_catalogue import load as load
-from steadyspike.data.dataset_catalogue import names as names
-from steadyspike.data.errors import DataError as DataError
-from steadyspike.data.events import Events as Events
-from steadyspike.data.frames import FrameSettings as FrameSettings
-from steadyspike.data.splits import Split as Split
-from steadyspike.data.splits import SplitMismatchWarning as SplitMismatchWarning
-from steadyspike.data.wrap import from_dataset as from_dataset
-from steadyspike.data.wrap_events import from_recordings as from_recordings
+The names below are imported when they are first used, since most of them need torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from steadyspike.data.bundle import DataBundle
+    from steadyspike.data.dataset import DataSet
+    from steadyspike.data.dataset_catalogue import load, names
+    from steadyspike.data.errors import DataError
+    from steadyspike.data.events import Events
+    from steadyspike.data.frames import FrameSettings
+    from steadyspike.data.splits import Split, SplitMismatchWarning
+    from steadyspike.data.wrap import from_dataset
+    from steadyspike.data.wrap_events import from_recordings
+
+_WHERE = {
+    "DataBundle": "bundle",
+    "DataSet": "dataset",
+    "load": "dataset_catalogue",
+    "names": "dataset_catalogue",
+    "DataError": "errors",
+    "Events": "events",
+    "FrameSettings": "frames",
+    "Split": "splits",
+    "SplitMismatchWarning": "splits",
+    "from_dataset": "wrap",
+    "from_recordings": "wrap_events",
+}
 
 __all__ = [
     "DataBundle",
@@ -25,3 +44,13 @@ __all__ = [
     "load",
     "names",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'steadyspike.data' has no attribute {name!r}")
+    return getattr(import_module(f"steadyspike.data.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

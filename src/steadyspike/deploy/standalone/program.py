@@ -169,7 +169,7 @@ class Program:
     """The operations of a folded network.
 
     still: run once per image; each_step: run at every time step. output: scores [classes], times ``output_scale``.
-    limit: the most time steps (constants per step), None for any number. facts: see `commands.deployed.input_facts`.
+    limit: the most time steps (constants per step), None for any number. facts: of `input_facts` (commands).
     """
 
     name: str

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import Run
 from steadyspike.commands.terminal import STYLES, bare_table, marks, number, wide_enough
 from steadyspike.train.session.signals import exit_code
 
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 _LOOK = 1.0  # seconds between two looks at a run that trains
 _CURVE = 40  # characters of a curve
 _CLASSES = 10  # whose mAP is shown
+
+
+def command(
+    folder: Run,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
+) -> None:
+    """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
+    raise typer.Exit(run(folder, follow=follow))
 
 
 @one_line_errors

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.options import DataDir, Run
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+def command(
+    folder: Run,
+    data_dir: DataDir = None,
+    mode: Annotated[
+        str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
+    ] = "exact",
+    samples: Annotated[int | None, typer.Option(min=1, help="Compare on so many test samples; default: all.")] = None,
+    float64: Annotated[
+        bool, typer.Option("--float64", help="Compare in float64 too, where every decision must be the same.")
+    ] = False,
+) -> None:
+    """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
+    raise typer.Exit(run(folder, data_dir=data_dir, mode=mode, samples=samples, float64=float64))
 
 
 @one_line_errors
@@ -17,7 +35,7 @@ def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, flo
 
     Exit code 1 if it is not, or if more than one sample in a thousand is decided differently in float32.
     """
-    from steadyspike.commands.deployed import FILE, batches, decisions, decisions_in_float64, fold_run
+    from steadyspike.commands.shared.deployed import FILE, batches, decisions, decisions_in_float64, fold_run
     from steadyspike.deploy.rewrite import MODES, Mode
     from steadyspike.train.run.loading import load_run
 

@@ -3,12 +3,44 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from steadyspike.commands.common import ENDED, console, errors, one_line_errors
+from steadyspike.commands.options import DataDir, RunOrFile
 
 TARGETS = ("nir", "onnx", "int8", "c", "page")
 PAGE_SAMPLES = 12  # of the test data, to choose from in the page
 PRECISIONS = ("int8", "float32")
+
+
+def command(
+    place: RunOrFile,
+    to: Annotated[str, typer.Option(help="nir, onnx, int8, c or page.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: beside the network.")
+    ] = None,
+    data_dir: DataDir = None,
+    mode: Annotated[str, typer.Option(help="NIR: faithful (exact), shift (exact, hard reset) or lif.")] = "faithful",
+    streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
+    samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
+    precision: Annotated[str, typer.Option(help="c: int8 or float32.")] = "int8",
+    main: Annotated[bool, typer.Option("--main", help="c: add a program that reads inputs, for tests.")] = False,
+) -> None:
+    """Export a folded network to NIR, ONNX, integers, a C file that needs no library, or a page that runs it."""
+    code = run(
+        place,
+        to=to,
+        out=out,
+        data_dir=data_dir,
+        mode=mode,
+        streaming=streaming,
+        samples=samples,
+        precision=precision,
+        main=main,
+    )
+    raise typer.Exit(code)
 
 
 @one_line_errors
@@ -16,7 +48,7 @@ def run(
     place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None,
     precision: str = "int8", main: bool = False,
 ) -> int:  # fmt: skip
-    from steadyspike.commands.deployed import folded
+    from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.to_nir import MODES
 
     if to not in TARGETS:
@@ -88,7 +120,7 @@ def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  #
 
 
 def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None, target: Path) -> int:  # type: ignore[no-untyped-def]
-    from steadyspike.commands.deployed import batches, correct
+    from steadyspike.commands.shared.deployed import batches, correct
     from steadyspike.deploy.hardware import CHIPS, chip_report
     from steadyspike.deploy.integers import IntegerNetwork
     from steadyspike.train.run.loading import load_run

@@ -5,21 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from torch import Tensor
+import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir, RunOrFile
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from steadyspike.deploy import FoldedNetwork
     from steadyspike.deploy.energy import EnergyReport
+
+
+def command(
+    place: RunOrFile,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Images or event recordings to count on; default: the run's test data.")
+    ] = None,
+    data_dir: DataDir = None,
+    samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
+    strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
+    every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
+) -> None:
+    """Count the operations of a folded network and their energy."""
+    code = run(place, files=files or [], data_dir=data_dir, samples=samples, strict=strict, every_step=every_step)
+    raise typer.Exit(code)
 
 
 @one_line_errors
 def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, strict: bool, every_step: bool) -> int:
     """``files``: count on these inputs; without them on test samples of the run that ``place`` is or lies in."""
-    from steadyspike.commands.deployed import folded
+    from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.energy import count_operations, show_energy
 
     network, facts = folded(place, data_dir)
@@ -38,7 +56,7 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
 
 
 def _of_files(place: Path, files: list[Path], facts: dict[str, Any], network: FoldedNetwork) -> Iterator[Tensor]:
-    from steadyspike.commands.deployed import check_facts
+    from steadyspike.commands.shared.deployed import check_facts
     from steadyspike.data.input_files import read_input
 
     check_facts(place, facts, network)
@@ -46,7 +64,7 @@ def _of_files(place: Path, files: list[Path], facts: dict[str, Any], network: Fo
 
 
 def _of_run(place: Path, data_dir: Path | None, samples: int) -> Iterator[Tensor]:
-    from steadyspike.commands.deployed import batches
+    from steadyspike.commands.shared.deployed import batches
     from steadyspike.deploy import CannotFold
     from steadyspike.train.run.loading import load_run
 

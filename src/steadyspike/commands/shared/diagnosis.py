@@ -1,0 +1,121 @@
+"""What `steadyspike doctor` finds: versions, devices, kernels and data. Needs torch and numpy only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from steadyspike.extras import EXTRAS
+
+_MARKS = {True: "yes", False: "no ", None: " - "}
+
+
+class Row(NamedTuple):
+    """ok: there; False: it should be; None: it need not be."""
+
+    name: str
+    text: str
+    ok: bool | None = True
+
+
+class Section(NamedTuple):
+    title: str
+    rows: list[Row]
+    note: str = ""
+
+
+def sections(data_dir: Path | None = None) -> Iterator[Section]:
+    """Everything that is found, one section at a time."""
+    yield Section("versions", list(_versions()))
+    yield Section("devices", list(_devices()))
+    yield Section("kernels", list(_kernels()))
+    yield _data(data_dir)
+
+
+def print_plainly() -> None:
+    """Prints what is found, without any package that `EXTRAS` names."""
+    for section in sections():
+        print(section.title)
+        for row in section.rows:
+            print(f"  {_MARKS[row.ok]}  {row.name:<15} {row.text}")
+
+
+def _versions() -> Iterator[Row]:
+    import importlib.util
+    import platform
+    from importlib.metadata import version
+
+    import torch
+
+    import steadyspike
+
+    yield Row("steadyspike", f"{steadyspike.__version__}, python {platform.python_version()}, {platform.platform()}")
+    yield Row("torch", f"{torch.__version__}, {torch.get_num_threads()} threads")
+    for module, extra in EXTRAS.items():
+        if module == "tomli":  # a part of Python from 3.11 on
+            continue
+        package = {"PIL": "Pillow", "faster_coco_eval": "faster-coco-eval"}.get(module, module)
+        if importlib.util.find_spec(module) is not None:
+            yield Row(package, version(package))
+        else:
+            yield Row(package, f"install steadyspike[{extra}]", None)
+
+
+def _devices() -> Iterator[Row]:
+    import torch
+
+    yield Row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if not torch.cuda.is_available():
+        why = "this torch is built without CUDA" if torch.version.cuda is None else "no driver or no GPU"
+        yield Row("cuda", why, None)
+        return
+    for i in range(torch.cuda.device_count()):
+        p = torch.cuda.get_device_properties(i)
+        yield Row(f"cuda:{i}", f"{p.name}, {p.total_memory / 2**30:.0f} GB")
+
+
+def _kernels() -> Iterator[Row]:
+    import torch
+
+    from steadyspike.core.surrogate import SURROGATES
+    from steadyspike.kernels.scan.choose import backend_report, choose_backend
+
+    for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+        x = torch.empty(0, device=device)
+        active = choose_backend("auto", x)
+        for name, status in backend_report(x).items():
+            note = "active" if name == active else status
+            yield Row(f"{name} ({device})", note, status == "available" or None)
+    known = ", ".join(SURROGATES)
+    yield Row("surrogates", f"compiled: {known}; any other, and every subclass, runs on the reference")
+    yield Row("spike conv (cpu)", *_spike_convolution())
+
+
+def _spike_convolution() -> tuple[str, bool | None]:
+    """Whether the convolution of spikes can run here, and when torch's dense layers are used instead."""
+    from steadyspike.kernels.conv.call import conv_library, instruction_set
+
+    library = conv_library()
+    if isinstance(library, str):
+        return library, None
+    aside = "torch's dense layers under torch.compile, autocast, torch.func and export"
+    return f"float32, {instruction_set()}; {aside}", True
+
+
+def _data(data_dir: Path | None) -> Section:
+    from steadyspike.data.dataset_catalogue import data_sets
+    from steadyspike.data.errors import DataError
+    from steadyspike.data.place import Place
+
+    try:
+        place = Place.of(data_dir, None, download=False)
+    except DataError as error:
+        return Section("data", [Row("data folder", str(error), False)])
+    rows = []
+    for name, entry in data_sets().items():
+        if not entry.own_folder:
+            folder = entry.find(place)
+            rows.append(Row(name, str(folder) if folder else "not found", True if folder else None))
+    return Section("data", rows, f"looked in {place.data_dir}")
