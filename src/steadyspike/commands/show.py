@@ -142,11 +142,11 @@ def _classes(view: RunView) -> list[RenderableType]:
     """mAP by class and by size of a run that finds boxes; nothing for another one."""
     from rich.text import Text
 
-    from steadyspike.detection.report_section import SIZES
-
     test, measure = view.result.get("test", {}), view.measure
     if not (view.kind.scores and test):
         return []
+    from steadyspike.detection.report_section import SIZES
+
     parts = {"all": test, **dict(list(test["classes"].items())[:_CLASSES])}
     table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))
     for name, row in parts.items():
