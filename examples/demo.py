@@ -12,7 +12,7 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from steadyspike.commands.export_run import run as export
+from steadyspike.commands.export import run as export
 from steadyspike.train.callbacks.display import Display
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.files.folder import RunFolder, new_folder

@@ -91,7 +91,7 @@ def run(
 
 
 def _page(place: Path, network, facts, target: Path, data_dir: Path | None) -> int:  # type: ignore[no-untyped-def]
-    from steadyspike.commands.deployed import batches
+    from steadyspike.commands.shared.deployed import batches
     from steadyspike.report.network_page.write import write_network_page
 
     samples, labels = None, []
