@@ -82,7 +82,9 @@ class _Fused(torch.autograd.Function):
         if u0 is None and weight is None:
             ctx.save_for_backward(x, k, w)
         else:
-            kept = extra if job.spikes is None else job.spikes.words
+            kept, spikes = extra, job.spikes
+            if spikes is not None:
+                kept, job.spikes, job.like = spikes.words, None, (spikes.level, spikes.shape, spikes.stride)
             job.layout = layout(u0), layout(kept)
             ctx.save_for_backward(x, k, w, u0, weight, bias, kept, weight2, bias2)
         ctx.set_materialize_grads(False)

@@ -72,7 +72,7 @@ def _with_norms(
     found, scale = job.norms[0], job.scales[0]
     center = torch.zeros_like(scale) if found is None else found.mean
     sums = NormSums(center, center.new_empty((2, len(center)), dtype=torch.float64))
-    extra, words = (kept, None) if job.spikes is None else (None, kept)
+    extra, words = (kept, None) if job.like is None else (None, kept)
     affine = current_map(job, extra, words)
     current, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, wanted, affine, sums)
     by_extra: Tensor | None = None if kept is None else current
@@ -132,12 +132,12 @@ def _by_operator(
     """`fused_gradients` by torch's operators and that of the scan, which take any tensors."""
     x, v, a, u0, weight, kept, weight2 = saved
     extra = kept
-    if job.spikes is not None:
-        extra = PackedSpikes(kept, job.spikes.level, job.spikes.shape, job.spikes.stride).unpack()
+    if job.like is not None:
+        extra = PackedSpikes(kept, *job.like).unpack()
     current = x
     if weight is not None:
         scale, shift, scale2 = job.scales
-        current = mapped(x, (scale, shift, scale2 if job.spikes is None else None), extra)
+        current = mapped(x, (scale, shift, scale2 if job.like is None else None), extra)
     start = job.u0(current) if u0 is None else u0
     start = like_step(start, current) if start.shape == current.shape[1:] and start.numel() > 1 else start.contiguous()
     by_current, du0, dv, da = lif_scan_backward_op(

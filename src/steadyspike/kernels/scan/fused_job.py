@@ -57,13 +57,15 @@ class Job:
     """One call of the node: what is not a tensor with a gradient, and what the backward needs of the forward.
 
     links: of V and of 1/tau; None for a constant that is given itself. start: None if U[0] is a tensor. norms: the
-    statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits; source: its trace.
+    statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits until the forward has
+    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra.
     notes: False if no layer reads the output as it is. trained: gradients are enabled, which cannot be asked inside.
     inside: False if a parameter was out of its range.
     """
 
     norms: tuple[Statistics | None, Statistics | None] = (None, None)
     spikes: PackedSpikes | None = None
+    like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # level, shape and strides of ``spikes``
     source: Tensor | None = None
     notes = True
     potential = False
@@ -159,7 +161,7 @@ def affine_of(found: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[T
 def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:
     """The current as C++ computes it. words: the bits of an ``extra`` that is spikes."""
     scale, shift, scale2 = job.scales
-    return Affine(scale, shift, None if job.spikes is not None else extra, scale2, words)
+    return Affine(scale, shift, None if words is not None else extra, scale2, words)
 
 
 def mapped(x: Tensor, scales: tuple[Tensor, Tensor, Tensor | None], extra: Tensor | None) -> Tensor:
