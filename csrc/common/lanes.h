@@ -1,6 +1,7 @@
 // A register full of elements: its types, and how it comes from and goes to memory in each dtype. Written with the vector
 // types that GCC and Clang share, so the same source serves every instruction set; only the width differs.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #if defined(__SSE2__)
 #include <immintrin.h>
