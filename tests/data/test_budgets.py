@@ -67,7 +67,7 @@ def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for read in (atis.read, idx.read, open_rgb, aedat4.read, archives.read_pickle):
         outcome = _read(tmp_path / "pipe", read)
-        assert outcome.kind == "refused" and outcome.text.endswith("pipe: is not a plain file."), outcome
+        assert outcome.kind == "refused" and outcome.text.endswith("pipe: is not a plain file"), outcome
 
 
 def test_a_packet_that_is_too_short_is_found_before_the_decoder_panics(tmp_path: Path, capfd: Any) -> None:

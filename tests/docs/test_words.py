@@ -12,7 +12,7 @@ from tests.docs.words import broken_rules, final_periods, findings, sources, vag
 
 # Periods and names from before these rules, and a few false alarms of sentences: the patterns are blunt. Lower a number
 # when you rewrite some; never raise one.
-LEFT = {"sentences": 12, "final periods": 250, "vague names": 600}
+LEFT = {"sentences": 12, "final periods": 12, "vague names": 600}
 OWN = {ROOT / "tests" / "docs" / "words.py", ROOT / "tests" / "docs" / "test_words.py"}
 
 

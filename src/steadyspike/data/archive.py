@@ -40,9 +40,9 @@ def extract(archive: Path, target: Path, limit: int | None = None) -> Path:
 
 def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
     if not archive.is_file():
-        raise DataError("is not a file.", archive)
+        raise DataError("is not a file", archive)
     if (packed := regular_size(archive)) == 0:
-        raise DataError("is empty.", archive)
+        raise DataError("is empty", archive)
     try:
         _write_members(
             archive, folder, budget(packed) if limit is None else limit, MEMBERS + packed // BYTES_PER_MEMBER
@@ -51,8 +51,8 @@ def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
         raise
     except _DAMAGE as error:
         if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
-            raise DataError(f"cannot be extracted to {folder} ({error.strerror}).", archive) from error
-        raise DataError(f"is a damaged or truncated archive ({brief(error)}).", archive) from error
+            raise DataError(f"cannot be extracted to {folder} ({error.strerror})", archive) from error
+        raise DataError(f"is a damaged or truncated archive ({brief(error)})", archive) from error
 
 
 def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
@@ -60,34 +60,34 @@ def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
     files: set[Path] = set()
     for count, (name, size, is_folder, open_member) in enumerate(_members(archive, limit), 1):
         if count > most:
-            raise DataError(f"has more than {most} members, which is more than its size accounts for.", archive)
+            raise DataError(f"has more than {most} members, which is more than its size accounts for", archive)
         if is_folder:
             if PurePosixPath(name).parts:  # "." is the target itself: `tar c .` writes it
                 safe_path(name, archive)
             continue
         total += size
         if total > limit:
-            raise DataError(f"unpacks to more than {limit} bytes, which is more than its size accounts for.", archive)
+            raise DataError(f"unpacks to more than {limit} bytes, which is more than its size accounts for", archive)
         destination = folder / safe_path(name, archive)
         if destination in files:
-            raise DataError(f"has two members called '{name}'.", archive)
+            raise DataError(f"has two members called '{name}'", archive)
         files.add(destination)
         destination.parent.mkdir(parents=True, exist_ok=True)
         with open_member() as source, open(destination, "wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
         if destination.stat().st_size != size:
-            raise DataError(f"is truncated: member '{name}' is shorter than it says.", archive)
+            raise DataError(f"is truncated: member '{name}' is shorter than it says", archive)
     if not files:
-        raise DataError("is an archive without any file.", archive)
+        raise DataError("is an archive without any file", archive)
 
 
 def safe_path(name: str, archive: Path) -> Path:
     """`name` as a relative path that stays below its folder; DataError for one that does not."""
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
-        raise DataError(f"member '{name}' would be written outside the target folder; nothing was extracted.", archive)
+        raise DataError(f"member '{name}' would be written outside the target folder; nothing was extracted", archive)
     if len(pure.parts) > DEPTH:
-        raise DataError(f"member '{name[:80]}' lies more than {DEPTH} folders deep.", archive)
+        raise DataError(f"member '{name[:80]}' lies more than {DEPTH} folders deep", archive)
     return Path(*pure.parts)
 
 

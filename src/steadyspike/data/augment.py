@@ -77,10 +77,10 @@ class Augment:
         if self.rand:
             self.rand_augment()
         elif self.operations or self.interpolation != "bilinear":
-            raise DataError("operations and interpolation are settings of RandAugment: give rand too.")
+            raise DataError("operations and interpolation are settings of RandAugment: give rand too")
         if self.clip not in ("", *CLIP_AUGMENTATIONS):
             known = "', '".join(CLIP_AUGMENTATIONS)
-            raise DataError(f"clip must be '{known}' or '', not {self.clip!r}.")
+            raise DataError(f"clip must be '{known}' or '', not {self.clip!r}")
 
     def rand_augment(self) -> RandAugment:
         return RandAugment.parse(self.rand, self.operations, self.interpolation)

@@ -60,7 +60,7 @@ class DataBundle:
         if len(index) == 0:
             raise DataError(
                 f"split '{self.split.name}' of '{self.name}' has no {part} part: {SELECTIONS[self.split.selection]}; "
-                "load with validation='holdout' to keep one."
+                "load with validation='holdout' to keep one"
             )
         return index
 

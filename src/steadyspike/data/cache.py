@@ -43,7 +43,7 @@ def writable_dir(*candidates: Path) -> Path:
     for folder in (*candidates, Path(tempfile.gettempdir()) / f"steadyspike-{user}"):
         if can_write(folder):
             return folder
-    raise DataError("cannot be written to; pass cache_dir=... with a folder that can.", candidates[0])
+    raise DataError("cannot be written to; pass cache_dir=... with a folder that can", candidates[0])
 
 
 @contextlib.contextmanager

@@ -38,9 +38,9 @@ class Camera:
         for name in ("threshold", "mismatch", "dark", "noise"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-                raise DataError(f"the camera's {name} must be a finite number, not {value!r}.")
+                raise DataError(f"the camera's {name} must be a finite number, not {value!r}")
         if not self.threshold > 0 or not self.dark >= 0 or not self.noise >= 0:
-            raise DataError(f"the camera's threshold must be positive, dark and noise not negative: {self}.")
+            raise DataError(f"the camera's threshold must be positive, dark and noise not negative: {self}")
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -93,7 +93,7 @@ def cached_clips(
             writer.write(index, clip)
             missing[index] = False
         if writer is None or missing.any():
-            raise DataError(f"{int(missing.sum())} of {count} clips of '{name}' were not made.")
+            raise DataError(f"{int(missing.sum())} of {count} clips of '{name}' were not made")
         writer.close()
         meta = {"settings": settings, "sha256": file_sha256(folder / "clips.npy")}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True))

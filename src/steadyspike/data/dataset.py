@@ -104,13 +104,13 @@ def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
         return Augment()
     if not isinstance(chosen, dict) or set(chosen) - _AUGMENT_KEYS:
         keys = ", ".join(sorted(_AUGMENT_KEYS))
-        raise DataError(f"augment must be 'none' or a table with some of {keys}, not {chosen!r}.")
+        raise DataError(f"augment must be 'none' or a table with some of {keys}, not {chosen!r}")
     return Augment(**chosen)
 
 
 def _constants(dataset: DataSet, name: str, values: Sequence[float]) -> tuple[float, ...]:
     if dataset.mean is None:
-        raise DataError(f"'{dataset.name}' takes no {name}: its values are used as they are.")
+        raise DataError(f"'{dataset.name}' takes no {name}: its values are used as they are")
     try:
         numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError):
@@ -121,7 +121,5 @@ def _constants(dataset: DataSet, name: str, values: Sequence[float]) -> tuple[fl
         or (name == "std" and min(numbers) <= 0)
     ):
         kind = "positive finite" if name == "std" else "finite"
-        raise DataError(
-            f"{name} of '{dataset.name}' takes a list of {dataset.channels} {kind} numbers, not {values!r}."
-        )
+        raise DataError(f"{name} of '{dataset.name}' takes a list of {dataset.channels} {kind} numbers, not {values!r}")
     return numbers

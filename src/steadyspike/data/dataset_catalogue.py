@@ -71,7 +71,7 @@ def _load_imagenet(
 ) -> DataSet:
     if (root := _imagenet_root(place)) is None:
         raise DataError(
-            "ImageNet was not found: ILSVRC2012/train/<wnid>/*.JPEG and ILSVRC2012/val/<wnid>/*.JPEG are expected.",
+            "ImageNet was not found: ILSVRC2012/train/<wnid>/*.JPEG and ILSVRC2012/val/<wnid>/*.JPEG are expected",
             place.data_dir,
         )
     return image_folder.load(place, "imagenet", root, size, policy, resize, least_area, interpolation)
@@ -186,7 +186,7 @@ def entry(name: str) -> tuple[str, Entry]:
     """The canonical name and catalogue entry; DataError that lists the valid names otherwise."""
     canonical = ALIASES.get(str(name).lower(), str(name).lower())
     if canonical not in data_sets():
-        raise DataError(f"there is no data set '{name}'; valid are {', '.join(DATA_SETS)}.")
+        raise DataError(f"there is no data set '{name}'; valid are {', '.join(DATA_SETS)}")
     return canonical, DATA_SETS[canonical]
 
 
@@ -233,7 +233,7 @@ def load(
     name, found = entry(name)
     place = Place.of(data_dir, cache_dir, download)
     if found.own_folder and data_dir is None:
-        raise DataError(f"'{name}' needs data_dir=..., the folder itself.")
+        raise DataError(f"'{name}' needs data_dir=..., the folder itself")
     common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
     dataset = adjusted(_load(found, name, place, timesteps, options), **common)
     split_name = dataset.default_split if split is None else split
@@ -247,7 +247,7 @@ def _load(found: Entry, name: str, place: Place, timesteps: int | None, options:
     for option in options:
         if option not in (*accepted, *frame_options):
             valid = ", ".join((*accepted, *frame_options, *COMMON_OPTIONS))
-            raise DataError(f"data set '{name}' has no option '{option}'; its options are: {valid}.")
+            raise DataError(f"data set '{name}' has no option '{option}'; its options are: {valid}")
     if found.frames is None:
         return found.load(place, **options)
     chosen = {key: options.pop(key) for key in FRAME_OPTIONS if key in options}

@@ -85,7 +85,7 @@ class Unpacked(io.RawIOBase):
         self._left -= len(block)
         if self._left < 0:
             raise DataError(
-                f"unpacks to more than {self._most} bytes, which is more than its size accounts for.", self._path
+                f"unpacks to more than {self._most} bytes, which is more than its size accounts for", self._path
             )
         return block
 
@@ -114,7 +114,7 @@ class Unpacked(io.RawIOBase):
         if not rest:
             return False
         if (count := self._streams + 1) > STREAMS:
-            raise DataError(f"holds more than {STREAMS} compressed streams.", self._path)
+            raise DataError(f"holds more than {STREAMS} compressed streams", self._path)
         self._pending, self._stream, self._streams = rest, self._open(), count  # type: ignore[misc]
         return True
 
@@ -127,4 +127,4 @@ def read_unpacked(path: str | Path, most: int) -> bytes:
     except DAMAGE as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"is damaged or truncated ({error}).", path) from error
+        raise DataError(f"is damaged or truncated ({error})", path) from error

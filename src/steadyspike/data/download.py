@@ -48,7 +48,7 @@ def md5_of(path: Path, unpacked: bool = False) -> str:
     except DAMAGE as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"is damaged or truncated ({brief(error)}).", path) from error
+        raise DataError(f"is damaged or truncated ({brief(error)})", path) from error
     return digest.hexdigest()
 
 
@@ -58,7 +58,7 @@ def check_md5(path: Path, remote: Remote) -> None:
         raise DataError(
             f"has md5 {found}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
             "damaged, truncated or another one. It is left as it is: put the published file "
-            f"(from {remote.url}) in its place, or use another data folder.",
+            f"(from {remote.url}) in its place, or use another data folder",
             path,
         )
 
@@ -82,7 +82,7 @@ def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
         if not _matches(part, remote):
             part.unlink()
             raise DataError(
-                f"what {remote.url} answered is not the published file (wrong md5); download it by hand to {target}.",
+                f"what {remote.url} answered is not the published file (wrong md5); download it by hand to {target}",
                 target,
             )
         os.replace(part, target)
@@ -120,16 +120,16 @@ def _receive(remote: Remote, part: Path, timeout: float) -> None:
         error.close()
         if error.code == 416 and have:  # nothing left to send: the part is complete, or longer than the file
             return
-        raise DataError(f"{remote.url} answered {error.code} {error.reason}; download it by hand.", part) from error
+        raise DataError(f"{remote.url} answered {error.code} {error.reason}; download it by hand", part) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         reason = " ".join(str(getattr(error, "reason", error)).split()) or type(error).__name__
         raise DataError(
-            f"download from {remote.url} failed ({reason}); run again to continue it, or put the file there by hand.",
+            f"download from {remote.url} failed ({reason}); run again to continue it, or put the file there by hand",
             part.with_name(remote.name),
         ) from error
     if expected is not None and part.stat().st_size < expected:
         raise DataError(
-            f"the connection ended after {part.stat().st_size} of {expected} bytes; run again to continue.", part
+            f"the connection ended after {part.stat().st_size} of {expected} bytes; run again to continue", part
         )
 
 

@@ -48,13 +48,13 @@ def needs(package: str, extra: str, what: str) -> DataError:
 def whole_number(name: str, value: object, least: int = 1) -> None:
     """Raise DataError unless the option `name` is a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}.")
+        raise DataError(f"{name} must be a whole number of at least {least}, not {value!r}")
 
 
 def switch(name: str, value: object) -> None:
     """Raise DataError unless the option `name` is true or false."""
     if not isinstance(value, bool):
-        raise DataError(f"{name} must be true or false, not {value!r}.")
+        raise DataError(f"{name} must be true or false, not {value!r}")
 
 
 @contextlib.contextmanager
@@ -63,4 +63,4 @@ def disk_errors(path: str | Path, what: str = "cannot be written") -> Iterator[N
     try:
         yield
     except OSError as error:
-        raise DataError(f"{what} ({error.strerror or error}).", path) from error
+        raise DataError(f"{what} ({error.strerror or error})", path) from error

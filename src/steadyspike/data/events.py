@@ -58,17 +58,17 @@ def checked(
     has_header: the file names its format, so that no events are a camera that saw nothing. Otherwise they are an error.
     """
     if len(x) == 0 and not has_header:
-        raise DataError("holds no events.", path)
+        raise DataError("holds no events", path)
     if len(x) == 0:
         t = np.empty(0, np.int64)
     elif int(t.max()) >= TIME_LIMIT or int(t.min()) < -TIME_LIMIT:
         i = int(np.argmax((t >= TIME_LIMIT) | (t < -TIME_LIMIT)))
-        raise DataError(f"event {_number(i, kept)} has the time {int(t[i])} us, which no recording reaches.", path)
+        raise DataError(f"event {_number(i, kept)} has the time {int(t[i])} us, which no recording reaches", path)
     height, width = size
     if len(x) and (int(x.max()) >= width or int(y.max()) >= height):
         i = int(np.argmax((x >= width) | (y >= height)))
         where = f"(x={int(x[i])}, y={int(y[i])})"
-        raise DataError(f"event {_number(i, kept)} has address {where}, outside the {width} x {height} sensor.", path)
+        raise DataError(f"event {_number(i, kept)} has address {where}, outside the {width} x {height} sensor", path)
     return Events(
         x.astype(np.uint16, copy=False),
         y.astype(np.uint16, copy=False),
@@ -87,11 +87,11 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
     """The whole file; a missing, unreadable or empty one is a DataError, and so is one of more than `most` bytes."""
     size = regular_size(path)
     if size > most:
-        raise DataError(f"has {size} bytes; a file of its kind has at most {most}.", path)
+        raise DataError(f"has {size} bytes; a file of its kind has at most {most}", path)
     with disk_errors(path, "cannot be read"), open(path, "rb") as stream:
         raw = stream.read(size)
     if not raw:
-        raise DataError("is empty.", path)
+        raise DataError("is empty", path)
     return raw
 
 
@@ -100,5 +100,5 @@ def regular_size(path: str | Path) -> int:
     with disk_errors(path, "cannot be read"):
         info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):
-        raise DataError("is not a plain file.", path)
+        raise DataError("is not a plain file", path)
     return info.st_size

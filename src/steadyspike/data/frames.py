@@ -38,12 +38,12 @@ class FrameSettings:
     def __post_init__(self) -> None:
         whole_number("timesteps", self.timesteps)
         if self.by not in SLICING:
-            raise DataError(f"frames can be cut by {' or '.join(SLICING)}, not by '{self.by}'.")
+            raise DataError(f"frames can be cut by {' or '.join(SLICING)}, not by '{self.by}'")
         switch("antialias", self.antialias)
         switch("total", self.total)
         if self.size is not None:
             if not isinstance(self.size, tuple) or len(self.size) != 2:
-                raise DataError(f"size must be (height, width), one number for a square or None, not {self.size!r}.")
+                raise DataError(f"size must be (height, width), one number for a square or None, not {self.size!r}")
             for side in self.size:
                 whole_number("size", side)
 

@@ -50,7 +50,7 @@ def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = 
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
-        raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
+        raise DataError(f"is not an image that can be decoded ({brief(error)})", path) from error
 
 
 def orientation(image: Image) -> int:
@@ -78,7 +78,7 @@ def check_size(image: Image, path: str | Path) -> None:
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise DataError(
-            f"has {width} x {height} pixels; images of more than {MOST_PIXELS} are not read: resize it.", path
+            f"has {width} x {height} pixels; images of more than {MOST_PIXELS} are not read: resize it", path
         )
 
 
@@ -96,7 +96,7 @@ def to_bytes(image: Image, path: str | Path) -> Image:
             grey[top : top + rows] = (np.asarray(strip).astype(np.uint32) * 255 + 32767) // 65535
         return pillow.fromarray(grey)
     if image.mode in ("I", "F"):
-        raise DataError(f"has pixels of mode {image.mode}, whose range is unknown; save it with 8 or 16 bits.", path)
+        raise DataError(f"has pixels of mode {image.mode}, whose range is unknown; save it with 8 or 16 bits", path)
     return image
 
 

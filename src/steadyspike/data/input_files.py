@@ -35,7 +35,7 @@ def input_facts(data: DataSet) -> dict[str, Any]:
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
     """[1, C, H, W] of an image, or [T, 1, C, H, W] of a recording, as ``facts`` (see `input_facts`) says."""
     if not path.is_file():
-        raise DataError("is not a file.", path)
+        raise DataError("is not a file", path)
     return _events(path, facts) if facts["timesteps"] is not None else _image(path, facts, resize)
 
 
@@ -49,7 +49,7 @@ def _image(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
         if not resize:
             raise DataError(
                 f"has {image.size[0]} x {image.size[1]} pixels and the network takes {width} x {height}; "
-                "give --resize to scale it.", path
+                "give --resize to scale it", path
             )  # fmt: skip
         image = image.resize((width, height))
     if facts["channels"] == 1:
@@ -57,7 +57,7 @@ def _image(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
     elif facts["channels"] == 3:
         x = to_tensor(image)
     else:
-        raise DataError(f"is an image, and the network takes {facts['channels']} channels.", path)
+        raise DataError(f"is an image, and the network takes {facts['channels']} channels", path)
     if facts["mean"] is not None:
         return normalise(x[None], tuple(facts["mean"]), tuple(facts["std"]))
     return x[None].to(torch.float32) / 255
@@ -73,5 +73,5 @@ def _events(path: Path, facts: dict[str, Any]) -> Tensor:
     events = read_recording(path, sensor, facts.get("axes", "dvs-cifar10"))
     frames = torch.as_tensor(clip(events, FrameSettings(**kept))).to(torch.float32)
     if list(frames.shape[-2:]) != list(facts["size"]):
-        raise DataError(f"gives frames of {list(frames.shape[-2:])} and the network takes {facts['size']}.", path)
+        raise DataError(f"gives frames of {list(frames.shape[-2:])} and the network takes {facts['size']}", path)
     return frames[:, None]

@@ -93,13 +93,13 @@ class TrainLoader:
         """Continue where `state` was taken; refuses one of other data, batch size, seed or number of processes."""
         for key, value in self._identity().items():
             if state.get(key) != value:
-                raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}.")
+                raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}")
         epoch: Any = state.get("epoch")
         batch: Any = state.get("batch")
         whole_number("epoch of the loader's state", epoch, least=0)
         whole_number("batch of the loader's state", batch, least=0)
         if batch >= len(self):
-            raise DataError(f"cannot resume the loader: batch {batch} of an epoch of {len(self)} batches.")
+            raise DataError(f"cannot resume the loader: batch {batch} of an epoch of {len(self)} batches")
         self.epoch, self._next = epoch, batch
 
 

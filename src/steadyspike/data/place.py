@@ -31,14 +31,14 @@ class Place:
         """Defaults: the user's cache folder for data, a folder inside data_dir for what is made from it."""
         data = default_dir() / "data" if data_dir is None else Path(data_dir).expanduser()
         if data_dir is not None and not data.is_dir():
-            raise DataError("is not a folder (data_dir).", data)
+            raise DataError("is not a folder (data_dir)", data)
         if cache_dir is None:
             candidates = (data / ".steadyspike", default_dir())
             ready = tuple(folder for folder in candidates if folder.is_dir() and not can_write(folder))
             return cls(data, writable_dir(*candidates), download, ready)
         cache = Path(cache_dir).expanduser()
         if not cache.is_dir() and not can_write(cache):
-            raise DataError("cannot be written to (cache_dir).", cache)
+            raise DataError("cannot be written to (cache_dir)", cache)
         return cls(data, cache, download)
 
     def within(self, name: str) -> Place:
@@ -69,7 +69,7 @@ class Place:
         """The published file, downloaded into data_dir; where that is not allowed, a DataError that says what to do."""
         if not self.download:
             raise DataError(
-                f"{what} was not found and downloading is off; put {remote.name} (from {remote.url}) there.",
+                f"{what} was not found and downloading is off; put {remote.name} (from {remote.url}) there",
                 self.data_dir,
             )
         try:

@@ -37,7 +37,7 @@ class TrainPlan:
         check_process(self.rank, self.world_size, self.batch_size)
         whole_number("repeats", self.repeats)
         if not isinstance(self.seed, Integral) or isinstance(self.seed, bool):
-            raise DataError(f"seed must be a whole number, not {self.seed!r}.")
+            raise DataError(f"seed must be a whole number, not {self.seed!r}")
         if self.num_batches == 0:
             raise DataError(
                 f"{self.samples} training samples over {self.world_size} processes make no batch of {self.batch_size}"
@@ -76,5 +76,5 @@ def eval_batches(samples: int, batch_size: int, rank: int = 0, world_size: int =
 
 def check_process(rank: int, world_size: int, batch_size: int) -> None:
     if world_size < 1 or not 0 <= rank < world_size:
-        raise DataError(f"rank {rank} of {world_size} processes does not exist: 0 <= rank < world_size.")
+        raise DataError(f"rank {rank} of {world_size} processes does not exist: 0 <= rank < world_size")
     whole_number("batch_size", batch_size)

@@ -117,7 +117,7 @@ class ItemReader:
             if self._newest != mine:
                 raise DataError(
                     "another loop over this loader was started, so this one cannot go on: a loader serves one loop at "
-                    "a time, make a second one."
+                    "a time, make a second one"
                 )
             try:
                 batch = next(batches)

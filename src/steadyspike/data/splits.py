@@ -68,15 +68,15 @@ class Split:
     def __post_init__(self) -> None:
         together = np.concatenate([self.part(name) for name in PARTS])
         if len(np.unique(together)) != len(together):
-            raise DataError(f"split '{self.name}': a sample is in more than one part.")
+            raise DataError(f"split '{self.name}': a sample is in more than one part")
         if len(self.train) == 0 or len(self.test) == 0:
-            raise DataError(f"split '{self.name}' leaves {len(self.train)} training and {len(self.test)} test samples.")
+            raise DataError(f"split '{self.name}' leaves {len(self.train)} training and {len(self.test)} test samples")
         if self.selection not in SELECTIONS:
-            raise DataError(f"selection must be one of {', '.join(SELECTIONS)}, not '{self.selection}'.")
+            raise DataError(f"selection must be one of {', '.join(SELECTIONS)}, not '{self.selection}'")
 
     def part(self, name: str) -> Index:
         if name not in PARTS:
-            raise DataError(f"'{name}' is not a part of a split; the parts are {', '.join(PARTS)}.")
+            raise DataError(f"'{name}' is not a part of a split; the parts are {', '.join(PARTS)}")
         array: Index = getattr(self, name)
         return array
 
@@ -144,9 +144,9 @@ def make_split(
     """  # fmt: skip
     for option, value, example in (("split", name, "random:0"), ("validation", validation, "holdout")):
         if not isinstance(value, str):
-            raise DataError(f"{option} must be a text such as '{example}', not {value!r}.")
+            raise DataError(f"{option} must be a text such as '{example}', not {value!r}")
     if len(set(population.ids)) != len(population):
-        raise DataError(f"split '{name}': sample ids are not unique.")
+        raise DataError(f"split '{name}': sample ids are not unique")
     in_test = _test_mask(population, name, test_fraction)
     given = population.official_validation
     train = np.flatnonzero(~in_test if given is None else ~in_test & ~given)
@@ -155,12 +155,10 @@ def make_split(
     if kind in ("none", "test") and not rest:
         return Split(f"{name}+validation:{kind}", population, train, np.empty(0, np.int64), test, kind, dataset)
     if kind != "holdout":
-        raise DataError(f"validation must be 'holdout[:FRACTION[:SEED]]', 'none' or 'test', not '{validation}'.")
+        raise DataError(f"validation must be 'holdout[:FRACTION[:SEED]]', 'none' or 'test', not '{validation}'")
     if given is not None:
         if rest:
-            raise DataError(
-                f"validation '{validation}': this data set has a validation part of its own; use 'holdout'."
-            )
+            raise DataError(f"validation '{validation}': this data set has a validation part of its own; use 'holdout'")
         label = f"{name}+validation:official"
         return Split(label, population, train, np.flatnonzero(given), test, "validation", dataset)
     fraction, seed = _holdout(rest, validation)
@@ -168,7 +166,7 @@ def make_split(
     if len(held) == 0 and len(train) > 0:
         raise DataError(
             f"split '{name}': no class has two training samples, so none can be held out for validation; load with "
-            "validation='none' or 'test'."
+            "validation='none' or 'test'"
         )
     rest_of_train = np.setdiff1d(train, held)
     return Split(f"{name}+holdout:{fraction:g}:{seed}", population, rest_of_train, held, test, "validation", dataset)
@@ -179,15 +177,15 @@ def _holdout(text: str, option: str) -> tuple[float, int]:
     try:
         value, number = float(fraction or 0.1), int(seed or 0)
     except ValueError:
-        raise DataError(f"validation '{option}' is not 'holdout:FRACTION[:SEED]'.") from None
+        raise DataError(f"validation '{option}' is not 'holdout:FRACTION[:SEED]'") from None
     if not 0 < value < 1:
-        raise DataError(f"validation '{option}': the fraction must lie between 0 and 1.")
+        raise DataError(f"validation '{option}': the fraction must lie between 0 and 1")
     return value, number
 
 
 def _test_mask(population: Population, name: str, test_fraction: float) -> NDArray[np.bool_]:
     if name not in (valid := split_names(population)) and not (name.startswith("random:") and "random:SEED" in valid):
-        raise DataError(f"there is no split '{name}' of this data set; valid are {', '.join(valid)}.")
+        raise DataError(f"there is no split '{name}' of this data set; valid are {', '.join(valid)}")
     if name == "official":
         assert population.official_test is not None
         return population.official_test
@@ -196,7 +194,7 @@ def _test_mask(population: Population, name: str, test_fraction: float) -> NDArr
     try:
         seed = int(name.removeprefix("random:"))
     except ValueError:
-        raise DataError(f"split '{name}': write random:SEED with a whole number.") from None
+        raise DataError(f"split '{name}': write random:SEED with a whole number") from None
     mask = np.zeros(len(population), bool)
     mask[_ranked_fraction(population, np.arange(len(population)), test_fraction, f"test:{seed}")] = True
     return mask

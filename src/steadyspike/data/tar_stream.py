@@ -61,7 +61,7 @@ def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Con
                 name, size = records.get("path", name), int(records["size"]) if "size" in records else size
             continue
         if not (info.isdir() or info.isreg()) or info.issparse() or info.type == tarfile.GNUTYPE_SPARSE:
-            raise DataError(f"member '{info.name}' is a link or a device, which data has no need of.", path)
+            raise DataError(f"member '{info.name}' is a link or a device, which data has no need of", path)
         info.name = (info.name if name is None else name).rstrip("/")
         info.size = info.size if size is None else size
         if info.isdir():
@@ -75,7 +75,7 @@ def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Con
 
 def _header(stream: Unpacked, size: int, path: Path) -> bytes:
     if size > LONGEST_HEADER:
-        raise DataError(f"has a header of {size} bytes; {LONGEST_HEADER} are more than a file name needs.", path)
+        raise DataError(f"has a header of {size} bytes; {LONGEST_HEADER} are more than a file name needs", path)
     raw = Content(stream, size).read()
     _padding(stream, size)
     return raw

@@ -57,14 +57,14 @@ def from_dataset(
     """
     pools = [train] if test is None else [train, test]
     if any(len(pool) == 0 for pool in pools):
-        raise DataError(f"data set '{name}' holds no samples.")
+        raise DataError(f"data set '{name}' holds no samples")
     first = as_tensor(train[0][0], name)
     is_clip = first.ndim == 4
     in_memory = not first.is_floating_point()
     if is_clip and (mean, std) != (None, None):
-        raise DataError(f"data set '{name}' gives clips, which are not normalised: leave out mean and std.")
+        raise DataError(f"data set '{name}' gives clips, which are not normalised: leave out mean and std")
     if not in_memory and (augment, mean, std) != (None, None, None):
-        raise DataError(f"data set '{name}' gives float images: augment and normalise in its own transforms.")
+        raise DataError(f"data set '{name}' gives float images: augment and normalise in its own transforms")
     if in_memory:
         images, labels = _read_all(pools, first, name)
         source: ArraySource | ItemSource = ArraySource(images)
@@ -103,10 +103,10 @@ def as_tensor(image: Any, name: str) -> Tensor:
         if array.dtype == bool:
             array = array.astype(np.uint8) * np.uint8(255)
         if array.dtype != np.uint8 and not np.issubdtype(array.dtype, np.floating):
-            raise DataError(f"data set '{name}' gives images of {array.dtype}; uint8 or float is expected.")
+            raise DataError(f"data set '{name}' gives images of {array.dtype}; uint8 or float is expected")
         tensor = torch.from_numpy(array if array.ndim == 3 else array[..., None]).permute(2, 0, 1)
     if tensor.ndim != 3:
-        raise DataError(f"data set '{name}' gives images of shape {tuple(tensor.shape)}; [C, H, W] is expected.")
+        raise DataError(f"data set '{name}' gives images of shape {tuple(tensor.shape)}; [C, H, W] is expected")
     return tensor
 
 
@@ -116,7 +116,7 @@ def _clip(clip: Any, name: str) -> Tensor:
     if tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.int16, torch.int32):
         return tensor
     if tensor.is_complex():
-        raise DataError(f"data set '{name}' gives clips of {tensor.dtype}; whole numbers or float are expected.")
+        raise DataError(f"data set '{name}' gives clips of {tensor.dtype}; whole numbers or float are expected")
     return tensor.to(torch.int32)
 
 
@@ -131,7 +131,7 @@ def _read_all(pools: list[Pairs], first: Tensor, name: str) -> tuple[Tensor, NDA
             tensor = as_tensor(image, name)
             if tensor.shape != shape or tensor.dtype != first.dtype:
                 raise DataError(
-                    f"data set '{name}': sample {i} is {tuple(tensor.shape)} {tensor.dtype}, sample 0 {tuple(shape)}."
+                    f"data set '{name}': sample {i} is {tuple(tensor.shape)} {tensor.dtype}, sample 0 {tuple(shape)}"
                 )
             images[at], labels[at] = tensor, _whole_label(label, i, name)
             at += 1
@@ -177,12 +177,12 @@ def _whole_label(label: Any, index: int, name: str) -> int:
             return whole
     except (TypeError, ValueError, RuntimeError):
         pass
-    raise DataError(f"data set '{name}': sample {index} has label {label!r}; a class index is expected.")
+    raise DataError(f"data set '{name}': sample {index} has label {label!r}; a class index is expected")
 
 
 def _classes(train: Pairs, labels: NDArray[np.int64]) -> tuple[str, ...]:
     if labels.min() < 0:
-        raise DataError(f"label {labels.min()} is negative; classes are numbered from 0.")
+        raise DataError(f"label {labels.min()} is negative; classes are numbered from 0")
     names = tuple(str(name) for name in getattr(train, "classes", None) or ())
     return names if len(names) > labels.max() else tuple(str(i) for i in range(int(labels.max()) + 1))
 
@@ -203,6 +203,6 @@ class _Item:
             image, label = pool[index]
         if _whole_label(label, index, self.name) != expected:
             raise DataError(
-                f"data set '{self.name}': sample {index} has label {label}, but its list of targets says {expected}."
+                f"data set '{self.name}': sample {index} has label {label}, but its list of targets says {expected}"
             )
         return as_tensor(image, self.name)

@@ -84,27 +84,27 @@ def as_events(item: Any, sensor: tuple[int, int] | None, where: str) -> Events:
     if isinstance(item, Events):
         return item
     if not is_recording(item):
-        raise DataError(f"{where} is {type(item).__name__}; a recording with x, y, t and p is expected.")
+        raise DataError(f"{where} is {type(item).__name__}; a recording with x, y, t and p is expected")
     if sensor is None:
-        raise DataError(f"{where}: give sensor=(height, width), which arrays of events do not say.")
+        raise DataError(f"{where}: give sensor=(height, width), which arrays of events do not say")
     x, y, t, p = (_whole(np.asarray(item[field]), field, where) for field in FIELDS)
     if {len(a) for a in (x, y, t, p)} != {len(x)}:
-        raise DataError(f"{where}: x, y, t and p have different lengths.")
+        raise DataError(f"{where}: x, y, t and p have different lengths")
     if len(x) and (min(x.min(), y.min()) < 0 or not np.isin(p, (0, 1)).all()):
-        raise DataError(f"{where}: x and y must not be negative, and p must be 0 or 1.")
+        raise DataError(f"{where}: x and y must not be negative, and p must be 0 or 1")
     return checked(x, y, t, p, sensor, where)
 
 
 def _whole(array: NDArray[Any], field: str, where: str) -> NDArray[np.int64]:
     if array.ndim != 1 or not (np.issubdtype(array.dtype, np.integer) or array.dtype == bool):
-        raise DataError(f"{where}: {field} is {array.dtype} of shape {array.shape}; whole numbers [N] are expected.")
+        raise DataError(f"{where}: {field} is {array.dtype} of shape {array.shape}; whole numbers [N] are expected")
     return array.astype(np.int64)
 
 
 def _sensor(train: Pairs, given: Sequence[int] | None) -> tuple[int, int] | None:
     if given is not None:
         if len(given) != 2:
-            raise DataError(f"sensor must be (height, width), not {given!r}.")
+            raise DataError(f"sensor must be (height, width), not {given!r}")
         return int(given[0]), int(given[1])
     named = getattr(train, "sensor_size", None)
     return None if named is None else (int(named[1]), int(named[0]))

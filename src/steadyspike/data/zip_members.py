@@ -27,7 +27,7 @@ class _Limited(io.BufferedReader):
         wanted = self._path.stat().st_size - self.tell() if size is None or size < 0 else size
         if wanted > self._most:
             raise DataError(
-                f"has a directory of {wanted} bytes; {self._most} are more than an archive of its size needs.",
+                f"has a directory of {wanted} bytes; {self._most} are more than an archive of its size needs",
                 self._path,
             )
         return super().read(size)
@@ -38,7 +38,7 @@ def members(path: Path) -> Iterator[tuple[str, int, bool, Callable[[], IO[bytes]
     with _Limited(path, ROOM + path.stat().st_size // SHARE) as source, zipfile.ZipFile(source) as bundle:
         for info in bundle.infolist():
             if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
-                raise DataError(f"member '{info.filename}' is a link or a device, which data has no need of.", path)
+                raise DataError(f"member '{info.filename}' is a link or a device, which data has no need of", path)
             if info.compress_type not in METHODS:
-                raise DataError(f"member '{info.filename}' is compressed in a way that published data is not.", path)
+                raise DataError(f"member '{info.filename}' is compressed in a way that published data is not", path)
             yield info.filename, info.file_size, info.is_dir(), lambda i=info: bundle.open(i)  # type: ignore[misc]

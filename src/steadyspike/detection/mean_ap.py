@@ -52,10 +52,10 @@ def curves(truth: Truth, results: Detected) -> Curves:
     """Precision and recall of every class, range of areas, threshold and number of detections."""
     unknown = set(results.category.tolist()) - set(truth.categories)
     if unknown:
-        raise DataError(f"the results have category {min(unknown)}, which the truth does not know.")
+        raise DataError(f"the results have category {min(unknown)}, which the truth does not know")
     strange = set(results.image.tolist()) - set(truth.images)
     if strange:
-        raise DataError(f"the results have image {min(strange)}, which the truth does not know.")
+        raise DataError(f"the results have image {min(strange)}, which the truth does not know")
     matched = _matched(truth, results)
     shape = (len(IOU_THRESHOLDS), len(RECALL_POINTS), len(truth.categories), len(AREAS), len(MOST))
     precision, recall = -np.ones(shape), -np.ones((shape[0], *shape[2:]))

@@ -43,7 +43,7 @@ def _packages(engine: str) -> tuple[Any, Any]:
             return COCO, COCOeval
     except ImportError as error:
         raise needs(engine, "detection", f"mean_ap(engine={engine!r})") from error
-    raise DataError(f"engine must be own, faster-coco-eval or pycocotools, not {engine!r}.")
+    raise DataError(f"engine must be own, faster-coco-eval or pycocotools, not {engine!r}")
 
 
 def _as_dataset(truth: Truth) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
         best = ", ".join(f"{row['category']} {row['score']:.2f}" for row in boxes[:3])
         table.add_row(name, str(len(boxes)), best)
     if not listed:
-        raise DataError("there is no image among the files that were given.")
+        raise DataError("there is no image among the files that were given")
     content = {"run": str(place), "confidence": predictor.confidence, "images": listed}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomically(folder / FILE, lambda file: file.write(text.encode()))
@@ -78,11 +78,11 @@ def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
         if file.is_dir():
             inside = sorted(path for path in file.iterdir() if path.suffix.lower() in IMAGES)
             if not inside:
-                raise DataError("is a folder without images.", file)
+                raise DataError("is a folder without images", file)
             for path in inside:
                 yield f"{file.resolve().name or 'images'}/{path.name}", open_rgb(path, upright=True)
         elif not file.is_file():
-            raise DataError("is not a file.", file)
+            raise DataError("is not a file", file)
         elif file.suffix in RECORDINGS:
             yield from _frames(file)
         else:

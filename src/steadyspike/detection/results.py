@@ -54,9 +54,9 @@ def _loaded(value: Any, what: str) -> tuple[Any, Path | None]:
     try:
         return json.loads(path.read_bytes()), path
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror}).", path) from error
+        raise DataError(f"cannot be read ({error.strerror})", path) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"is not JSON with {what} ({brief(error)}).", path) from error
+        raise DataError(f"is not JSON with {what} ({brief(error)})", path) from error
 
 
 def as_truth(value: Any) -> Truth:
@@ -78,12 +78,12 @@ def as_truth(value: Any) -> Truth:
             np.array([bool(a.get("iscrowd", 0)) for a in boxes], bool),
         )
     except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
-        raise DataError(f"{_there(path)}the truth is not in COCO's form ({_why(error)}).") from error
+        raise DataError(f"{_there(path)}the truth is not in COCO's form ({_why(error)})") from error
     if len(truth.images) != len(images):
-        raise DataError(f"{_there(path)}an image id stands for more than one image.")
+        raise DataError(f"{_there(path)}an image id stands for more than one image")
     for ids, known, what in ((truth.image, truth.images, "image"), (truth.category, truth.categories, "category")):
         if strange := set(ids.tolist()) - set(known):
-            raise DataError(f"{_there(path)}an annotation has {what} {min(strange)}, which is not listed.")
+            raise DataError(f"{_there(path)}an annotation has {what} {min(strange)}, which is not listed")
     return truth
 
 
@@ -93,7 +93,7 @@ def as_results(value: Any) -> Detected:
     if isinstance(content, Detected):
         return content
     if not isinstance(content, Sequence) or isinstance(content, (str, bytes, Mapping)):
-        raise DataError(f"{_there(path)}results are a list of detections, not {type(content).__name__}.")
+        raise DataError(f"{_there(path)}results are a list of detections, not {type(content).__name__}")
     try:
         found = Detected(
             np.array([_id(r["image_id"], "image") for r in content], np.int64),
@@ -102,9 +102,9 @@ def as_results(value: Any) -> Detected:
             np.array([float(r["score"]) for r in content], np.float64),
         )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
-        raise DataError(f"{_there(path)}a detection is not in COCO's form ({_why(error)}).") from error
+        raise DataError(f"{_there(path)}a detection is not in COCO's form ({_why(error)})") from error
     if not np.isfinite(found.scores).all():
-        raise DataError(f"{_there(path)}detection {int(np.argmin(np.isfinite(found.scores)))} has no finite score.")
+        raise DataError(f"{_there(path)}detection {int(np.argmin(np.isfinite(found.scores)))} has no finite score")
     return found
 
 

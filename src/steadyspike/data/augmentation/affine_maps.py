@@ -35,7 +35,7 @@ def affine(x: Tensor, matrix: Tensor, fill: Fill = 0.0, interpolation: str = "bi
     beyond it are those at it. Keeps the dtype.
     """
     if interpolation not in _TAPS:
-        raise DataError(f"interpolation must be {', '.join(INTERPOLATIONS)}, not {interpolation!r}.")
+        raise DataError(f"interpolation must be {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
     batch, height, width = len(x), x.shape[-2], x.shape[-1]
     flat = x.reshape(batch, -1, height * width).float()
     # In float64, and rounded so that a place is the same on every device: nearest pixels must not depend on it.

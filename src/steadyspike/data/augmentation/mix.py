@@ -25,9 +25,9 @@ class Mixing:
 
     def __post_init__(self) -> None:
         if self.mixup < 0 or self.cutmix < 0:
-            raise DataError(f"mixup and cutmix are not below 0, got {self.mixup} and {self.cutmix}.")
+            raise DataError(f"mixup and cutmix are not below 0, got {self.mixup} and {self.cutmix}")
         if not (0 <= self.prob <= 1 and 0 <= self.switch <= 1):
-            raise DataError(f"prob and switch lie between 0 and 1, got {self.prob} and {self.switch}.")
+            raise DataError(f"prob and switch lie between 0 and 1, got {self.prob} and {self.switch}")
 
     def active(self, epoch: int) -> bool:
         return (self.mixup > 0 or self.cutmix > 0) and not (self.until and epoch >= self.until)

@@ -93,10 +93,10 @@ class RandAugment:
     def __post_init__(self) -> None:
         for name in self.operations:
             if name not in OPERATIONS:
-                raise DataError(f"RandAugment has no operation {name!r}; it has {', '.join(OPERATIONS)}.")
+                raise DataError(f"RandAugment has no operation {name!r}; it has {', '.join(OPERATIONS)}")
         if self.interpolation not in affine_maps.INTERPOLATIONS:
             known = ", ".join(affine_maps.INTERPOLATIONS)
-            raise DataError(f"interpolation of RandAugment must be {known}, not {self.interpolation!r}.")
+            raise DataError(f"interpolation of RandAugment must be {known}, not {self.interpolation!r}")
 
     @classmethod
     def parse(cls, text: str, operations: Sequence[str] = (), interpolation: str = "bilinear") -> RandAugment:
@@ -104,14 +104,14 @@ class RandAugment:
         found = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
         parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", found[1])) if found else {}
         if "m" not in parts or "inc" not in parts or not 0 <= float(parts["m"]) <= LEVELS:
-            raise DataError(f"'{text}' is no RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1).")
+            raise DataError(f"'{text}' is no RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1)")
         numbers = float(parts["m"]), int(parts.get("n", 2)), float(parts.get("mstd", 0.0))
         return cls(*numbers, operations=tuple(operations), interpolation=interpolation)
 
     def __call__(self, x: Tensor, generator: torch.Generator, fill: affine_maps.Fill = GREY) -> Tensor:
         """uint8 [B, C, H, W] -> the same; all numbers are drawn on the CPU, whatever is chosen."""
         if x.dtype != torch.uint8 or x.ndim != 4:
-            raise DataError(f"RandAugment takes uint8 images [B, C, H, W], got {x.dtype} {list(x.shape)}.")
+            raise DataError(f"RandAugment takes uint8 images [B, C, H, W], got {x.dtype} {list(x.shape)}")
         batch, names = len(x), self.operations or tuple(OPERATIONS)
         for _ in range(self.count):
             chosen = torch.randint(0, len(names), (batch,), generator=generator)

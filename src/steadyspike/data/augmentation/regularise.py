@@ -25,13 +25,13 @@ class Regularise:
         if not 0 <= self.erase <= 1 or self.erase_mode not in MODES:
             raise DataError(
                 f"erase is a probability and erase_mode one of {', '.join(MODES)}, "
-                f"got {self.erase} and {self.erase_mode!r}."
+                f"got {self.erase} and {self.erase_mode!r}"
             )
 
     def check(self, dataset: DataSet) -> None:
         """Raises DataError if this data set cannot be augmented in this way."""
         if self.erase and dataset.timesteps is not None:
-            raise DataError(f"erase is for still images, and '{dataset.name}' has clips.")
+            raise DataError(f"erase is for still images, and '{dataset.name}' has clips")
 
     def __call__(
         self, x: Tensor, labels: Tensor, dataset: DataSet, epoch: int, generator: torch.Generator

@@ -32,12 +32,12 @@ def read(path: str | Path, axes: str = "dvs-cifar10") -> Events:
 def header_length(raw: bytes, path: str | Path) -> int:
     """Length of the '#' lines that open `raw`."""
     if not raw.startswith(MAGIC):
-        raise DataError(f"is not an AEDAT 2.0 file: it begins with {raw[:14]!r}, not {MAGIC!r}.", path)
+        raise DataError(f"is not an AEDAT 2.0 file: it begins with {raw[:14]!r}, not {MAGIC!r}", path)
     at = 0
     while raw[at : at + 1] == b"#":
         end = raw.find(b"\n", at)
         if end < 0:
-            raise DataError("is truncated: it ends inside its header.", path)
+            raise DataError("is truncated: it ends inside its header", path)
         at = end + 1
     return at
 
@@ -45,17 +45,17 @@ def header_length(raw: bytes, path: str | Path) -> int:
 def decode(raw: bytes, path: str | Path, axes: str = "dvs-cifar10") -> Events:
     """Events of the bytes of a file; ``path`` is named in errors, ``axes`` as in `read`."""
     if axes not in AXES:
-        raise DataError(f"axes must be {' or '.join(AXES)}, not '{axes}'.")
+        raise DataError(f"axes must be {' or '.join(AXES)}, not '{axes}'")
     start = header_length(raw, path)
     if (len(raw) - start) % 8:
-        raise DataError(f"is truncated: {len(raw) - start} bytes are not a whole number of 8-byte events.", path)
+        raise DataError(f"is truncated: {len(raw) - start} bytes are not a whole number of 8-byte events", path)
     pairs = np.frombuffer(raw, dtype=">u4", offset=start).reshape(-1, 2)
     address = pairs[:, 0].astype(np.uint32)
     t = unwrap(pairs[:, 1].astype(np.int64))
     if len(address) and int(address.max()) >= EXTERNAL:
         if int(address.max()) >= 2 * EXTERNAL:
             i = int(np.argmax(address >= 2 * EXTERNAL))
-            raise DataError(f"event {i} has address {int(address[i]):#x}, outside the 128 x 128 sensor.", path)
+            raise DataError(f"event {i} has address {int(address[i]):#x}, outside the 128 x 128 sensor", path)
         keep = address < EXTERNAL
         address, t = address[keep], t[keep]
     across, down = 127 - ((address >> 1) & 0x7F), 127 - ((address >> 8) & 0x7F)

@@ -29,22 +29,22 @@ def read(path: str | Path) -> Events:
 
 def decode(raw: bytes, path: str | Path) -> Events:
     if not raw.startswith(MAGIC):
-        raise DataError(f"is not an AEDAT 3.1 file: it begins with {raw[:14]!r}, not {MAGIC!r}.", path)
+        raise DataError(f"is not an AEDAT 3.1 file: it begins with {raw[:14]!r}, not {MAGIC!r}", path)
     at = raw.find(END)
     if at < 0:
-        raise DataError("is truncated: its header has no end mark.", path)
+        raise DataError("is truncated: its header has no end mark", path)
     at += len(END)
     words, times = [np.empty(0, np.uint32)], [np.empty(0, np.int64)]
     while at < len(raw):
         if len(raw) - at < PACKET.size:
-            raise DataError("is truncated: it ends inside a packet header.", path)
+            raise DataError("is truncated: it ends inside a packet header", path)
         kind, _, size, _, overflow, _, number, _ = PACKET.unpack_from(raw, at)
         at += PACKET.size
         if size <= 0 or number < 0 or overflow < 0 or number * size > len(raw) - at:
-            raise DataError(f"is damaged or truncated: a packet claims {number} events of {size} bytes.", path)
+            raise DataError(f"is damaged or truncated: a packet claims {number} events of {size} bytes", path)
         if kind == POLARITY:
             if size != 8:
-                raise DataError(f"is damaged: polarity events of {size} bytes instead of 8.", path)
+                raise DataError(f"is damaged: polarity events of {size} bytes instead of 8", path)
             pairs = np.frombuffer(raw, dtype="<u4", count=2 * number, offset=at).reshape(-1, 2)
             words.append(pairs[:, 0])
             times.append((pairs[:, 1] & 0x7FFFFFFF).astype(np.int64) + (overflow << 31))

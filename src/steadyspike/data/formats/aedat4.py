@@ -44,13 +44,13 @@ def read(path: str | Path) -> Events:
                     parts.append(packet["events"])
                     most -= parts[-1].nbytes
                     if most < 0:
-                        raise DataError("unpacks to more events than its size accounts for.", path)
+                        raise DataError("unpacks to more events than its size accounts for", path)
     except (KeyboardInterrupt, SystemExit, MemoryError, DataError):
         raise
     except BaseException as error:  # a Rust panic arrives as an exception that is not an `Exception`
-        raise DataError(f"is not a valid .aedat4 file ({brief(error)}).", path) from error
+        raise DataError(f"is not a valid .aedat4 file ({brief(error)})", path) from error
     if len(streams) != 1:
-        raise DataError(f"has {len(streams)} event streams; exactly one is expected.", path)
+        raise DataError(f"has {len(streams)} event streams; exactly one is expected", path)
     ((_, stream),) = streams.items()
     size = (int(stream["height"]), int(stream["width"]))
     if not parts:
@@ -64,7 +64,7 @@ def read(path: str | Path) -> Events:
 def check_structure(raw: bytes, path: str | Path) -> None:
     """Raise DataError unless header and packets lie inside the file and unpack to what its size accounts for."""
     if not raw.startswith(MAGIC):
-        raise DataError(f"is not an .aedat4 file: it begins with {raw[:14]!r}.", path)
+        raise DataError(f"is not an .aedat4 file: it begins with {raw[:14]!r}", path)
     at, total = len(MAGIC), 0
     try:
         (length,) = struct.unpack_from("<I", raw, at)
@@ -88,12 +88,12 @@ def check_structure(raw: bytes, path: str | Path) -> None:
                 total += _unpacked(BLOCKS[compression], raw[at - length : at])
                 if total > budget(len(raw)):
                     raise DataError(
-                        f"unpacks to more than {budget(len(raw))} bytes, more than its size accounts for.", path
+                        f"unpacks to more than {budget(len(raw))} bytes, more than its size accounts for", path
                     )
     except DataError:
         raise
     except (struct.error, ValueError, IndexError) as error:
-        raise DataError(f"is damaged or truncated ({error}).", path) from error
+        raise DataError(f"is damaged or truncated ({error})", path) from error
 
 
 def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:

@@ -26,7 +26,7 @@ def read(path: str | Path, size: tuple[int, int] = (34, 34)) -> Events:
 
 def decode(raw: bytes, size: tuple[int, int], path: str | Path) -> Events:
     if len(raw) % 5:
-        raise DataError(f"is truncated: {len(raw)} bytes are not a whole number of 5-byte events.", path)
+        raise DataError(f"is truncated: {len(raw)} bytes are not a whole number of 5-byte events", path)
     # One strided copy per column; the 24-bit word is assembled in 32 bits, which halves the memory traffic of int64.
     table = np.frombuffer(raw, dtype=np.uint8).reshape(-1, 5)
     x, y = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
@@ -47,9 +47,9 @@ def decode(raw: bytes, size: tuple[int, int], path: str | Path) -> Events:
 def encode(events: Events) -> bytes:
     """The bytes of `events`. Times must lie in [0, 2^23) us: longer recordings do not fit without overflow marks."""
     if len(events) and (events.t.min() < 0 or events.t.max() >= TIME_LIMIT):
-        raise ValueError(f"times must lie in [0, {TIME_LIMIT}) us for the 40-bit format.")
+        raise ValueError(f"times must lie in [0, {TIME_LIMIT}) us for the 40-bit format")
     if events.size[0] > OVERFLOW_Y or events.size[1] > 256:
-        raise ValueError(f"the 40-bit format holds at most {OVERFLOW_Y} rows and 256 columns, not {events.size}.")
+        raise ValueError(f"the 40-bit format holds at most {OVERFLOW_Y} rows and 256 columns, not {events.size}")
     word = (events.p.astype(np.uint32) << 23) | events.t.astype(np.uint32)
     table: NDArray[np.uint8] = np.empty((len(events), 5), dtype=np.uint8)
     table[:, 0], table[:, 1] = events.x, events.y

@@ -24,14 +24,14 @@ def read(path: str | Path) -> NDArray[np.uint8]:
 
 def decode(raw: bytes, path: str | Path) -> NDArray[np.uint8]:
     if len(raw) < 4 or raw[:2] != b"\0\0" or raw[2] != 8 or not 1 <= raw[3] <= 4:
-        raise DataError(f"is not an idx file of unsigned bytes (it begins with {raw[:4]!r}).", path)
+        raise DataError(f"is not an idx file of unsigned bytes (it begins with {raw[:4]!r})", path)
     rank = raw[3]
     if len(raw) < 4 + 4 * rank:
-        raise DataError("is truncated: it ends inside its header.", path)
+        raise DataError("is truncated: it ends inside its header", path)
     shape = struct.unpack(f">{rank}I", raw[4 : 4 + 4 * rank])
     expected = 4 + 4 * rank + math.prod(shape)
     if len(raw) != expected:
-        raise DataError(f"has {len(raw)} bytes, but its header {shape} asks for {expected}.", path)
+        raise DataError(f"has {len(raw)} bytes, but its header {shape} asks for {expected}", path)
     return np.frombuffer(raw, dtype=np.uint8, offset=4 + 4 * rank).reshape(shape)
 
 

@@ -254,4 +254,4 @@ def load(raw: bytes, path: str | Path) -> dict[str, Any]:
             raise _Refused(f"it holds a {type(content).__name__}, not a dict")
         return {key: value.value if isinstance(value, _Array) else value for key, value in content.items()}
     except Exception as error:  # a damaged pickle can fail in any way, and every failure must become a DataError
-        raise DataError(f"is not a plain data pickle ({brief(error)}).", path) from error
+        raise DataError(f"is not a plain data pickle ({brief(error)})", path) from error

@@ -71,7 +71,7 @@ def averaged(images: Tensor, size: int) -> Tensor:
     if size == SIDE:
         return images
     if size < 4 or SIDE % size:
-        raise DataError(f"size must be 32, 16, 8 or 4 (squares of pixels are averaged), not {size}.")
+        raise DataError(f"size must be 32, 16, 8 or 4 (squares of pixels are averaged), not {size}")
     by = SIDE // size
     pooled = [avg_pool2d(part.float(), by).round().to(torch.uint8) for part in images.split(4096)]
     return torch.cat(pooled)
@@ -124,7 +124,7 @@ def locate(place: Place, spec: Spec) -> tuple[Path, bool]:
 
 def _inner(folder: Path, name: str) -> Path:
     if not (folder / name).is_dir():
-        raise DataError(f"has no folder '{name}': the archive is not the published one.", folder)
+        raise DataError(f"has no folder '{name}': the archive is not the published one", folder)
     return folder / name
 
 
@@ -139,8 +139,8 @@ def class_names(folder: Path, spec: Spec, binary: bool) -> tuple[str, ...]:
     else:
         found = plain_pickle.load(raw, path).get(key)
         if not isinstance(found, list) or not all(isinstance(name, (str, bytes)) for name in found):
-            raise DataError(f"has no list of names under '{key}'.", path)
+            raise DataError(f"has no list of names under '{key}'", path)
         names = [name.decode("latin1") if isinstance(name, bytes) else name for name in found]
     if len(names) != spec.classes:
-        raise DataError(f"names {len(names)} classes; {spec.classes} are expected.", path)
+        raise DataError(f"names {len(names)} classes; {spec.classes} are expected", path)
     return tuple(names)

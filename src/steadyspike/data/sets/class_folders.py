@@ -50,7 +50,7 @@ def read_tree(root: Path, suffixes: tuple[str, ...], what: str, without_test: bo
     classes = class_folders(parts[0][1], suffixes, what)
     for _, folder in parts[1:]:
         if other := sorted(set(class_folders(folder, suffixes, what)) ^ set(classes)):
-            raise DataError(f"has other classes than {parts[0][1]}: {', '.join(other[:5])}.", folder)
+            raise DataError(f"has other classes than {parts[0][1]}: {', '.join(other[:5])}", folder)
     tree = ClassTree([], [], [], tuple(classes))
     seen: dict[str, Path] = {}
     for part, folder in parts:
@@ -73,7 +73,7 @@ def part_folders(root: Path, without_test: bool = False) -> list[tuple[str, Path
     if "train" not in found or len(found) == 1 or len(held_out) > 1:
         raise DataError(
             f"has the parts {', '.join(found)}; expected are train with test, with val (or validation), or with both. "
-            "A class folder cannot have the name of a part.",
+            "A class folder cannot have the name of a part",
             root,
         )
     parts = [("train", found["train"])]
@@ -90,13 +90,13 @@ def class_folders(folder: Path, suffixes: tuple[str, ...], what: str) -> list[st
         with os.scandir(folder) as entries:
             inside = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror}).", folder) from error
+        raise DataError(f"cannot be read ({error.strerror})", folder) from error
     names = sorted(name for name, is_folder in inside if is_folder)
     if not names:
         flat = any(name.lower().endswith(suffixes) for name, _ in inside)
         more = " (ImageNet's val: with the devkit)" if what == "image" else ""
         hint = f"; its {what}s must be sorted into one folder per class{more}" if flat else ""
-        raise DataError(f"has no class folders{hint}.", folder)
+        raise DataError(f"has no class folders{hint}", folder)
     return names
 
 
@@ -109,7 +109,7 @@ def class_files(folder: Path, suffixes: tuple[str, ...], what: str, seen: dict[s
     files = []
     for base, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable):
         if (real := os.path.realpath(base)) in seen:
-            raise DataError(f"is the same folder as {seen[real]}: its {what}s would be counted twice.", base)
+            raise DataError(f"is the same folder as {seen[real]}: its {what}s would be counted twice", base)
         seen[real] = Path(base)
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         inside = os.path.relpath(base, folder)
@@ -117,9 +117,9 @@ def class_files(folder: Path, suffixes: tuple[str, ...], what: str, seen: dict[s
             if name.lower().endswith(suffixes) and not name.startswith("."):
                 files.append(name if inside == "." else os.path.join(inside, name))
     if not files:
-        raise DataError(f"is a class folder without any {what}.", folder)
+        raise DataError(f"is a class folder without any {what}", folder)
     return sorted(files)
 
 
 def _unreadable(error: OSError) -> None:
-    raise DataError(f"cannot be read ({error.strerror}).", error.filename) from error
+    raise DataError(f"cannot be read ({error.strerror})", error.filename) from error

@@ -94,7 +94,7 @@ def load(
     whole_number("placement_seed", placement_seed, least=0)
     if (sensor := canvas + 2 * MARGIN) > atis.OVERFLOW_Y:
         raise DataError(
-            f"canvas must be at most {atis.OVERFLOW_Y - 2 * MARGIN} (the 40-bit event format), not {canvas}."
+            f"canvas must be at most {atis.OVERFLOW_Y - 2 * MARGIN} (the 40-bit event format), not {canvas}"
         )
     camera = Camera(threshold=threshold, seed=placement_seed)
     settings: dict[str, Any] = {"canvas": canvas, "camera": camera.as_dict()}

@@ -84,7 +84,7 @@ def one_suffix(folders: Iterable[Path]) -> str:
             if suffix not in first and (found := next(iter(folder.glob(f"*{suffix}")), None)) is not None:
                 first[suffix] = found
     if len(first) > 1:
-        raise DataError(f"is an .aedat4 recording, {first['.aedat']} an .aedat one; keep one kind.", first[".aedat4"])
+        raise DataError(f"is an .aedat4 recording, {first['.aedat']} an .aedat one; keep one kind", first[".aedat4"])
     return next(iter(first), SUFFIXES[0])
 
 
@@ -108,7 +108,7 @@ def class_folder(place: Place, name: str) -> Path:
     folder = second_release(inside, name) or inside.unpacked(ARCHIVES[name], FOLDERS)
     if folder is None:
         if existing and existing[0].parent != place.data_dir:
-            raise DataError("is a class folder without any .aedat or .aedat4 recording.", existing[0])
+            raise DataError("is a class folder without any .aedat or .aedat4 recording", existing[0])
         path = inside.downloaded(ARCHIVES[name], "DVS-CIFAR10")
         folder = archive.extract(path, inside.cache_dir / "extracted" / name)
     return folder / name if (folder / name).is_dir() else folder
@@ -119,7 +119,7 @@ def second_release(place: Place, name: str) -> Path | None:
     if (outer := place.unpacked(SECOND, FOLDERS)) is None:
         return None
     if not (inner := sorted(outer.rglob(f"{name}.zip"))):
-        raise DataError(f"holds no {name}.zip: the archive is not the published one.", outer)
+        raise DataError(f"holds no {name}.zip: the archive is not the published one", outer)
     return archive.extract(inner[0], place.where(f"extracted/{name}-aedat4"))
 
 
@@ -131,10 +131,10 @@ def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:
     out: dict[int, Path] = {}
     for path in folder.glob(f"*{suffix}"):
         if (match := re.search(r"(\d+)$", path.stem)) is None:
-            raise DataError("has no number at the end of its name, by which the splits are defined.", path)
+            raise DataError("has no number at the end of its name, by which the splits are defined", path)
         if (number := int(match.group(1))) in out:
-            raise DataError(f"has the same number as {out[number].name}.", path)
+            raise DataError(f"has the same number as {out[number].name}", path)
         out[number] = path
     if not out:
-        raise DataError(f"is a class folder without any {suffix} recording.", folder)
+        raise DataError(f"is a class folder without any {suffix} recording", folder)
     return sorted(out.items())

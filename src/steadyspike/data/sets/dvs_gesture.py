@@ -59,7 +59,7 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
     root = locate(place)
     lists = {name: trial_list(root, name) for name in (TRAIN_LIST, TEST_LIST)}
     if both := set(lists[TRAIN_LIST]) & set(lists[TEST_LIST]):
-        raise DataError(f"lists '{min(both).name}', which {TRAIN_LIST} lists too.", root / TEST_LIST)
+        raise DataError(f"lists '{min(both).name}', which {TRAIN_LIST} lists too", root / TEST_LIST)
     trials = [(path, name == TEST_LIST) for name, paths in lists.items() for path in paths]
     gestures = [(path, is_test, gesture_list(path)) for path, is_test in trials]
     ids = [f"{path.stem}/{i:02d}" for path, _, found in gestures for i in range(len(found))]
@@ -94,7 +94,7 @@ def cut_clips(recordings: list[tuple[Path, list[Gesture]]], frames: FrameSetting
         for gesture in gestures:
             cut = events.between(gesture.start, gesture.stop)
             if len(cut) == 0:
-                raise DataError(f"has no events between {gesture.start} and {gesture.stop} us.", path)
+                raise DataError(f"has no events between {gesture.start} and {gesture.stop} us", path)
             yield index, clip(cut, frames)
             index += 1
 
@@ -113,24 +113,24 @@ def locate(place: Place) -> Path:
             return place.data_dir / name
     folder = place.unpacked(ARCHIVE, FOLDERS)
     if folder is None:
-        raise DataError(f"DVS128-Gesture was not found; put {ARCHIVE.name} (from {ARCHIVE.url}) there.", place.data_dir)
+        raise DataError(f"DVS128-Gesture was not found; put {ARCHIVE.name} (from {ARCHIVE.url}) there", place.data_dir)
     return folder / "DvsGesture" if (folder / "DvsGesture").is_dir() else folder
 
 
 def trial_list(root: Path, name: str) -> list[Path]:
     path = root / name
     if not path.is_file():
-        raise DataError("is missing: it lists the recordings of one part.", path)
+        raise DataError("is missing: it lists the recordings of one part", path)
     lines = read_bytes(path, MOST_TEXT).decode("utf-8", "replace").splitlines()
     trials = [root / line.strip() for line in lines if line.strip()]
     if not trials:
-        raise DataError("lists no recordings.", path)
+        raise DataError("lists no recordings", path)
     seen: set[Path] = set()
     for trial in trials:
         if trial in seen:
-            raise DataError(f"lists '{trial.name}' twice.", path)
+            raise DataError(f"lists '{trial.name}' twice", path)
         if trial.parent != root or not _is_there(trial):
-            raise DataError(f"lists '{trial.name[:80]}', which is not there.", path)
+            raise DataError(f"lists '{trial.name[:80]}', which is not there", path)
         seen.add(trial)
     return trials
 
@@ -156,7 +156,7 @@ def gesture_list(recording: Path) -> list[Gesture]:
     except DataError:
         raise
     except (ValueError, csv.Error) as error:
-        raise DataError(f"is not a labels file (class,startTime_usec,endTime_usec): {brief(error)}.", path) from error
+        raise DataError(f"is not a labels file (class,startTime_usec,endTime_usec): {brief(error)}", path) from error
     if not gestures or not all(0 <= g.label < len(CLASSES) and 0 <= g.start < g.stop < TIME_LIMIT for g in gestures):
-        raise DataError("holds no gestures, a class outside 1-11 or one that ends before it starts.", path)
+        raise DataError("holds no gestures, a class outside 1-11 or one that ends before it starts", path)
     return gestures

@@ -33,7 +33,7 @@ def load(
 def load_objects(place: Place, frames: FrameSettings) -> DataSet:
     """Five objects before a DVS128 camera: dvs128-objects/train/<object>/*.aedat, test/ recorded on another day."""
     if (root := find_objects(place)) is None:
-        raise DataError("was not found; train/<object>/*.aedat and test/ are expected in it.", place.data_dir / OBJECTS)
+        raise DataError("was not found; train/<object>/*.aedat and test/ are expected in it", place.data_dir / OBJECTS)
     return _read(OBJECTS, root, place, frames, None, "camera")
 
 
@@ -65,11 +65,11 @@ def _sensor(files: list[Path], given: Sequence[int] | None) -> tuple[int, int]:
     """Returns (height, width) as given, or of the first file."""
     if given is not None:
         if not isinstance(given, (list, tuple)) or len(given) != 2:
-            raise DataError(f"sensor must be (height, width), not {given!r}.")
+            raise DataError(f"sensor must be (height, width), not {given!r}")
         for side in given:
             whole_number("sensor", side)
         return given[0], given[1]
     silent = next((file for file in files if file.suffix == ".bin"), None)
     if silent is not None:
-        raise DataError("does not say how large its sensor is; give sensor=(height, width).", silent)
+        raise DataError("does not say how large its sensor is; give sensor=(height, width)", silent)
     return read_recording(files[0], (0, 0)).size

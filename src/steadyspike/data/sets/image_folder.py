@@ -75,11 +75,11 @@ def load(
     if resize is not None:
         whole_number("resize", resize, least=size)
     if policy not in POLICIES:
-        raise DataError(f"policy must be {' or '.join(POLICIES)}, not '{policy}'.")
+        raise DataError(f"policy must be {' or '.join(POLICIES)}, not '{policy}'")
     if not 0 < least_area <= 1:
-        raise DataError(f"least_area must be above 0 and at most 1, not {least_area}.")
+        raise DataError(f"least_area must be above 0 and at most 1, not {least_area}")
     if interpolation not in INTERPOLATIONS:
-        raise DataError(f"interpolation must be {' or '.join(INTERPOLATIONS)}, not '{interpolation}'.")
+        raise DataError(f"interpolation must be {' or '.join(INTERPOLATIONS)}, not '{interpolation}'")
     tree = read_tree(root, SUFFIXES, "image", without_test=name == "imagenet")  # ImageNet's test part has no labels
     resize = resize or round(size * 256 / 224)
     decoder = Decoder(
@@ -115,7 +115,7 @@ def load_imagenette(
 ) -> DataSet:
     """Imagenette: ten classes of ImageNet that are easy to tell apart, in train/<wnid>/ and val/<wnid>/."""
     if (root := find_imagenette(place)) is None:
-        raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/.", place.data_dir)
+        raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/", place.data_dir)
     dataset = load(place, "imagenette", root, size, policy, resize, least_area, interpolation)
     if dataset.classes != tuple(IMAGENETTE):
         raise DataError(f"has other classes than Imagenette: {', '.join(dataset.classes[:5])}, ...", root)

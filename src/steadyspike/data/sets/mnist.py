@@ -54,13 +54,11 @@ def load(place: Place, spec: Spec) -> DataSet:
     for image_file, label_file in (paths[:2], paths[2:]):
         x, y = idx.read(image_file), idx.read(label_file)
         if x.ndim != 3 or x.shape[1:] != (28, 28):
-            raise DataError(f"holds images of shape {x.shape}; (N, 28, 28) is expected.", image_file)
+            raise DataError(f"holds images of shape {x.shape}; (N, 28, 28) is expected", image_file)
         if y.shape != x.shape[:1]:
-            raise DataError(
-                f"holds labels of shape {y.shape} for the {len(x)} images of {image_file.name}.", label_file
-            )
+            raise DataError(f"holds labels of shape {y.shape} for the {len(x)} images of {image_file.name}", label_file)
         if len(y) and y.max() > 9:
-            raise DataError(f"holds label {y.max()}; there are 10 classes.", label_file)
+            raise DataError(f"holds label {y.max()}; there are 10 classes", label_file)
         images.append(torch.from_numpy(x.copy()).unsqueeze(1))
         labels.append(y.astype(np.int64))
     counts = [len(y) for y in labels]

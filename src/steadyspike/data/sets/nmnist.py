@@ -59,7 +59,7 @@ def locate(place: Place) -> tuple[Path, Path]:
             return folder / "Train", folder / "Test"
         for part, other in (("Train", "Test"), ("Test", "Train")):
             if (folder / part / "0").is_dir() and not (folder / other).exists():
-                raise DataError(f"is missing, but {part} is there: N-MNIST has both.", folder / other)
+                raise DataError(f"is missing, but {part} is there: N-MNIST has both", folder / other)
     out = []
     for remote in ARCHIVES:
         inside = place.within("nmnist")
@@ -75,7 +75,7 @@ def locate(place: Place) -> tuple[Path, Path]:
 def recordings_in(folder: Path) -> list[Path]:
     """Sorted .bin files of a class folder; DataError when the folder is missing or has none."""
     if not folder.is_dir():
-        raise DataError("is missing: a folder per digit with .bin recordings is expected.", folder)
+        raise DataError("is missing: a folder per digit with .bin recordings is expected", folder)
     if not (found := sorted(folder.glob("*.bin"))):
-        raise DataError("is a class folder without any .bin recording.", folder)
+        raise DataError("is a class folder without any .bin recording", folder)
     return found

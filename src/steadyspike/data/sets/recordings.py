@@ -53,7 +53,7 @@ def clips_of(recordings: Recordings, frames: FrameSettings) -> Iterator[tuple[in
         if events.size != recordings.sensor:
             (height, width), (rows, columns) = recordings.sensor, events.size
             raise DataError(
-                f"is from a sensor of {columns} x {rows} pixels; {recordings.name} has {width} x {height}.", file
+                f"is from a sensor of {columns} x {rows} pixels; {recordings.name} has {width} x {height}", file
             )
         yield index, clip(events, frames)
 

@@ -32,13 +32,13 @@ class BoxAugment:
         for name in ("mosaic", "scale", "translate", "flip"):
             value = getattr(self, name)
             if not isinstance(value, (int, float)) or not 0 <= value <= 1 or (name == "scale" and value == 1):
-                raise DataError(f"{name} must be a number from 0 to 1, not {value!r}.")
+                raise DataError(f"{name} must be a number from 0 to 1, not {value!r}")
         if (
             not isinstance(self.hsv, (tuple, list))
             or len(self.hsv) != 3
             or not all(isinstance(v, (int, float)) and 0 <= v <= 1 for v in self.hsv)
         ):
-            raise DataError(f"hsv must be three numbers from 0 to 1, not {self.hsv!r}.")
+            raise DataError(f"hsv must be three numbers from 0 to 1, not {self.hsv!r}")
         object.__setattr__(self, "hsv", tuple(self.hsv))
 
     def __call__(

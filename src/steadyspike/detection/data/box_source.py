@@ -50,7 +50,7 @@ class BoxItem:
         if image.size != (width, height):
             raise DataError(
                 f"image '{self.table.files[index]}' has {image.width} x {image.height} pixels, its annotation says "
-                f"{width} x {height}."
+                f"{width} x {height}"
             )
         return image
 

@@ -113,21 +113,21 @@ class BoxTable:
 def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: str) -> BoxTable:
     """The table of some pictures; DataError names what cannot be: no images, an unknown category, an odd box."""
     if not pictures:
-        raise DataError(f"{where} lists no images.")
+        raise DataError(f"{where} lists no images")
     if not categories:
-        raise DataError(f"{where} lists no categories.")
+        raise DataError(f"{where} lists no categories")
     if len(set(categories.values())) != len(categories):
-        raise DataError(f"{where} has two categories of one name.")
+        raise DataError(f"{where} has two categories of one name")
     place = {category: index for index, category in enumerate(sorted(categories))}
     seen: set[tuple[str, int]] = set()
     files: set[tuple[str, str]] = set()
     for picture in pictures:
         if (picture.part, picture.id) in seen:
-            raise DataError(f"{where}: image id {picture.id} stands for more than one image.")
+            raise DataError(f"{where}: image id {picture.id} stands for more than one image")
         if (picture.part, picture.file) in files:
-            raise DataError(f"{where}: '{picture.file}' is listed more than once.")
+            raise DataError(f"{where}: '{picture.file}' is listed more than once")
         if min(picture.size) < 1:
-            raise DataError(f"{where}: '{picture.file}' is said to have {picture.size[1]} x {picture.size[0]} pixels.")
+            raise DataError(f"{where}: '{picture.file}' is said to have {picture.size[1]} x {picture.size[0]} pixels")
         seen.add((picture.part, picture.id))
         files.add((picture.part, picture.file))
         for box in picture.boxes:
@@ -149,6 +149,6 @@ def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: st
 
 def _check(box: Box, picture: Picture, place: dict[int, int], where: str) -> None:
     if box.category not in place:
-        raise DataError(f"{where}: a box of '{picture.file}' has category {box.category}, which is not listed.")
+        raise DataError(f"{where}: a box of '{picture.file}' has category {box.category}, which is not listed")
     if not np.isfinite([*box.box, box.area]).all() or min(box.box[2:]) < 0:
-        raise DataError(f"{where}: '{picture.file}' has the box {list(box.box)}: no finite place or a negative size.")
+        raise DataError(f"{where}: '{picture.file}' has the box {list(box.box)}: no finite place or a negative size")

@@ -19,21 +19,21 @@ def read_json(path: Path, member: str | None = None) -> Any:
         if member is None:
             if path.stat().st_size > MOST_BYTES:
                 raise DataError(
-                    f"has {path.stat().st_size} bytes; annotations of more than {MOST_BYTES} are not read.", path
+                    f"has {path.stat().st_size} bytes; annotations of more than {MOST_BYTES} are not read", path
                 )
             return json.loads(path.read_bytes())
         with zipfile.ZipFile(path) as bundle:
             if bundle.getinfo(member).file_size > MOST_BYTES:
-                raise DataError(f"member '{member}' is larger than {MOST_BYTES} bytes.", path)
+                raise DataError(f"member '{member}' is larger than {MOST_BYTES} bytes", path)
             return json.loads(bundle.read(member))
     except DataError:
         raise
     except KeyError:
-        raise DataError(f"has no member '{member}'.", path) from None
+        raise DataError(f"has no member '{member}'", path) from None
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror or error}).", path) from error
+        raise DataError(f"cannot be read ({error.strerror or error})", path) from error
     except (ValueError, RecursionError, zipfile.BadZipFile, NotImplementedError) as error:
-        raise DataError(f"is not JSON that can be read ({brief(error)}).", path) from error
+        raise DataError(f"is not JSON that can be read ({brief(error)})", path) from error
 
 
 def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Picture], dict[int, str]]:
@@ -46,17 +46,17 @@ def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Pi
     try:
         categories = {_whole(c["id"]): str(c["name"]) for c in content["categories"]}
         if len(categories) != len(content["categories"]):
-            raise DataError("two categories have one id.", path)
+            raise DataError("two categories have one id", path)
         boxes: dict[int, list[Box]] = {_whole(image["id"]): [] for image in content["images"]}
         if len(boxes) != len(content["images"]):
-            raise DataError("two images have one id.", path)
+            raise DataError("two images have one id", path)
         ids: set[int] = set()
         for a in content["annotations"]:
             if (number := _whole(a["id"])) in ids:
-                raise DataError(f"two annotations have the id {number}.", path)
+                raise DataError(f"two annotations have the id {number}", path)
             ids.add(number)
             if (image := _whole(a["image_id"])) not in boxes:
-                raise DataError(f"annotation {number} is of image {image}, which is not listed.", path)
+                raise DataError(f"annotation {number} is of image {image}, which is not listed", path)
             left, top, width, height = (float(side) for side in a["bbox"])
             area = float(a["area"]) if "area" in a else width * height
             box = Box((left, top, width, height), _whole(a["category_id"]), area, bool(a.get("iscrowd", 0)))
@@ -72,7 +72,7 @@ def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Pi
         raise
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         why = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else brief(error)
-        raise DataError(f"is not an annotation file of COCO ({why}).", path) from error
+        raise DataError(f"is not an annotation file of COCO ({why})", path) from error
     return pictures, categories
 
 

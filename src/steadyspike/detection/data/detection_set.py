@@ -68,7 +68,7 @@ class DetectionSet(DataSet):
         if chosen != "none":
             known = [f.name for f in fields(BoxAugment)]
             if not isinstance(chosen, dict) or set(chosen) - set(known):
-                raise DataError(f"augment must be 'none' or a table of {', '.join(known)}, not {chosen!r}.")
+                raise DataError(f"augment must be 'none' or a table of {', '.join(known)}, not {chosen!r}")
             augment = replace(self.item.augment or BoxAugment(), **chosen)
         item = replace(self.item, augment=augment)
         record = None if augment is None else augment.as_dict()
@@ -79,7 +79,7 @@ def input_size(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
     """(height, width) of the network's input, which must be multiples of 32."""
     sides = (size, size) if isinstance(size, int) else tuple(size)
     if len(sides) != 2 or not all(isinstance(s, int) and s > 0 and s % MULTIPLE == 0 for s in sides):
-        raise DataError(f"size must be one or two whole multiples of {MULTIPLE}, not {size!r}.")
+        raise DataError(f"size must be one or two whole multiples of {MULTIPLE}, not {size!r}")
     return sides[0], sides[1]
 
 
@@ -94,7 +94,7 @@ def detection_set(
     for part, store in stores.items():
         own = [file for file, there in zip(table.files, table.parts) if there == part]
         if lost := store.missing(own):
-            raise DataError(f"'{name}': {len(lost)} images of the {part} part are missing: {brief_list(lost, 3)}.")
+            raise DataError(f"'{name}': {len(lost)} images of the {part} part are missing: {brief_list(lost, 3)}")
     room = input_size(size)
     item = BoxItem(table, stores, room, augment)
     parts = np.array(table.parts)
@@ -146,7 +146,7 @@ class DetectionBundle(DataBundle):
     ) -> TrainLoader:
         """Augmented, shuffled batches of the training part, from which alone a mosaic is made up."""
         if regularise is not None and regularise != Regularise():
-            raise DataError("mixing and erasing of whole batches are for classes, not for boxes.")
+            raise DataError("mixing and erasing of whole batches are for classes, not for boxes")
         index = self.indices("train")
         plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
         source = BoxSource(replace(self.dataset.item, pool=index))

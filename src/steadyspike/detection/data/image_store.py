@@ -72,12 +72,12 @@ class ZipStore:
         try:
             info = bundle.getinfo(self._member(name))
             if info.file_size > MOST_BYTES:
-                raise DataError(f"member '{name}' is larger than {MOST_BYTES} bytes.", self.path)
+                raise DataError(f"member '{name}' is larger than {MOST_BYTES} bytes", self.path)
             content = bundle.read(info)
         except KeyError:
-            raise DataError(f"has no member '{self._member(name)}'.", self.path) from None
+            raise DataError(f"has no member '{self._member(name)}'", self.path) from None
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
-            raise DataError(f"member '{name}' cannot be read ({brief(error)}).", self.path) from error
+            raise DataError(f"member '{name}' cannot be read ({brief(error)})", self.path) from error
         return open_rgb(self.path / name, content, upright=True)
 
     def missing(self, names: list[str]) -> list[str]:

@@ -64,7 +64,7 @@ def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
     """
     try:
         if path.stat().st_size > MOST_BYTES:
-            raise DataError(f"has {path.stat().st_size} bytes, more than an annotation needs.", path)
+            raise DataError(f"has {path.stat().st_size} bytes, more than an annotation needs", path)
         tree = _Tree()
         tree.parse(path.read_bytes())
         size = int(tree.fields["size/height"]), int(tree.fields["size/width"])
@@ -78,10 +78,10 @@ def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
     except DataError:
         raise
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror}).", path) from error
+        raise DataError(f"cannot be read ({error.strerror})", path) from error
     except (xml.parsers.expat.ExpatError, KeyError, ValueError, RecursionError) as error:
         why = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else brief(error)
-        raise DataError(f"is not an annotation of Pascal VOC ({why}).", path) from error
+        raise DataError(f"is not an annotation of Pascal VOC ({why})", path) from error
 
 
 def _stem(line: str) -> str:
@@ -109,10 +109,10 @@ def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture
             lines = listing.read_text(encoding="utf-8-sig").splitlines()
             stems = [_stem(line.strip()) for line in lines if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
-            raise DataError(f"cannot be read ({brief(error)}).", listing) from error
+            raise DataError(f"cannot be read ({brief(error)})", listing) from error
         for stem in stems:
             if "/" in stem or stem.startswith("."):
-                raise DataError(f"lists '{stem[:80]}', which is not the name of an image.", listing)
+                raise DataError(f"lists '{stem[:80]}', which is not the name of an image", listing)
             size, objects = read_xml(root / "Annotations" / f"{stem}.xml")
             read.append((stem, part, size, objects))
     images = _image_names(root / "JPEGImages")

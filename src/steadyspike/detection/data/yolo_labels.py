@@ -19,7 +19,7 @@ def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot be read as text in UTF-8 ({brief(error)}).", path) from error
+        raise DataError(f"cannot be read as text in UTF-8 ({brief(error)})", path) from error
 
 
 def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
@@ -36,9 +36,9 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
             x, y, w, h = (float(value) for value in place)
             category = int(label)
         except ValueError:
-            raise DataError(f"line {number} is not 'class x y width height': {line[:60]!r}.", path) from None
+            raise DataError(f"line {number} is not 'class x y width height': {line[:60]!r}", path) from None
         if not all(math.isfinite(v) and -_EDGE <= v <= 1 + _EDGE for v in (x, y, w, h)):
-            raise DataError(f"line {number} has a place outside 0..1: {line[:60]!r}; shares are expected.", path)
+            raise DataError(f"line {number} has a place outside 0..1: {line[:60]!r}; shares are expected", path)
         box = ((x - w / 2) * width, (y - h / 2) * height, w * width, h * height)
         found.append(Box(box, category, box[2] * box[3]))
     return found
@@ -56,7 +56,7 @@ def image_size(path: Path) -> tuple[int, int]:
     except DataError:
         raise
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        raise DataError(f"is not an image that can be decoded ({brief(error)}).", path) from error
+        raise DataError(f"is not an image that can be decoded ({brief(error)})", path) from error
 
 
 def class_names(root: Path) -> list[str]:
@@ -67,7 +67,7 @@ def class_names(root: Path) -> list[str]:
     for name in ("data.yaml", "data.yml", "dataset.yaml"):
         if (root / name).is_file():
             return _yaml_names(root / name)
-    raise DataError("has no classes.txt (one class name per line) and no data.yaml with names.", root)
+    raise DataError("has no classes.txt (one class name per line) and no data.yaml with names", root)
 
 
 def _yaml_names(path: Path) -> list[str]:
@@ -89,9 +89,9 @@ def _yaml_names(path: Path) -> list[str]:
             elif text.partition(":")[0].isdigit() and int(text.partition(":")[0]) == len(found):
                 found.append(_plain(text.partition(":")[2]))
             elif text:
-                raise DataError(f"line '{text[:60]}' is not a class name.", path)
+                raise DataError(f"line '{text[:60]}' is not a class name", path)
         return found
-    raise DataError("has no names: (a list of class names).", path)
+    raise DataError("has no names: (a list of class names)", path)
 
 
 def _plain(text: str) -> str:
@@ -114,7 +114,7 @@ def read_yolo(root: Path, parts: list[tuple[str, str]]) -> tuple[list[Picture], 
                 boxes = read_labels(label_file, size)
                 for box in boxes:
                     if not 0 <= box.category < len(names):
-                        raise DataError(f"has class {box.category}; there are {len(names)}.", label_file)
+                        raise DataError(f"has class {box.category}; there are {len(names)}", label_file)
                 pictures.append(Picture(len(pictures) + 1, str(path.relative_to(root)), size, part, boxes))
     return pictures, dict(enumerate(names))
 

@@ -26,7 +26,7 @@ def form_of(root: Path) -> str:
         return "yolo"
     raise DataError(
         "is not a detection set: expected are annotations/instances_train.json (COCO), ImageSets/Main with Annotations "
-        "and JPEGImages (Pascal VOC), or images/train with labels/train (YOLO).",
+        "and JPEGImages (Pascal VOC), or images/train with labels/train (YOLO)",
         root,
     )
 
@@ -35,7 +35,7 @@ def load_folder(place: Place, size: int | tuple[int, int] = 640, form: str | Non
     """data_dir itself; form: coco, voc or yolo; left out: what the folder looks like."""
     root, kind = place.data_dir, form or form_of(place.data_dir)
     if kind not in FORMS:
-        raise DataError(f"form must be one of {', '.join(FORMS)}, not {form!r}.")
+        raise DataError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
     if kind == "coco":
         return coco_folder("box-folder", root, size)
     return (_voc if kind == "voc" else _yolo)("box-folder", root, size)
@@ -51,7 +51,7 @@ def _voc(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
     elif {"train", "val"} <= set(there):
         lists = [("train", TRAIN), ("val", TEST)]
     else:
-        raise DataError(f"has the lists {', '.join(there) or 'none'}; train with val or test is expected.", main)
+        raise DataError(f"has the lists {', '.join(there) or 'none'}; train with val or test is expected", main)
     pictures, categories = read_voc(root, lists)
     store: ImageStore = FolderStore(root / "JPEGImages")
     table = box_table(pictures, categories, str(root))
@@ -64,7 +64,7 @@ def _yolo(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
     ]
     held = [n for n in there if n in ("val", "valid")]
     if "train" not in there or len(there) < 2 or len(held) > 1:
-        raise DataError(f"has the parts {', '.join(there) or 'none'}; images/train with val or test is expected.", root)
+        raise DataError(f"has the parts {', '.join(there) or 'none'}; images/train with val or test is expected", root)
     kind = {"train": TRAIN, "test": TEST, **dict.fromkeys(held, VALIDATION if "test" in there else TEST)}
     pictures, categories = read_yolo(root, [(n, kind[n]) for n in there])
     store: ImageStore = FolderStore(root)
@@ -82,5 +82,5 @@ def find_voc(place: Place) -> Path | None:
 def load_voc(place: Place, size: int | tuple[int, int] = 320) -> DetectionSet:
     """Pascal VOC 2007 (or 2012, whose test part was not published: val is the test part)."""
     if (root := find_voc(place)) is None:
-        raise DataError("Pascal VOC was not found: VOCdevkit/VOC2007 or VOC2012 is expected.", place.data_dir)
+        raise DataError("Pascal VOC was not found: VOCdevkit/VOC2007 or VOC2012 is expected", place.data_dir)
     return _voc("voc", root, size)

@@ -29,7 +29,7 @@ def load_coco(place: Place, size: int | tuple[int, int] = 640) -> DetectionSet:
     if (root := find_coco(place)) is None:
         raise DataError(
             "COCO 2017 was not found: coco/annotations/instances_{train,val}2017.json with coco/train2017 and "
-            f"coco/val2017 are expected, or {_ZIP}, train2017.zip and val2017.zip.",
+            f"coco/val2017 are expected, or {_ZIP}, train2017.zip and val2017.zip",
             place.data_dir,
         )
     pictures: list[Picture] = []
@@ -49,7 +49,7 @@ def _images(root: Path, names: list[str]) -> ImageStore:
             return FolderStore(root / name)
         if (root / f"{name}.zip").is_file():
             return ZipStore(root / f"{name}.zip", name)
-    raise DataError(f"has no folder and no zip archive of images: {', '.join(names)} were looked for.", root)
+    raise DataError(f"has no folder and no zip archive of images: {', '.join(names)} were looked for", root)
 
 
 def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
@@ -63,7 +63,7 @@ def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> Detection
     if TRAIN not in parts.values() or len(set(parts.values())) != len(parts) or None in parts.values():
         raise DataError(
             "has no annotations/instances_train.json, or two files of one part; expected are instances_train, "
-            "instances_val and instances_test (.json), or the first and one of the others.",
+            "instances_val and instances_test (.json), or the first and one of the others",
             root,
         )
     only_validation = TEST not in parts.values()
@@ -75,7 +75,7 @@ def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> Detection
         part = TEST if kind == VALIDATION and only_validation else kind
         found, names = read_coco(file, part)
         if categories and names != categories:
-            raise DataError("has other categories than the annotation files beside it.", file)
+            raise DataError("has other categories than the annotation files beside it", file)
         pictures, categories = pictures + found, names
         stores[part] = _images(root, [file.stem.removeprefix("instances_"), kind, "images"])
     return detection_set(name, box_table(pictures, categories, str(root)), stores, size)
@@ -92,6 +92,6 @@ def load_bccd(place: Place, size: int | tuple[int, int] = (256, 320)) -> Detecti
     """Blood cells: 205, 87 and 72 images of 320 x 240 with red cells, white cells and platelets."""
     if (root := find_bccd(place)) is None:
         raise DataError(
-            "BCCD was not found: bccd/annotations/instances_{train,val,test}.json are expected.", place.data_dir
+            "BCCD was not found: bccd/annotations/instances_{train,val,test}.json are expected", place.data_dir
         )
     return coco_folder("bccd", root, size)
