@@ -14,9 +14,9 @@ from steadyspike.train.callbacks.after_epoch import Sparingly
 from steadyspike.train.files import loggers as loggers_module
 from steadyspike.train.files.loggers import Loggers, check_loggers
 from steadyspike.train.files.run_figure import draw_runs
-from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.recipe import RecipeError, load_recipe
+from steadyspike.train.recipe.identity import difference
 from steadyspike.train.run.training import train
 from tests.report.made import made_run, rewritten
 from tests.train.conftest import differing, trained

@@ -256,3 +256,19 @@ def test_the_newest_of_a_thousand_runs_is_opened(tmp_path, monkeypatch):
         (tmp_path / "runs" / "tiny" / number).mkdir(parents=True)
         (tmp_path / "runs" / "tiny" / number / "recipe.toml").touch()
     assert open_folder(None, "tiny").root.name == "1000"
+
+
+def test_one_place_decides_which_keys_count():
+    """The marks of the schema: what describes, where it runs, which run it is; everything else is the configuration."""
+    from steadyspike.train.recipe import identity
+
+    assert identity.PRIVATE == ("about", "shown", "note", "paper")
+    assert {"train.seed", "train.eval_every", "data.eval_batch_size"} == identity.INCIDENTAL - identity.ANYWHERE
+    assert {
+        "train.devices", "train.accelerator", "train.save_every", "train.log_every", "train.report", "train.loggers",
+        "data.workers",
+    } == identity.ANYWHERE  # fmt: skip
+    a, b = load_recipe("tiny"), load_recipe("tiny", ["train.seed=1", "data.workers=2"])
+    assert identity.configuration(a) == identity.configuration(b) and identity.fingerprint(a) != identity.fingerprint(b)
+    assert identity.difference(b, a) == "train.seed is 1, was 0"
+    assert identity.fingerprint(load_recipe("tiny", ["train.start=x"])) != identity.fingerprint(a)

@@ -150,7 +150,7 @@ def test_another_recipes_checkpoint_is_refused(tmp_path):
 
 
 def test_where_it_runs_is_not_part_of_what_it_is():
-    from steadyspike.train.files.same_recipe import difference, fingerprint
+    from steadyspike.train.recipe.identity import difference, fingerprint
 
     a, b = load_recipe("tiny"), load_recipe("tiny", ["train.save_every=7", "data.workers=2"])
     assert fingerprint(a) == fingerprint(b) and difference(a, b) is None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from steadyspike.report.run_view import RunView
-from steadyspike.train.recipe.configuration import configuration, keys_of
+from steadyspike.train.recipe.identity import configuration, keys_of
 from steadyspike.train.recipe.kinds import Measure
 
 

@@ -9,7 +9,7 @@ from steadyspike.report.markup import Markup, joined, number, table, tag
 from steadyspike.report.run_view import RunView
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe, toml
-from steadyspike.train.recipe.configuration import configuration
+from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import imported
 from steadyspike.train.recipe.measured import Measured, recorded
 

@@ -10,7 +10,7 @@ from steadyspike.report.run_view import RunView
 from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.callbacks.memory_use import size
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.configuration import keys_of
+from steadyspike.train.recipe.identity import keys_of
 from steadyspike.train.recipe.schema import Recipe
 
 _WHERE = (("Python", "python"), ("platform", "platform"), ("processor", "cpu"), ("threads", "threads"),

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from steadyspike.train.building.deciding_neuron import deciding_keys
 from steadyspike.train.recipe import PRIVATE, Recipe, dumps, load_recipe
-from steadyspike.train.recipe.load import INCIDENTAL
+from steadyspike.train.recipe.identity import INCIDENTAL
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ from typing import Any
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import CheckpointError, write_atomically
 from steadyspike.train.files.forms import form_problem
-from steadyspike.train.files.same_recipe import difference
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
+from steadyspike.train.recipe.identity import difference
 
 _TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold for a moment
 

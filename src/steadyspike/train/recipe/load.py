@@ -10,15 +10,11 @@ from pydantic import ValidationError
 
 from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.errors import RecipeError, explain, named, shortened
+from steadyspike.train.recipe.identity import INCIDENTAL, PRIVATE
 from steadyspike.train.recipe.merge import merge
 from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.schema import Recipe
 
-INCIDENTAL = {
-    "train.seed", "train.devices", "train.accelerator", "train.save_every", "train.eval_every", "data.workers",
-    "data.eval_batch_size", "train.log_every", "train.report", "train.loggers",
-}  # fmt: skip
-PRIVATE = ("about", "shown", "note", "paper")  # keys that describe one recipe and are not inherited
 _NUMBERS = ("shown", "paper")  # what no longer holds for a recipe that was changed
 
 

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+
+Mark = dict[str, JsonValue]
+# Marks of keys; a key without one decides a run's numbers. `train.recipe.identity` reads them.
+TEXT: Mark = {"decides": "text"}  # describes one recipe, and is not inherited
+PLACE: Mark = {"decides": "place"}  # where a run happens and what it writes: may change when it is resumed
+REPEAT: Mark = {"decides": "repeat"}  # which run of one configuration this is, and how it is measured
+LATER: Mark = {"since": "later"}  # added after runs were made: at its default it does not change their fingerprint
 
 
 class Table(BaseModel):

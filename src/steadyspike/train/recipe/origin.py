@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from steadyspike.train.recipe.configuration import keys_of
 from steadyspike.train.recipe.errors import RecipeError
+from steadyspike.train.recipe.identity import keys_of
 from steadyspike.train.recipe.load import load_recipe
 from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.schema import Recipe

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from steadyspike.train.recipe.detection_table import Detection
-from steadyspike.train.recipe.numbers_of_recipe import Paper, Table
+from steadyspike.train.recipe.numbers_of_recipe import LATER, PLACE, REPEAT, TEXT, Paper, Table
 from steadyspike.train.recipe.optimizer_tables import Optimizer, Schedule
 
 _VALIDATION = re.compile(r"none|test|holdout(:(?P<fraction>[0-9.eE+-]+)(:[0-9]+)?)?")
@@ -141,7 +141,10 @@ class Data(Table):
         description="Samples per optimizer step, summed over all processes and accumulated forward passes.",
     )
     eval_batch_size: int = Field(
-        default=256, ge=1, description="Samples per forward pass in evaluation, summed over all processes."
+        json_schema_extra=REPEAT,
+        default=256,
+        ge=1,
+        description="Samples per forward pass in evaluation, summed over all processes.",
     )
     size: int | list[int] | None = Field(
         default=None, description="The size that images or frames are resized to: one side, or [height, width]."
@@ -151,7 +154,10 @@ class Data(Table):
     )
     augment: bool = Field(default=True, description="Augment training samples as is usual for this data set.")
     workers: int = Field(
-        default=0, ge=0, description="How many processes decode image files for each training process."
+        json_schema_extra=PLACE,
+        default=0,
+        ge=0,
+        description="How many processes decode image files for each training process.",
     )
     drop_last: bool = Field(default=False, description="Leave out the last batch of an epoch if it is incomplete.")
     options: dict[str, Any] = Field(
@@ -214,13 +220,20 @@ class Train(Table):
     """[train]: seed, devices, precision, memory, and how often to evaluate and to save."""
 
     seed: int = Field(
-        default=0, ge=0, lt=2**63, description="The random seed of weights, sample order, augmentation and dropout."
+        json_schema_extra=REPEAT,
+        default=0,
+        ge=0,
+        lt=2**63,
+        description="The random seed of weights, sample order, augmentation and dropout.",
     )
     devices: int = Field(
-        default=1, ge=1, description="How many GPUs to use, or how many CPU processes if there is no GPU."
+        json_schema_extra=PLACE,
+        default=1,
+        ge=1,
+        description="How many GPUs to use, or how many CPU processes if there is no GPU.",
     )
     accelerator: Literal["auto", "cpu", "gpu"] = Field(
-        default="auto", description="The device to train on; auto takes a GPU if there is one."
+        json_schema_extra=PLACE, default="auto", description="The device to train on; auto takes a GPU if there is one."
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="fp32, or mixed precision (bf16, fp16); neurons are computed in fp32 always."
@@ -252,20 +265,29 @@ class Train(Table):
         ge=0,
         description="Multiply the decay of the average by 1 - exp(-step / ema_ramp); 0 means not at all.",
     )
-    log_every: int = Field(default=50, ge=1, description="How many optimizer steps one row of steps.csv stands for.")
+    log_every: int = Field(
+        json_schema_extra=PLACE,
+        default=50,
+        ge=1,
+        description="How many optimizer steps one row of steps.csv stands for.",
+    )
     save_every: int = Field(
+        json_schema_extra=PLACE,
         default=0,
         ge=0,
         description="Write a checkpoint every so many optimizer steps too; 0 means after every epoch only.",
     )
-    eval_every: int = Field(default=1, ge=1, description="Evaluate every so many epochs.")
-    report: bool = Field(default=False, description="Write report.html too, every few epochs and at the end.")
+    eval_every: int = Field(json_schema_extra=REPEAT, default=1, ge=1, description="Evaluate every so many epochs.")
+    report: bool = Field(
+        json_schema_extra=PLACE, default=False, description="Write report.html too, every few epochs and at the end."
+    )
     start: str = Field(
+        json_schema_extra=LATER,
         default="",
         description="Start with the weights of a run, or of a name of `steadyspike zoo`; layers that differ are new.",
     )
     loggers: list[Literal["wandb", "mlflow"]] = Field(
-        default=[], description="Also log there; the packages are not installed with this one."
+        json_schema_extra=PLACE, default=[], description="Also log there; the packages are not installed with this one."
     )
 
 
@@ -297,12 +319,17 @@ class Health(Table):
 class Recipe(Table):
     """One training run."""
 
-    about: str = Field(default="", description="One line that describes the recipe in lists; not inherited.")
+    about: str = Field(
+        json_schema_extra=TEXT, default="", description="One line that describes the recipe in lists; not inherited."
+    )
     shown: str = Field(
+        json_schema_extra=TEXT,
         default="",
         description="The place in the paper that shows this configuration without a number (a bar, a curve, a dash).",
     )
-    note: str = Field(default="", description="What was assumed because the paper does not say it.")
+    note: str = Field(
+        json_schema_extra=TEXT, default="", description="What was assumed because the paper does not say it."
+    )
     model: Model = Model()
     neuron: Neuron = Neuron()
     norm: Norm = Norm()
@@ -314,7 +341,7 @@ class Recipe(Table):
     train: Train = Train()
     health: Health = Health()
     detection: Detection | None = None
-    paper: Paper | None = None
+    paper: Paper | None = Field(json_schema_extra=TEXT, default=None)
 
     @model_validator(mode="after")
     def _possible(self) -> Recipe:

@@ -14,11 +14,9 @@ from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.weights import NOTED, NOTED_RECIPE, load_weights, save_weights
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe.identity import deciding
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.session.session import EndOfRun, Session
-
-# Keys that do not affect the weights: equal weights must give equal files.
-_NOT_OF_WEIGHTS: Any = {"paper": True, "measured": True, "train": {"report", "loggers"}}
 
 
 def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank: int = 0) -> dict[str, Any]:
@@ -75,7 +73,7 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
         whole = epoch if checkpoint["batch"] == 0 else None
         source = f"best epoch ({epoch})" if best else f"last checkpoint (epoch {epoch})"
     about = {
-        "recipe": session.recipe.model_dump(exclude_none=True, exclude=_NOT_OF_WEIGHTS),
+        "recipe": deciding(session.recipe, exclude_none=True),
         "split": session.bundle.split.record(),
         "epoch": whole,
     }

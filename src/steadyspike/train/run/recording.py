@@ -9,7 +9,7 @@ from pathlib import Path
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names
-from steadyspike.train.recipe.configuration import configuration
+from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import kind_of_result
 from steadyspike.train.recipe.measured import Measured, read_results, results_file, written
 from steadyspike.train.recipe.recipe_catalogue import Source

@@ -14,12 +14,12 @@ from steadyspike.train.building.optimizer import build_optimizer, build_schedule
 from steadyspike.train.building.start_weights import start_from
 from steadyspike.train.building.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.same_recipe import fingerprint
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch, layer_rows
 from steadyspike.train.measure.gradients import GradientWatch
 from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
+from steadyspike.train.recipe.identity import fingerprint
 from steadyspike.train.session.processes import Processes
 from steadyspike.train.session.signals import Signals
 from steadyspike.train.session.weight_average import WeightAverage
