@@ -118,7 +118,6 @@ def test_what_makes_them_three() -> None:
         lambda m: setattr(m.q.conv_norm, "norm", nn.Identity()),
         lambda m: setattr(m.q.lif, "forward", m.q.lif.forward),
         ss.use_dense,
-        nn.Module.eval,  # with gradients
     ):
         made = layer()
         assert conv_group.grouped_spikes((made.q, made.k, made.v), x) is not None
@@ -127,6 +126,19 @@ def test_what_makes_them_three() -> None:
     made = layer()
     for other in (x.contiguous(), x.bfloat16(), x[:1].expand(3, -1, -1, -1, -1)):
         assert conv_group.grouped_spikes((made.q, made.k, made.v), other) is None
+
+
+def test_evaluation_with_gradients() -> None:
+    """The node has gradients in evaluation, too: those of the three layers one by one."""
+    x, made = sums_of_spikes().requires_grad_(), layer().eval()
+    parts = (made.q, made.k, made.v)
+    parameters = [p for part in parts for p in part.parameters()]
+    grouped, single = conv_group.grouped_spikes(parts, x), torch.cat([part(x) for part in parts], 2)
+    assert grouped is not None
+    torch.testing.assert_close(grouped, single)
+    g = torch.linspace(-1, 1, single.numel()).view_as(single).to(single.dtype)
+    for got, want in zip(*(torch.autograd.grad(out, [x, *parameters], g) for out in (grouped, single)), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
