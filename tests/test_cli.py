@@ -31,7 +31,7 @@ def run(tmp_path_factory):
 def test_commands_are_pinned():
     assert {c.name for c in app.registered_commands} == {
         "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
-        "compare", "report", "analyse", "zoo",
+        "compare", "report", "analyse", "zoo", "plan", "benchmark",
     }  # fmt: skip
     assert [g.name for g in app.registered_groups] == ["data"]
 
@@ -399,3 +399,19 @@ def test_the_list_of_recipes_cuts_no_name_and_no_number():
     done = subprocess.run([sys.executable, "-m", "steadyspike.cli", "recipes"], capture_output=True, text=True)
     assert "95.05 ± 0.15" in done.stdout and "imagenet-sew-resnet34-t4-imp-lts-original" in done.stdout
     assert "…" not in done.stdout
+
+
+def test_plan_predicts_a_recipe_on_a_card():
+    result = call("plan", "tiny", "--card", "3090", "--samples", 1000)
+    assert result.exit_code == 0 and "1 x 3090" in result.output and "epochs of 1,000 samples" in result.output
+    wrong = call("plan", "tiny", "--card", "4070")
+    assert wrong.exit_code == 2 and "4090" in wrong.output
+
+
+def test_energy_with_memory_and_neurobench(run):
+    pytest.importorskip("neurobench", reason="NeuroBench is not installed (requirements-peers.txt)")
+    folder, _ = run
+    energy = call("energy", folder, "--samples", 8, "--memory")
+    assert energy.exit_code == 0 and "crossing" in energy.output
+    measured = call("benchmark", folder, "--neurobench", "--samples", 8)
+    assert measured.exit_code == 0 and "NeuroBench" in measured.output and "8 test samples" in measured.output

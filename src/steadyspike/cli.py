@@ -17,8 +17,8 @@ from steadyspike import __version__, commands
 
 # The order of --help; others follow by name.
 _ORDER = (
-    "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "analyse", "reproduce", "runs",
-    "show", "report", "compare", "zoo", "data",
+    "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "benchmark", "predict", "analyse",
+    "reproduce", "runs", "show", "report", "compare", "zoo", "plan", "data",
 )  # fmt: skip
 
 

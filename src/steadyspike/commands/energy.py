@@ -28,14 +28,23 @@ def command(
     samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Also with memory, beside a quantised twin.")] = False,
 ) -> None:
     """Count the operations of a folded network and their energy."""
-    code = run(place, files=files or [], data_dir=data_dir, samples=samples, strict=strict, every_step=every_step)
+    code = run(place, files or [], data_dir, samples=samples, strict=strict, every_step=every_step, memory=memory)
     raise typer.Exit(code)
 
 
 @one_line_errors
-def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, strict: bool, every_step: bool) -> int:
+def run(
+    place: Path,
+    files: list[Path],
+    data_dir: Path | None,
+    samples: int,
+    strict: bool,
+    every_step: bool,
+    memory: bool = False,
+) -> int:
     """``files``: count on these inputs; without them on test samples of the run that ``place`` is or lies in."""
     from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.energy import count_operations, show_energy
@@ -52,6 +61,10 @@ def run(place: Path, files: list[Path], data_dir: Path | None, samples: int, str
     console.print(f"{report.samples} {'files' if files else 'test samples'}, {report.timesteps} time steps; the first "
                   f"layer counts {'at every step' if every_step else 'once per static image'}; averages of spikes are "
                   f"{'MACs' if strict else 'ACs'}", soft_wrap=True)  # fmt: skip
+    if memory:
+        from steadyspike.deploy.memory_energy import verdict
+
+        console.print(str(verdict(network.graph, report)), soft_wrap=True)
     return ENDED
 
 

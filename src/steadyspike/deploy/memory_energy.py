@@ -116,6 +116,14 @@ class Verdict:
     def spiking_wins(self) -> bool:
         return self.spiking < self.quantised
 
+    def __str__(self) -> str:
+        which = "the spiking network" if self.spiking_wins else "the quantised twin"
+        return (
+            f"with memory (22 nm, arXiv 2409.08290, 8-bit weights): spiking {self.spiking:.3f} uJ, quantised twin "
+            f"{self.quantised:.3f} uJ, ReLU twin {self.relu:.3f} uJ\nfiring rate that synapses see {self.rate:.2%}, "
+            f"crossing {self.crossing:.2%}: {which} takes less"
+        )
+
 
 def verdict(graph: Graph, report: EnergyReport, weight_bits: int = 8, hardware: str = "neuromorphic") -> Verdict:
     """The energy of a counted network and of its twins; layers that read real numbers cost the same in all of them."""

@@ -1,0 +1,48 @@
+"""`steadyspike plan`: what a recipe would take on a GPU that is not here: memory, batch, time of a step, hours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from steadyspike.commands.common import ENDED, console, one_line_errors
+from steadyspike.commands.options import DataDir, Settings
+
+
+def command(
+    recipe: Annotated[str, typer.Argument(help="A name that `steadyspike recipes` lists, or a .toml file.")],
+    card: Annotated[str, typer.Option(help="The GPU: 3090, 4090, 5090, a100-40, a100 or h100.")] = "4090",
+    cards: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    batch: Annotated[int | None, typer.Option(min=1, help="Samples per step over all cards.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Training samples of your own data set.")] = None,
+    settings: Settings = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Predict memory, step time and hours of a recipe on a GPU, from counted bytes and operations."""
+    code = run(recipe, card=card, cards=cards, batch=batch, samples=samples, settings=settings or [], data_dir=data_dir)
+    raise typer.Exit(code)
+
+
+@one_line_errors
+def run(
+    recipe: str,
+    *,
+    card: str,
+    cards: int,
+    batch: int | None,
+    samples: int | None,
+    settings: list[str],
+    data_dir: Path | None,
+) -> int:
+    from steadyspike.analysis.gpu.cards import CARDS
+    from steadyspike.analysis.gpu.plan import plan
+    from steadyspike.train.recipe.load import load_recipe
+
+    if card not in CARDS:
+        raise typer.BadParameter(f"unknown card {card!r}; known: {', '.join(CARDS)}", param_hint="--card")
+    loaded = load_recipe(recipe, settings)
+    prediction = plan(loaded, card, cards=cards, batch=batch, samples=samples, data_dir=data_dir)
+    console.print(str(prediction), soft_wrap=True)
+    return ENDED
