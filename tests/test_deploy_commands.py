@@ -135,7 +135,7 @@ def test_predict_event_recordings(event_run, tmp_path):
     assert code == 1 and "odd.bin" in text and "Traceback" not in text
     (tmp_path / "a.png").write_bytes(b"no image")
     code, text = call("predict", run, tmp_path / "a.png")
-    assert code == 1 and "no event file" in text
+    assert code == 1 and "is not an event file" in text
 
 
 def test_energy_of_a_folded_file(run, tmp_path):

@@ -91,11 +91,12 @@ def test_commands_take_a_name_like_a_run(tmp_path: Path) -> None:
     assert code == 1 and "digits-cnn8" in text
 
 
-def test_export_and_predict_take_a_name(tmp_path: Path) -> None:
+def test_export_and_predict_take_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a short name: the table breaks long ones
     image = pytest.importorskip("PIL.Image")
     pixels = ss.data.load("digits", validation="none").dataset.source.data[3, 0]  # type: ignore[attr-defined]
     image.fromarray(pixels.numpy()).save(tmp_path / "digit.png")
-    code, text = command("predict", "digits-cnn7", tmp_path / "digit.png")
+    code, text = command("predict", "digits-cnn7", "digit.png")
     assert code == 0 and "digit.png" in text
     (name, share), *_ = ss.load("digits-cnn7").predict(tmp_path / "digit.png")
     assert name == str(int(ss.data.load("digits").dataset.labels[3])) and share > 0.5
