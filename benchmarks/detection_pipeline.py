@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 from benchmarks.machine import describe
 
-from steadyspike.train.building.data import batch_per_process, load_data
-from steadyspike.train.building.optimizer import build_optimizer
-from steadyspike.train.building.task import task_for
+from steadyspike.train.build.data import batch_per_process, load_data
+from steadyspike.train.build.optimizer import build_optimizer
+from steadyspike.train.build.task import task_for
 from steadyspike.train.recipe import load_recipe
 
 ROOT = Path(__file__).resolve().parent.parent

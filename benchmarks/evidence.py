@@ -33,7 +33,7 @@ from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Case, Work
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.run.recording import record
-from steadyspike.train.session.signals import Signals, Stopped, exit_code
+from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 SEEDS = 3
 

@@ -12,30 +12,11 @@ import argparse
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 from steadyspike.report.live import PAGE, LiveReport
-from steadyspike.train.callbacks import after_epoch
-from steadyspike.train.callbacks.after_epoch import AfterEpoch
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.run.training import train
-
-
-class Clock:
-    """Time in the callback, and the moments at which it wrote a page."""
-
-    def __init__(self) -> None:
-        self.inside, self.calls, self.updates = 0.0, 0, list[float]()
-
-    def around(self, method: Any) -> Any:
-        def timed(callback: AfterEpoch, *arguments: Any) -> None:
-            start = time.perf_counter()
-            method(callback, *arguments)
-            self.inside += time.perf_counter() - start
-            self.calls += 1
-
-        return timed
+from steadyspike.train.run.training import SHARE, train
 
 
 def main() -> None:
@@ -46,24 +27,23 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         epochs = _epochs(options.recipe, options.settings, options.seconds, Path(place) / "short")
-        clock, folder = Clock(), RunFolder(Path(place) / "run")
+        folder, updates = RunFolder(Path(place) / "run"), list[float]()
         write = LiveReport(folder.root)
 
         def look() -> None:
             start = time.perf_counter()
             write()
-            clock.updates.append(time.perf_counter() - start)
+            updates.append(time.perf_counter() - start)
 
-        after_epoch.AfterEpoch.on_train_epoch_end = clock.around(AfterEpoch.on_train_epoch_end)  # type: ignore[method-assign]
         recipe = load_recipe(options.recipe, [*options.settings, f"schedule.epochs={epochs}"])
         with folder.locked():
             start = time.perf_counter()
             train(recipe, folder, after_epoch=look)
             whole = time.perf_counter() - start
-        size = (folder.root / PAGE).stat().st_size / 1e6 if clock.updates else 0.0
-        print(f"{options.recipe}: {epochs} epochs in {whole:.1f} s, {len(clock.updates)} updates of {size:.2f} MB")
-        print(f"  one update: {', '.join(f'{1e3 * cost:.0f}' for cost in clock.updates[:8])} ms")
-        print(f"  share of the training time: {clock.inside / whole:.2%} (allowed: {after_epoch.SHARE:.0%})")
+        size = (folder.root / PAGE).stat().st_size / 1e6 if updates else 0.0
+        print(f"{options.recipe}: {epochs} epochs in {whole:.1f} s, {len(updates)} updates of {size:.2f} MB")
+        print(f"  one update: {', '.join(f'{1e3 * cost:.0f}' for cost in updates[:8])} ms")
+        print(f"  share of the training time: {sum(updates) / whole:.2%} (allowed: {SHARE:.0%})")
 
 
 def _epochs(name: str, settings: list[str], seconds: float, root: Path) -> int:

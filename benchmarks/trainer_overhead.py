@@ -18,14 +18,14 @@ from pathlib import Path
 
 import torch
 
-from steadyspike.train.building.data import RunData
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.task import Task
+from steadyspike.train.build.data import RunData
+from steadyspike.train.build.optimizer import build_optimizer, build_schedule
+from steadyspike.train.build.task import Task
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import Recipe, load_recipe
 from steadyspike.train.run.training import train
-from steadyspike.train.session.random_state import seed_all
-from steadyspike.train.session.session import Observer
+from steadyspike.train.state.saving import seed_all
+from steadyspike.train.state.session import Observer
 
 WARM_UP = 3
 

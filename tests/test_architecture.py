@@ -39,7 +39,7 @@ GROUPS = {
     "models": ("blocks",),
     "nn": ("attention", "norm", "loss", "neurons", "memory"),
     "paper": ("statistics", "theory", "figures", "work", "experiments"),
-    "train": ("recipe", "files", "measure", "building", "session", "callbacks", "run"),
+    "train": ("recipe", "files", "watch", "build", "state", "run"),
 }
 # Files that may grow beyond the usual size, with the reason.
 LONG = {}

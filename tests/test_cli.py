@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import steadyspike
 from steadyspike.cli import app
-from steadyspike.commands.shared import sample_progress
+from steadyspike.commands import analyse
 
 SHORT = ["--set", "schedule.epochs=1"]
 
@@ -56,7 +56,7 @@ def test_analyse_says_now_and_then_how_far_it_is(run, monkeypatch):
     """With its output in a file it was silent for minutes where the windows are long."""
     arguments = ("analyse", run[0], "--samples", 60, "--timesteps", 64)
     quick = call(*arguments)
-    monkeypatch.setattr(sample_progress, "_SELDOM", 0.0)
+    monkeypatch.setattr(analyse, "_SELDOM", 0.0)
     long = call(*arguments)
     assert (quick.exit_code, long.exit_code) == (0, 0), long.output
     lines = long.output.splitlines()

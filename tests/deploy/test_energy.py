@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import steadyspike as ss
+from steadyspike.deploy import energy as scanned_module
 from steadyspike.deploy import fold
-from steadyspike.deploy import scanned as scanned_module
 from steadyspike.deploy.energy import count_operations, dense_operations, energy_mj
 from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.nn.time import Folded

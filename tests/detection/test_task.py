@@ -12,9 +12,9 @@ import torch
 from steadyspike.data import load
 from steadyspike.detection.box_scores import BoxSums
 from steadyspike.detection.task import DetectionTask
-from steadyspike.train.building.dry_run import check_recipe, dry_run
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.task import task_for
+from steadyspike.train.build.dry_run import check_recipe, dry_run
+from steadyspike.train.build.optimizer import build_optimizer, build_schedule
+from steadyspike.train.build.task import task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
@@ -22,7 +22,7 @@ from steadyspike.train.run.evaluation import evaluate_run, part_sums
 from steadyspike.train.run.loading import load_run
 from steadyspike.train.run.recording import measurement
 from steadyspike.train.run.training import train
-from steadyspike.train.session.weight_average import WeightAverage
+from steadyspike.train.state.weight_average import WeightAverage
 from tests.train.conftest import differing
 from tests.train.test_resume import Crash, crashing
 

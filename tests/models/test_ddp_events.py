@@ -21,7 +21,7 @@ import steadyspike as ss
 from steadyspike.kernels.conv import function
 from steadyspike.models import SpikingNet
 from steadyspike.nn.factory import Site
-from steadyspike.train.building.activation_checkpointing import recompute_blocks
+from steadyspike.train.build.build_network import recompute_blocks
 from tests.models.members import clip, member
 from tests.models.test_ddp import ALWAYS, EVENTS
 

@@ -17,7 +17,7 @@ from steadyspike.models.model_registry import entry
 from steadyspike.nn.factory import Site
 from steadyspike.nn.memory.pack import save_memory
 from steadyspike.nn.neuron import neurons
-from steadyspike.train.building.activation_checkpointing import recompute_blocks
+from steadyspike.train.build.build_network import recompute_blocks
 from tests.models.members import TINY, clip, images, member, one_step
 
 FAMILIES = ("spikformer", "spikformer_v2", "spikingformer", "sdt", "qkformer", "spikingresformer")

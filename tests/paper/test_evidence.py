@@ -8,7 +8,7 @@ from steadyspike.paper.work.page import Table
 from steadyspike.paper.work.scales import Scale
 from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Work
-from steadyspike.train.building.build_network import build_model
+from steadyspike.train.build.build_network import build_model
 from steadyspike.train.recipe import load_recipe
 
 

@@ -14,7 +14,7 @@ from steadyspike.paper.work import page, scales
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.store import Result, Store, read_arrays, scores_of
 from steadyspike.paper.work.work import Case, Work
-from steadyspike.train.building.dry_run import check_recipe
+from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.recipe.recipe_catalogue import packaged

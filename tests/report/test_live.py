@@ -10,14 +10,13 @@ from steadyspike.cli import app
 from steadyspike.report.live import PAGE, LiveReport
 from steadyspike.report.run_view import read_run
 from steadyspike.report.write_page import render
-from steadyspike.train.callbacks.after_epoch import Sparingly
 from steadyspike.train.files import loggers as loggers_module
 from steadyspike.train.files.loggers import Loggers, check_loggers
 from steadyspike.train.files.run_figure import draw_runs
 from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.recipe.identity import difference
-from steadyspike.train.run.training import train
+from steadyspike.train.run.training import Sparingly, train
 from tests.report.made import made_run, rewritten
 from tests.train.conftest import differing, trained
 
@@ -80,11 +79,11 @@ def test_event_data_has_a_frame_for_every_step(tmp_path):
 
 
 def test_the_report_is_written_while_the_run_trains(tmp_path, monkeypatch):
-    from steadyspike.train.callbacks import after_epoch
     from steadyspike.train.files.folder import RunFolder
+    from steadyspike.train.run import training
 
-    monkeypatch.setattr(after_epoch, "_GUESS", 0.0)
-    monkeypatch.setattr(after_epoch, "SHARE", 1e9)
+    monkeypatch.setattr(training, "_GUESS", 0.0)
+    monkeypatch.setattr(training, "SHARE", 1e9)
     seen = []
 
     def look():
@@ -155,7 +154,7 @@ def test_tensorboard_gets_rates_per_step_and_histograms_of_membranes(reported):
 
 def test_a_histogram_is_what_was_seen(tmp_path):
     from steadyspike.nn.lif import LIF
-    from steadyspike.train.measure.membranes import MembraneWatch
+    from steadyspike.train.watch.membranes import MembraneWatch
 
     model = torch.nn.Sequential(LIF(threshold=2.0, init=0.0))
     watch = MembraneWatch(model)

@@ -14,7 +14,7 @@ from pathlib import Path
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
 from steadyspike.train.run.training import train
-from steadyspike.train.session.processes import Processes, leave_group
+from steadyspike.train.state.processes import Processes, leave_group
 
 KILLED = [
     "train.save_every=2", "train.log_every=1", "train.ema=0.9", "train.accumulate=2", "model.options.dropout=0.3",

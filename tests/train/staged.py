@@ -12,15 +12,15 @@ import sys
 import time
 from pathlib import Path
 
-import steadyspike.train.building.data as data_module
+import steadyspike.train.build.data as data_module
 import steadyspike.train.run.conclusion as conclusion_module
 import steadyspike.train.run.training as run_module
 from steadyspike.cli import app
-from steadyspike.train.building.task import Task
+from steadyspike.train.build.task import Task
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
 from steadyspike.train.run.training import train
-from steadyspike.train.session.processes import Processes, leave_group
+from steadyspike.train.state.processes import Processes, leave_group
 from tests.train.forked import free_port
 
 SETTINGS = [

@@ -5,7 +5,7 @@ from typer.testing import CliRunner
 
 from steadyspike.cli import app
 from steadyspike.nn.compose import RULES, compose
-from steadyspike.train.building.dry_run import check_recipe, dry_run
+from steadyspike.train.build.dry_run import check_recipe, dry_run
 from steadyspike.train.recipe import RecipeError, load_recipe
 
 T1 = ["data.timesteps=1"]

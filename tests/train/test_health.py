@@ -37,11 +37,11 @@ def test_weights_that_overflow_end_as_diverged_with_the_last_good_ones(tmp_path)
 
 
 def test_a_membrane_that_is_not_finite_is_named_and_statistics_are_put_back(tmp_path):
-    from steadyspike.train.building.data import RunData
-    from steadyspike.train.callbacks.health_policy import first_bad_layer
+    from steadyspike.train.build.data import RunData
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import load_recipe
-    from steadyspike.train.session.session import Session
+    from steadyspike.train.run.health_policy import first_bad_layer
+    from steadyspike.train.state.session import Session
 
     recipe = load_recipe("tiny")
     session = Session.new(recipe, RunFolder(tmp_path), RunData(recipe))

@@ -9,16 +9,15 @@ from steadyspike.deploy.early_exit import exit_curve
 from steadyspike.nn.decision import decided
 from steadyspike.nn.model_check import firing_rates
 from steadyspike.report.details import _confusion
-from steadyspike.train.building.activation_checkpointing import recompute_blocks
-from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.dry_run import dry_run
-from steadyspike.train.building.optimizer import lr_factor
-from steadyspike.train.building.training_objective import build_objective
-from steadyspike.train.measure.firing_rates import LayerWatch, layer_rows
-from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.scores import ScoreSums
+from steadyspike.train.build.build_network import build_model, recompute_blocks
+from steadyspike.train.build.dry_run import dry_run
+from steadyspike.train.build.optimizer import lr_factor
+from steadyspike.train.build.task import build_objective
 from steadyspike.train.recipe import RecipeError, load_recipe
-from steadyspike.train.session.weight_average import WeightAverage
+from steadyspike.train.state.weight_average import WeightAverage
+from steadyspike.train.watch.firing_rates import LayerWatch, layer_rows
+from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.scores import ScoreSums
 
 
 def network(*settings, seed=0):

@@ -3,12 +3,12 @@
 import re
 from dataclasses import replace
 
-from steadyspike.train.building.data import RunData
-from steadyspike.train.callbacks.memory_use import memory_held, memory_line, size
+from steadyspike.train.build.data import RunData
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.session.processes import Processes
-from steadyspike.train.session.session import Session
+from steadyspike.train.run.memory_use import memory_held, memory_line, size
+from steadyspike.train.state.processes import Processes
+from steadyspike.train.state.session import Session
 
 
 def test_the_line_counts_what_the_process_holds(tmp_path):

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import steadyspike as ss
 from steadyspike.cli import app
-from steadyspike.train.building.data import load_data
-from steadyspike.train.building.dry_run import check_recipe, dry_run
-from steadyspike.train.building.own_code import find_own
+from steadyspike.train.build.data import load_data
+from steadyspike.train.build.dry_run import check_recipe, dry_run
+from steadyspike.train.build.own_code import find_own
 from steadyspike.train.recipe import RecipeError, load_recipe
 
 EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "own"

@@ -16,8 +16,8 @@ from steadyspike.cli import app
 from steadyspike.data import dataset_catalogue
 from steadyspike.models import model_registry
 from steadyspike.train import RunFolder, evaluate_run, load_recipe, train
-from steadyspike.train.building.dry_run import check_recipe, dry_run
-from steadyspike.train.building.task import Task
+from steadyspike.train.build.dry_run import check_recipe, dry_run
+from steadyspike.train.build.task import Task
 from steadyspike.train.recipe import RecipeError, kinds
 from steadyspike.train.run.loading import load_run
 from steadyspike.train.run.recording import measurement

@@ -2,11 +2,11 @@
 
 import pytest
 
-from steadyspike.train.building.data import load_data
-from steadyspike.train.building.dry_run import check_recipe
+from steadyspike.train.build.data import load_data
+from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.recipe import RecipeError, dumps, load_recipe, parse, recipe_names, recipe_path, toml
 from steadyspike.train.recipe.load import overrides
-from steadyspike.train.recipe.merge import merge
+from steadyspike.train.recipe.toml import merge
 
 
 def write(folder, name, text):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from steadyspike.train.building.dry_run import data_shape, dry_run
+from steadyspike.train.build.dry_run import data_shape, dry_run
 from steadyspike.train.recipe import load_recipe, recipe_names
 from steadyspike.train.recipe.identity import difference
 from steadyspike.train.recipe.recipe_catalogue import packaged

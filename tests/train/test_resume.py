@@ -14,7 +14,7 @@ from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import read_checkpoint, write_state
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import load_recipe
-from steadyspike.train.session.session import Observer
+from steadyspike.train.state.session import Observer
 from tests.train.conftest import differing, trained
 from tests.train.forked import KILLED
 

@@ -11,13 +11,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 from steadyspike.data import SplitMismatchWarning
-from steadyspike.train.building.data import batch_per_process, first_samples, load_data
+from steadyspike.train.build.data import batch_per_process, first_samples, load_data
 from steadyspike.train.files.folder import RunError
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.accelerator import accelerator_of
 from steadyspike.train.run.evaluation import evaluate_run
-from steadyspike.train.session.session import Observer
+from steadyspike.train.state.session import Observer
 from tests.train.conftest import differing, trained
 
 
@@ -156,7 +156,7 @@ def test_a_batch_that_cannot_be_divided_is_refused():
 
 def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_path):
     """Through training and evaluation; the files are in the ordinary layout and hold the same numbers."""
-    from steadyspike.train.building.task import Task
+    from steadyspike.train.build.task import Task
 
     seen = []
 

@@ -10,8 +10,8 @@ import pytest
 
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.session.session import Observer
-from steadyspike.train.session.signals import Signals, Stopped
+from steadyspike.train.state.session import Observer
+from steadyspike.train.state.signals import Signals, Stopped
 from tests.train.conftest import differing, trained
 from tests.train.staged import CASES, SETTINGS
 

@@ -14,9 +14,9 @@ from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.models.model_registry import entry
 from steadyspike.nn import fused, fused_group, fused_norm
 from steadyspike.nn.neuron import Neuron, neurons
-from steadyspike.train.measure.firing_rates import LayerWatch
-from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.membranes import MembraneWatch
+from steadyspike.train.watch.firing_rates import LayerWatch
+from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.membranes import MembraneWatch
 from tests.models.members import TINY, images, member
 
 MISSING = CpuBackend().why_not(torch.empty(0))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import steadyspike as ss
 from steadyspike import models
 from steadyspike.cli import app
-from steadyspike.train.building.start_weights import start_from
+from steadyspike.train.build.start_weights import start_from
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import RecipeError
 

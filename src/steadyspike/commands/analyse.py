@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Generator, Iterable
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from steadyspike.commands.common import ENDED, console, one_line_errors
 from steadyspike.commands.options import DataDir, run_argument
+from steadyspike.disk.plain_text import duration
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _FRAMES = 1024  # of a batch, at most: long windows take more memory and time in large batches
 
@@ -36,8 +43,8 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
+    from steadyspike.commands.analyse import with_progress
     from steadyspike.commands.shared.deployed import BATCH, batches
-    from steadyspike.commands.shared.sample_progress import with_progress
     from steadyspike.train.recipe import RecipeError
 
     loaded = _load(place, data_dir)
@@ -76,3 +83,27 @@ def _draw(seen: Any, path: Path) -> None:
     layers = {name: layer.membrane_shares.numpy() for name, layer in seen.layers.items() if layer.active}
     save(step_distributions(layers, "U[t] / V", (-2.0, 2.0)), path)
     console.print(f"figure: {path}", soft_wrap=True)
+
+
+_SELDOM = 10.0  # seconds between two lines where the output goes to a file or another program
+
+
+def with_progress(
+    batches: Iterable[tuple[Tensor, Tensor]], samples: int, console: Console
+) -> Generator[tuple[Tensor, Tensor], None, None]:
+    """The batches, and on the console how many of all ``samples`` have been run when the next one is asked for.
+
+    Close it where an error may end the work: the line on a terminal moves until then.
+    """
+    started = said = time.monotonic()
+    done = 0
+    with console.status(f"running {samples} samples") as status:
+        for x, y in batches:
+            yield x, y
+            done += len(y)
+            now = time.monotonic()
+            line = f"{done} of {samples} samples, about {duration((now - started) / done * (samples - done))} left"
+            status.update(line)
+            if not console.is_terminal and done < samples and now - said >= _SELDOM:
+                console.print(line, soft_wrap=True)
+                said = now

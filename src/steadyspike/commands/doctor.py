@@ -96,8 +96,8 @@ def _enough(devices: int, gpus: int) -> None:
 def _recipe_checks(
     name: str, settings: list[str], devices: int | None, data_dir: Path | None
 ) -> list[Callable[[], object]]:
-    from steadyspike.train.building.data import batch_per_process, load_data
-    from steadyspike.train.building.dry_run import check_recipe, dry_run
+    from steadyspike.train.build.data import batch_per_process, load_data
+    from steadyspike.train.build.dry_run import check_recipe, dry_run
     from steadyspike.train.recipe import RecipeError, load_recipe
     from steadyspike.train.run.accelerator import accelerator_of
 

@@ -83,7 +83,7 @@ def default_place(roots: list[Path]) -> Path:
 
 def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
     """Confusion, samples and membranes: those that are kept, or made anew; a note where that cannot be."""
-    from steadyspike.report.kept_details import is_current
+    from steadyspike.report.live import is_current
     from steadyspike.train.files.folder import RunFolder
 
     folder = RunFolder(view.root)

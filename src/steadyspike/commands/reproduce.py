@@ -101,7 +101,7 @@ def _data_name(data: str) -> str:
     """The data set's own name: by another one, event data would pass for images. The user's code keeps its name."""
     from steadyspike.data.dataset_catalogue import entry
     from steadyspike.data.errors import DataError
-    from steadyspike.train.building.own_code import is_own
+    from steadyspike.train.build.own_code import is_own
 
     try:
         return data if is_own(data) else entry(data)[0]
@@ -122,7 +122,7 @@ def _train(experiment: Any, work: Any) -> int:
         return ENDED
     from steadyspike.nn.memory.heap import keep_freed_memory
     from steadyspike.paper.runner import Interrupted, train_missing
-    from steadyspike.train.session.signals import Signals, Stopped, exit_code
+    from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
     keep_freed_memory()
     with Signals(commands=True) as signals:

@@ -37,8 +37,8 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
     """Exit code 1 if there is no such run."""
     from rich.text import Text
 
+    from steadyspike.disk.plain_text import duration
     from steadyspike.report.run_list import list_runs
-    from steadyspike.train.callbacks.duration import duration
 
     found = list_runs(root)
     lines = [line for line in found if _wanted(line, words, state)]

@@ -12,7 +12,7 @@ import typer
 from steadyspike.commands.common import ENDED, console, one_line_errors
 from steadyspike.commands.options import Run
 from steadyspike.commands.terminal import STYLES, bare_table, marks, number, wide_enough
-from steadyspike.train.session.signals import exit_code
+from steadyspike.train.state.signals import exit_code
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -115,7 +115,7 @@ def _what(view: RunView) -> str:
 def _numbers(view: RunView) -> list[RenderableType]:
     from rich.text import Text
 
-    from steadyspike.train.callbacks.duration import duration
+    from steadyspike.disk.plain_text import duration
 
     lines: list[RenderableType] = []
     measure = view.measure

@@ -11,7 +11,7 @@ import typer
 
 from steadyspike.commands.common import ENDED, console, one_line_errors, print_scores, record_number
 from steadyspike.commands.options import DataDir, Settings
-from steadyspike.train.session.signals import Signals, Stopped, exit_code
+from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 
 def command(
@@ -88,9 +88,9 @@ def _run(
     signals: Signals,
 ) -> tuple[int, Path | None]:
     """The exit code and, in the one process that reports about the run, its folder."""
-    from steadyspike.train.callbacks.display import Display
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
     from steadyspike.train.recipe.origin import origin
+    from steadyspike.train.run.display import Display
     from steadyspike.train.run.processes import under_torchrun
     from steadyspike.train.run.start import Order, start
 

@@ -18,9 +18,10 @@ from torch import Tensor
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import COUNTS, POOLED, REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
-from steadyspike.deploy.ops import CONVS, conv_transpose, per_sample
-from steadyspike.deploy.scanned import scanned, step_sums
+from steadyspike.deploy.ops import CONVS, SPECS, conv_transpose, initial_potential, lif, per_sample
 from steadyspike.deploy.sums import summed
+from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.spikes.note import known_spikes
 
 # Picojoule per MAC and per AC. 45 nm: Horowitz, ISSCC 2014 (fp32: multiply 3.7, add 0.9), as the paper counts; the
 # other two are the presets of SpikingJelly's energy profiler.
@@ -227,3 +228,22 @@ def count_operations(
 
 
 __all__ = ["TABLES", "EnergyReport", "LayerCount", "count_operations", "dense_operations", "energy_mj", "reached"]
+
+
+def scanned(node: Node, x: Tensor) -> Tensor:
+    """`ops.lif` of a layer that emits spikes, by `lif_scan`: equal to the last bit; any other layer by `ops.lif`."""
+    o = node.options
+    if o["emit"] != "spikes":
+        return lif(node, x)
+    start = node.tensors["start"]
+    start = start if start.ndim == 1 else initial_potential(node, x)
+    spec = SPECS[o["reset"], o["strict"], o["decay_input"]]
+    return lif_scan(x, start, node.tensors["threshold"], node.tensors["leak"], spec).out
+
+
+def step_sums(value: Tensor, timed: bool) -> list[float]:
+    """The sum of every time step; one sum for a value without time. Noted spikes are counted from their bits."""
+    spikes = known_spikes(value) if timed else None
+    if spikes is not None and spikes.level.numel() == 1 and spikes.level.item() == 1:
+        return [float(count) for count in spikes.counts.tolist()]
+    return (value if timed else value[None]).double().flatten(1).sum(1).tolist()

@@ -18,7 +18,7 @@ from steadyspike.detection.nms import Detections
 from steadyspike.detection.results import as_results, as_truth
 from steadyspike.detection.yolo_ap import yolo_ap
 from steadyspike.nn.sync import summed, world_size
-from steadyspike.train.measure.scores import EpochScores as EpochScores
+from steadyspike.train.watch.scores import EpochScores as EpochScores
 
 PARTS = ("loss", "box", "obj", "cls")
 SHOWN = ("AP", "AP50", "AP75")

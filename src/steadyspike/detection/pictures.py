@@ -6,7 +6,7 @@ from typing import Any
 
 from steadyspike.detection.drawing import contact_sheet, draw_boxes, with_legend
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.session.session import Observer, Session
+from steadyspike.train.state.session import Observer, Session
 
 SURE = 0.25  # boxes below this score are not drawn
 

@@ -16,10 +16,10 @@ from steadyspike.detection.mean_ap import NUMBERS
 from steadyspike.detection.networks.detect import Detect
 from steadyspike.detection.nms import Detections, detections
 from steadyspike.detection.pictures import PredictionPictures
-from steadyspike.train.building.task import Task
+from steadyspike.train.build.task import Task
 from steadyspike.train.recipe import Recipe, RecipeError
 from steadyspike.train.recipe.detection_table import Detection
-from steadyspike.train.session.session import Session
+from steadyspike.train.state.session import Session
 
 Batch = tuple[Tensor, Targets]
 

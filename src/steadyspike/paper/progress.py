@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from steadyspike.paper.work.planned_run import Run
-from steadyspike.train.callbacks.display import duration
-from steadyspike.train.session.session import Observer, Session
+from steadyspike.train.run.display import duration
+from steadyspike.train.state.session import Observer, Session
 
 
 class Clock:

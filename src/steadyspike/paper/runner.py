@@ -12,11 +12,11 @@ from rich.console import Console
 from steadyspike.paper.progress import Screen
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.store import Store, scores_of
-from steadyspike.train.building.dry_run import check_recipe
-from steadyspike.train.callbacks.display import duration
+from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.files.folder import DamagedRun, resumable
+from steadyspike.train.run.display import duration
 from steadyspike.train.run.training import train
-from steadyspike.train.session.signals import Signals, Stopped
+from steadyspike.train.state.signals import Signals, Stopped
 
 
 class Interrupted(Exception):

@@ -21,8 +21,8 @@ from steadyspike.nn.decision import NO_CLASS, decided
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.probe import probe
 from steadyspike.report.png import data_url
-from steadyspike.train.building.data import load_data
-from steadyspike.train.building.task import Task
+from steadyspike.train.build.data import load_data
+from steadyspike.train.build.task import Task
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.run.evaluation import evaluation_device

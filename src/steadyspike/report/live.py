@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from steadyspike.disk.checksum import file_sha256
 from steadyspike.report.run_view import read_run
 from steadyspike.report.write_page import write_report
+from steadyspike.train.files.folder import RunFolder
 
 PAGE = "report.html"
 _TABLES = ("metrics.csv", "health.csv")
@@ -29,3 +32,8 @@ class LiveReport:
     def _lengths(self) -> list[int]:
         paths = (self._root / name for name in _TABLES)
         return [path.stat().st_size if path.exists() else 0 for path in paths]
+
+
+def is_current(details: dict[str, Any] | None, folder: RunFolder) -> bool:
+    """For details.json and energy.json."""
+    return details is not None and folder.weights.is_file() and details.get("weights") == file_sha256(folder.weights)

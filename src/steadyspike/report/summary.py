@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from steadyspike.disk.plain_text import duration
 from steadyspike.report.comparison import best_first, differing_keys, groups, tested_on
 from steadyspike.report.markup import Markup, joined, number, table, tag
 from steadyspike.report.run_view import RunView
-from steadyspike.train.callbacks.duration import duration
 from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe, toml
 from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import imported

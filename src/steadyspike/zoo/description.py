@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
 from steadyspike.data.input_files import input_facts
-from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.own_code import is_own
+from steadyspike.train.build.build_network import build_model
+from steadyspike.train.build.own_code import is_own
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import PRIVATE, Recipe, RecipeError
 from steadyspike.train.recipe.load import parse

@@ -65,7 +65,7 @@ class Pretrained:
     @cached_property
     def data(self) -> DataBundle:
         """The data it was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
-        from steadyspike.train.building.data import load_data
+        from steadyspike.train.build.data import load_data
 
         return load_data(self.recipe.data, self._place)
 

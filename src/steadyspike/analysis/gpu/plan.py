@@ -11,8 +11,8 @@ import torch
 from steadyspike.analysis.gpu.cards import Card, card
 from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
 from steadyspike.analysis.gpu.step_time import SPREAD, StepTime, step_time
-from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.dry_run import data_shape
+from steadyspike.train.build.build_network import build_model
+from steadyspike.train.build.dry_run import data_shape
 from steadyspike.train.recipe.schema import Recipe
 
 # Training samples of the public sets, for recipes whose data is not on this computer.

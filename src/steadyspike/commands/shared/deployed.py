@@ -15,7 +15,7 @@ from torch import Tensor
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.deploy import CannotFold, DamagedFile, FoldedNetwork, fold, load, load_extra, save
-from steadyspike.deploy.float64 import StaysDouble
+from steadyspike.deploy.fold import StaysDouble
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.deploy.schema import MOST_STEPS, Check, each, number, whole
 from steadyspike.nn.decision import decided

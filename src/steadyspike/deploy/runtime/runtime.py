@@ -6,17 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import OPS
-from steadyspike.deploy.runtime.bit_ops import on_bits
 from steadyspike.deploy.runtime.layer_call import WAYS, NotANumber, Way, bits_of, costs_here, numbers_of, run
-from steadyspike.deploy.runtime.native_layer import layer_library
+from steadyspike.deploy.runtime.native_layer import layer_library, window_means
 from steadyspike.deploy.runtime.packed_constants import LayerConstants, layer_constants
 from steadyspike.deploy.runtime.plan import Layer, OnBits, Plan
-from steadyspike.deploy.runtime.values import Bits, Value
+from steadyspike.deploy.runtime.values import Bits, Value, from_memory
 from steadyspike.deploy.runtime.ways import Report, describe
 from steadyspike.kernels.library import instruction_sets
 
@@ -152,3 +152,37 @@ def _copied(network: FoldedNetwork) -> Graph:
         graph.nodes[node.name] = now
     graph.output = network.graph.output
     return graph
+
+
+def on_bits(node: Node, inputs: list[Bits]) -> Value:
+    bits = inputs[0]
+    if node.op == "reshape":
+        return bits.viewed(node.shape)
+    if node.op == "concat":
+        return Bits(torch.cat([i.words for i in inputs], -1), node.shape)
+    if node.op == "max_pool":
+        return Bits(_any_in_window(bits.words, node), node.shape)
+    if node.op == "avg_pool":
+        o = node.options
+        kernel, stride, padding = ((o[name][0], o[name][1]) for name in ("kernel_size", "stride", "padding"))
+        means = window_means(bits.words, bits.shape[0], kernel, stride, padding, o["count_include_pad"])
+        return from_memory(means, node.shape)
+    means = window_means(bits.words, bits.shape[0], (bits.shape[1], bits.shape[2]))  # over all pixels
+    return from_memory(means, (bits.shape[0], 1, 1)).flatten(2).unflatten(2, node.shape)
+
+
+def _any_in_window(words: Tensor, node: Node) -> Tensor:
+    """The OR of the words [B, T, H, W, n] of each window."""
+    o = node.options
+    (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (o[name] for name in ("kernel_size", "stride", "padding", "dilation"))
+    rows, columns = node.shape[1:]
+    if ph or pw:
+        words = F.pad(words, (0, 0, pw, pw, ph, ph))
+    out: Tensor | None = None
+    for i in range(kh):
+        for j in range(kw):
+            top, left = i * dh, j * dw
+            part = words[:, :, top : top + (rows - 1) * sh + 1 : sh, left : left + (columns - 1) * sw + 1 : sw]
+            out = part.clone(memory_format=torch.contiguous_format) if out is None else out.bitwise_or_(part)
+    assert out is not None
+    return out

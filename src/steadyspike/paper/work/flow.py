@@ -26,7 +26,7 @@ SILENT = "silent layers"
 
 def flow(run: LoadedRun) -> Arrays:
     """Gradient metrics before and after training on 128 training samples; rates and shift on 512 test samples."""
-    from steadyspike.train.building.task import Task
+    from steadyspike.train.build.task import Task
 
     x, y = next(iter(run.data.eval_loader("train", 128)))
     start = Task.for_data(run.recipe, run.data).model

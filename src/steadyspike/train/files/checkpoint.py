@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 import torch
 
 from steadyspike.disk.sealed import SealedWriter, SealError, check_trailer
-from steadyspike.train.files.atomic import CheckpointError, write_atomically
-from steadyspike.train.files.folder import DamagedRun
+from steadyspike.train.files.atomic import CheckpointError, link, write_atomically
+from steadyspike.train.files.folder import DamagedRun, RunFolder
 
 FORMAT = "steadyspike-checkpoint-2"
 _FOLDER_BIT = 0x10  # of a zip entry's attributes; torch does not read such a tensor and leaves its memory as it was
@@ -119,3 +119,33 @@ def latest(
             "copy, or start again in another folder (--out)"
         )
     return Found(None, path, [])
+
+
+def keep_best(folder: RunFolder) -> None:
+    """last.ckpt is the best: gives it the name best.ckpt, too."""
+    if folder.best.exists():
+        if folder.best.samefile(folder.last):
+            return
+        link(folder.best, previous_of(folder.best))
+    link(folder.last, folder.best)
+
+
+def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The checkpoint of the best epoch, ``epoch``; DamagedRun where it is gone or damaged."""
+    problems: list[str] = []
+    for path in (folder.best, previous_of(folder.best)):
+        if not path.exists():
+            problems.append(f"{path} is missing")
+            continue
+        try:
+            state = read_checkpoint(path, identity)
+        except CheckpointError as error:
+            problems.append(str(error))
+            continue
+        if state.get("epoch") == epoch and state.get("batch") == 0:
+            return state
+        problems.append(f"{path} is of epoch {state.get('epoch')}")
+    raise DamagedRun(
+        f"{problems[0]}: the best epoch ({epoch}) cannot be tested; restore the file and --resume, or train again in "
+        "another folder (--out)"
+    )

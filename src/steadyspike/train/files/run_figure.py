@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
-from steadyspike.train.files.figure_file import save_figure
+from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe.kinds import kind_of_columns, kind_of_result
@@ -140,3 +141,15 @@ def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
     axis.grid(alpha=0.25)
     if 0 < len(layers) <= 12:
         axis.legend(fontsize=7, frameon=False)
+
+
+def save_figure(figure: Any, path: Path, **options: Any) -> Path:
+    """Writes a figure as the file's ending says, .png without one; the path. options: those of ``Figure.savefig``.
+
+    It is drawn in memory first: on a full disk matplotlib leaves a part of a file, and an error that names none.
+    """
+    path = path if path.suffix else path.with_name(f"{path.name}.png")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:].lower(), **options)
+    write_atomically(path, lambda file: file.write(drawn.getvalue()))
+    return path

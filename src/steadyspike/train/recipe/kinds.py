@@ -1,6 +1,6 @@
 """Kinds of runs: what a recipe's network learns, and where its task, its pictures and its part of a report are.
 
-`KINDS` is the registry. A new kind is one folder: a `Task` (train.building.task) and, if its data and networks are new,
+`KINDS` is the registry. A new kind is one folder: a `Task` (train.build.task) and, if its data and networks are new,
 their entries in the registries of data sets and networks. Code that handles runs asks `kind_of(recipe)`, so that
 nothing else depends on which kinds there are. Places are written "module:name" and imported when they are needed: this
 file is read by commands that must start quickly.
@@ -115,7 +115,7 @@ def _by_class(test: dict[str, Any]) -> dict[str, float]:
 
 
 CLASSIFICATION = Kind(
-    "classification", "classes", lambda recipe: True, "steadyspike.train.building.task:Task", ACCURACY, "accuracy",
+    "classification", "classes", lambda recipe: True, "steadyspike.train.build.task:Task", ACCURACY, "accuracy",
     ("% accuracy", 2), _fewer_steps, list[float], classifies=True,
 )  # fmt: skip
 KINDS: dict[str, Kind] = {

@@ -11,9 +11,9 @@ from pydantic import ValidationError
 from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.errors import RecipeError, explain, named, shortened
 from steadyspike.train.recipe.identity import INCIDENTAL, PRIVATE
-from steadyspike.train.recipe.merge import merge
 from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recipes_of
 from steadyspike.train.recipe.schema import Recipe
+from steadyspike.train.recipe.toml import merge
 
 _NUMBERS = ("shown", "paper")  # what no longer holds for a recipe that was changed
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.errors import RecipeError, named
 from steadyspike.train.recipe.grid import expand
-from steadyspike.train.recipe.merge import merge
+from steadyspike.train.recipe.toml import merge
 
 ALL = "all"  # FILE.toml:all: every recipe of a file with [grid]
 GROUPS = "groups.toml"  # titles of the folders, for lists

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
-from steadyspike.train.building.data import load_data
-from steadyspike.train.building.task import Task, task_for
+from steadyspike.train.build.data import load_data
+from steadyspike.train.build.task import Task, task_for
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.files.tables import Extent, extent_problem, read_table
 from steadyspike.train.files.weights import load_own_weights
-from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.accelerator import autocast
+from steadyspike.train.watch.scores import EpochScores
 
 
 @contextmanager

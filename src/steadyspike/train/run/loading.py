@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from steadyspike.data import DataBundle
-from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.data import load_data
+from steadyspike.train.build.build_network import build_model
+from steadyspike.train.build.data import load_data
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.checkpoint import read_checkpoint
 from steadyspike.train.files.folder import RunFolder

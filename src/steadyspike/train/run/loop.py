@@ -14,13 +14,12 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from steadyspike.nn.sync import world_size
-from steadyspike.train.callbacks.health_policy import HealthWatch
 from steadyspike.train.run.accelerator import autocast
 from steadyspike.train.run.evaluation import evaluating
-from steadyspike.train.session.processes import least
-from steadyspike.train.session.random_state import rng_state
-from steadyspike.train.session.saving import restore, restore_random, save
-from steadyspike.train.session.session import EndOfRun, Observer, Session, Step
+from steadyspike.train.run.health_policy import HealthWatch
+from steadyspike.train.state.processes import least
+from steadyspike.train.state.saving import restore, restore_random, rng_state, save
+from steadyspike.train.state.session import EndOfRun, Observer, Session, Step
 
 
 class Loop:

@@ -6,15 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.callbacks.recorder import table_names
+from steadyspike.train.build.optimizer import build_optimizer, build_schedule
 from steadyspike.train.files.atomic import link
-from steadyspike.train.files.best_checkpoint import keep_best, read_best
-from steadyspike.train.files.checkpoint import latest
+from steadyspike.train.files.checkpoint import keep_best, latest, read_best
 from steadyspike.train.files.folder import DamagedRun
 from steadyspike.train.files.tables import extent_problem
-from steadyspike.train.session.random_state import rng_state, set_rng_state
-from steadyspike.train.session.session import Session
+from steadyspike.train.run.recorder import table_names
+from steadyspike.train.state.saving import rng_state, set_rng_state
+from steadyspike.train.state.session import Session
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "epoch": (int,), "batch": (int,), "step": (int,), "state_dict": (dict,), "average": (dict, type(None)),

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.nn.memory.heap import keep_freed_memory
-from steadyspike.train.building.data import batch_per_process, load_data
-from steadyspike.train.building.dry_run import check_recipe
+from steadyspike.train.build.data import batch_per_process, load_data
+from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import RunError, RunFolder, new_folder, open_folder, resumable
 from steadyspike.train.files.intact import intact_result
@@ -20,8 +20,8 @@ from steadyspike.train.run.accelerator import accelerator_of
 from steadyspike.train.run.conclusion import interrupted
 from steadyspike.train.run.processes import die_with_parent, launch, under_torchrun
 from steadyspike.train.run.training import Display, train
-from steadyspike.train.session.processes import Processes, leave_group
-from steadyspike.train.session.signals import Signals, Stopped
+from steadyspike.train.state.processes import Processes, leave_group
+from steadyspike.train.state.signals import Signals, Stopped
 
 
 @dataclass(frozen=True)

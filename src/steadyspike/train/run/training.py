@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.data.sources import worker_ended
-from steadyspike.train.building.data import RunData
-from steadyspike.train.callbacks.after_epoch import Sparingly
-from steadyspike.train.callbacks.health_policy import HealthWatch
-from steadyspike.train.callbacks.recorder import Recorder, open_tables
+from steadyspike.train.build.data import RunData
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.run.accelerator import device_of
 from steadyspike.train.run.conclusion import conclude, interrupted, write_about
+from steadyspike.train.run.health_policy import HealthWatch
 from steadyspike.train.run.loop import Loop
+from steadyspike.train.run.recorder import Recorder, open_tables
 from steadyspike.train.run.resuming import continue_from
-from steadyspike.train.session.processes import Processes, join_group
-from steadyspike.train.session.random_state import seed_all
-from steadyspike.train.session.session import EndOfRun, Observer, Session
-from steadyspike.train.session.signals import Signals, Stopped
+from steadyspike.train.state.processes import Processes, join_group
+from steadyspike.train.state.saving import seed_all
+from steadyspike.train.state.session import EndOfRun, Observer, Session
+from steadyspike.train.state.signals import Signals, Stopped
 
 Display = Callable[[Session, list[str]], Observer]
 
@@ -108,3 +107,37 @@ def _fit(
         session.extents[name] = table.sync()
         table.close()
     return ended
+
+
+SHARE = 0.01  # of the time at most
+_GUESS = 0.2  # seconds that the first call is thought to take
+
+
+class Sparingly:
+    """``sparingly()`` calls ``look`` if all calls together then have taken at most `SHARE` of the time since the start.
+
+    A call is thought to take as long as the last one. What the first one took too long is waited for afterwards.
+
+    Exceptions in ``look`` are reported once through ``tell`` and otherwise ignored.
+    """
+
+    def __init__(
+        self, look: Callable[[], None], tell: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ):
+        self._look, self._tell, self._clock = look, tell, clock
+        self._began, self._cost, self._spent, self._told = clock(), _GUESS, 0.0, False
+
+    def __call__(self) -> bool:
+        """Whether it was called."""
+        start = self._clock()
+        if self._spent + self._cost > SHARE * (start - self._began):
+            return False
+        try:
+            self._look()
+        except Exception as error:
+            if not self._told:
+                self._tell(f"{type(error).__name__}: {error}")
+            self._told = True
+        self._cost = self._clock() - start
+        self._spent += self._cost
+        return True

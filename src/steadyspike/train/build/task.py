@@ -13,13 +13,13 @@ from steadyspike.data import DataBundle
 from steadyspike.data.dataset_catalogue import entry
 from steadyspike.models import SpikingNet, model_registry
 from steadyspike.nn.event_layers import use_dense
-from steadyspike.nn.loss import Objective
-from steadyspike.train.building.build_network import build_model
-from steadyspike.train.building.own_code import check_output, is_own
-from steadyspike.train.building.training_objective import build_objective
-from steadyspike.train.measure.scores import EpochScores, ScoreSums
+from steadyspike.nn.loss import LOSSES, TERMS, Objective, Term, make_objective
+from steadyspike.train.build.build_network import build_model
+from steadyspike.train.build.own_code import check_output, is_own
 from steadyspike.train.recipe import Recipe, RecipeError
+from steadyspike.train.recipe.constructor_options import check_name, check_options, kinds_of, naming
 from steadyspike.train.recipe.kinds import imported, kind_named, kind_of
+from steadyspike.train.watch.scores import EpochScores, ScoreSums
 
 Batch = tuple[Tensor, Tensor]
 
@@ -57,7 +57,7 @@ class Task(nn.Module):
         if not recipe.train.events:
             use_dense(model)
         if recipe.train.checkpointing:
-            from steadyspike.train.building.activation_checkpointing import recompute_blocks
+            from steadyspike.train.build.build_network import recompute_blocks
 
             if not isinstance(model, SpikingNet):
                 raise RecipeError("train.checkpointing needs a network of steadyspike.models; use it inside your own")
@@ -160,3 +160,28 @@ def check_task(recipe: Recipe) -> type[Task]:
 def task_for(recipe: Recipe, bundle: DataBundle) -> Task:
     """The task of a recipe with its network for this data."""
     return check_task(recipe).for_data(recipe, bundle)
+
+
+def build_objective(recipe: Recipe, *, static: bool) -> Objective:
+    """[loss] with its terms; ``static``: batches are still images [B, ...]."""
+    check_name(recipe.loss.name, LOSSES, "loss.name")
+    check_options(recipe.loss.options, kinds_of(LOSSES[recipe.loss.name]), "loss.options")
+    terms: dict[str, Term] = {}
+    for name, options in recipe.loss.terms.items():
+        check_name(name, TERMS, "loss.terms")
+        check_options(options, kinds_of(TERMS[name]), f"loss.terms.{name}")
+        for key in ("weight", "start", "ramp_epochs"):
+            if options.get(key, 0) < 0:
+                raise RecipeError(f"loss.terms.{name}.{key} = {options[key]} is not valid; it must not be below 0")
+        with naming(f"loss.terms.{name}", options):
+            terms[name] = TERMS[name](**options)
+    with naming("loss.options", recipe.loss.options):
+        objective = make_objective(recipe.loss.name, terms, batch_dim=0 if static else 1, **recipe.loss.options)
+    for name, term in objective.terms.items():
+        assert isinstance(term, Term)
+        if recipe.train.checkpointing and term.records:
+            raise RecipeError(
+                f"loss.terms.{name} looks into layers that would be recomputed; use train.checkpointing = false "
+                "(train.save_memory = true works)"
+            )
+    return objective

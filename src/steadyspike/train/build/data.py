@@ -19,7 +19,7 @@ from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
 from steadyspike.data.splits import Split
-from steadyspike.train.building.own_code import check_own_data, is_own, own_data
+from steadyspike.train.build.own_code import check_own_data, is_own, own_data
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.constructor_options import below, check_options, kinds_of, told
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from steadyspike.train.session.session import Session
+from steadyspike.train.state.session import Session
 
 
 def size(count: float) -> str:

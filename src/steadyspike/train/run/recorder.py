@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from steadyspike.train.building.task import Task
-from steadyspike.train.callbacks.health_policy import COLUMNS as HEALTH_COLUMNS
+from steadyspike.train.build.task import Task
 from steadyspike.train.files.loggers import Loggers
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.files.tensorboard import Board
-from steadyspike.train.measure.membranes import MembraneWatch
-from steadyspike.train.session.session import Observer, Session
+from steadyspike.train.run.health_policy import COLUMNS as HEALTH_COLUMNS
+from steadyspike.train.state.session import Observer, Session
+from steadyspike.train.watch.membranes import MembraneWatch
 
 TABLES = ("metrics", "layers", "steps", "health")
 LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")

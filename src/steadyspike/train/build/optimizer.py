@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from steadyspike.nn.groups import parameter_groups, parameter_kinds
-from steadyspike.train.building.lamb import Lamb
+from steadyspike.train.build.lamb import Lamb
 from steadyspike.train.recipe import Recipe, schema
 
 _WARMUP_FROM = 0.01

@@ -9,7 +9,7 @@ import torch
 
 from steadyspike.nn.membrane_health import non_finite_layers
 from steadyspike.nn.model_check import dead_layers
-from steadyspike.train.session.session import EndOfRun, Session
+from steadyspike.train.state.session import EndOfRun, Session
 
 _LOST = 1.01  # a silent network's loss wanders around that of a constant guess; this is clearly above
 COLUMNS = ("epoch", "step", "kind", "layer", "message")

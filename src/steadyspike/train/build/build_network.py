@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from typing import Any, get_type_hints
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from steadyspike import models
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import SURROGATES, Surrogate
+from steadyspike.models import SpikingNet
+from steadyspike.nn.checkpoint import checkpoint
 from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.neurons import NEURONS, NeuronSpec
 from steadyspike.nn.neurons.scan_options import ScanOptions
 from steadyspike.nn.norm import NORMS
-from steadyspike.train.building.own_code import is_own, own_model
+from steadyspike.train.build.own_code import is_own, own_model
 from steadyspike.train.recipe import Recipe, RecipeError, schema
 from steadyspike.train.recipe.constructor_options import below, check_name, check_options, kinds_of, naming
 
@@ -121,3 +126,20 @@ def _model_kinds(name: str) -> dict[str, Any]:
     entry = models.model_registry.entry(name)
     kinds = {**kinds_of(entry.build), **kinds_of(models.Parts)}
     return {key: kinds[key] for key in entry.option_names() if key not in _MODEL_ELSEWHERE}
+
+
+def _recomputed(forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    if not torch.is_grad_enabled():
+        return forward(x)
+    return checkpoint(forward, x)
+
+
+def recompute_blocks(model: SpikingNet) -> int:
+    """Wraps every block of the body in place, without renaming a parameter; returns how many there are.
+
+    Statistics (norms, MP-Init) are updated once per step: they recognise a recomputation.
+    """
+    blocks = list(model.body.children())
+    for block in blocks:
+        block.forward = partial(_recomputed, block.forward)
+    return len(blocks)

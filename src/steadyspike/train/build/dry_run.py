@@ -13,15 +13,16 @@ from torch import nn
 
 from steadyspike.data.dataset_catalogue import entry, expected_shape
 from steadyspike.kernels.scan.choose import choose_backend
+from steadyspike.nn.compose import refusals
 from steadyspike.nn.lif import LIF
+from steadyspike.nn.loss import Objective
+from steadyspike.nn.neurons import NeuronSpec
 from steadyspike.nn.norm import NORMS
-from steadyspike.train.building.build_network import build_model, neuron_spec
-from steadyspike.train.building.combination import check_combination
-from steadyspike.train.building.data import check_data, load_data
-from steadyspike.train.building.optimizer import build_optimizer
-from steadyspike.train.building.own_code import is_own
-from steadyspike.train.building.task import check_task
-from steadyspike.train.building.training_objective import build_objective
+from steadyspike.train.build.build_network import build_model, neuron_spec
+from steadyspike.train.build.data import check_data, load_data
+from steadyspike.train.build.optimizer import build_optimizer
+from steadyspike.train.build.own_code import is_own
+from steadyspike.train.build.task import build_objective, check_task
 from steadyspike.train.files.loggers import check_loggers
 from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 from steadyspike.train.recipe.constructor_options import below, check_name, naming
@@ -151,3 +152,17 @@ def _check_loss(recipe: Recipe) -> None:
         with torch.random.fork_rng(devices=[]), naming("loss", values):
             layer = nn.Sequential(LIF(), nn.Linear(4, 3))
             build_objective(recipe, static=False)(layer, torch.randn(steps, 2, 4), torch.tensor([0, 1]))
+
+
+def check_combination(recipe: Recipe, neuron: NeuronSpec, objective: Objective) -> None:
+    """Raises RecipeError with the reasons for which `compose` refuses the same parts."""
+    reasons = refusals(recipe.norm.name, neuron, objective, recipe.data.timesteps)
+    if reasons:
+        terms = "".join(f", loss.terms.{name}" for name in recipe.loss.terms)
+        parts = (
+            f"neuron.name = {recipe.neuron.name!r}, norm.name = {recipe.norm.name!r}, loss.name = {recipe.loss.name!r}"
+        )
+        raise RecipeError(
+            f"this combination is refused ({parts}{terms}, data.timesteps = {recipe.data.timesteps}): "
+            + "; ".join(reasons)
+        )

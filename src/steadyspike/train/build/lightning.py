@@ -9,8 +9,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 
 from steadyspike.data import DataBundle
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.task import Task, task_for
+from steadyspike.train.build.optimizer import build_optimizer, build_schedule
+from steadyspike.train.build.task import Task, task_for
 from steadyspike.train.recipe import Recipe
 
 

@@ -13,7 +13,7 @@ from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed
-from steadyspike.train.measure.gradients import GradientWatch
+from steadyspike.train.watch.gradients import GradientWatch
 
 
 class LayerRow(NamedTuple):

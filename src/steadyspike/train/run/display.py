@@ -9,12 +9,12 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from steadyspike.disk.plain_text import duration
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.norm import TimeNorm
-from steadyspike.train.callbacks.duration import duration
-from steadyspike.train.callbacks.memory_use import memory_held, memory_line
-from steadyspike.train.session.session import Observer, Session
+from steadyspike.train.run.memory_use import memory_held, memory_line
+from steadyspike.train.state.session import Observer, Session
 
 _WARM_UP = 2  # steps before the clock counts
 _OFTEN_ENOUGH = 0.1  # seconds between two movements of the bar

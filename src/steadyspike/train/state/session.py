@@ -9,20 +9,20 @@ from typing import Any, NamedTuple
 import torch
 
 from steadyspike.data import DataBundle
-from steadyspike.train.building.data import RunData
-from steadyspike.train.building.optimizer import build_optimizer, build_schedule
-from steadyspike.train.building.start_weights import start_from
-from steadyspike.train.building.task import Task, task_for
+from steadyspike.train.build.data import RunData
+from steadyspike.train.build.optimizer import build_optimizer, build_schedule
+from steadyspike.train.build.start_weights import start_from
+from steadyspike.train.build.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import Extent, Table
-from steadyspike.train.measure.firing_rates import LayerRow, LayerWatch, layer_rows
-from steadyspike.train.measure.gradients import GradientWatch
-from steadyspike.train.measure.scores import EpochScores
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.identity import fingerprint
-from steadyspike.train.session.processes import Processes
-from steadyspike.train.session.signals import Signals
-from steadyspike.train.session.weight_average import WeightAverage
+from steadyspike.train.state.processes import Processes
+from steadyspike.train.state.signals import Signals
+from steadyspike.train.state.weight_average import WeightAverage
+from steadyspike.train.watch.firing_rates import LayerRow, LayerWatch, layer_rows
+from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.scores import EpochScores
 
 
 class EndOfRun(Exception):

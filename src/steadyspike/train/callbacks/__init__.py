@@ -1,1 +1,0 @@
-"""Lightning callbacks, one per task: stop, select the best epoch, watch health, record, display, save."""
