@@ -202,6 +202,17 @@ def test_workers_change_nothing() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system cannot limit a process to some cores")
+def test_there_are_never_more_workers_than_cores() -> None:
+    """torch warns if a loader has more workers than cores, and the tests make warnings errors."""
+    bundle, cores = numbered(40, item=True), os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(cores)})
+        assert_equal_batches(everything(bundle.train_loader(8)), everything(bundle.train_loader(8, workers=3)))
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 def test_evaluating_amid_training_does_not_disturb_it() -> None:
     bundle = numbered(60, item=True)
     expected = everything(bundle.train_loader(8, seed=2))

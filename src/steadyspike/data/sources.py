@@ -6,6 +6,7 @@ not, seed of the epoch); the answer, in order, is the raw batch [B, ...].
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -92,6 +93,7 @@ class ItemSource:
 class ItemReader:
     """Decodes the items of a source in `workers` processes, which stay alive between epochs.
 
+    There are never more of them than cores that this process may use: further ones would only need memory.
     All loops over it share the workers' queue, so only the newest may go on: an older one would get its batches.
     collate: makes a batch of items; default: tensors of one shape are stacked.
     """
@@ -99,6 +101,7 @@ class ItemReader:
     def __init__(self, source: ItemSource, workers: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
         self._newest = 0
         self._sampler = _Requests()
+        workers = min(workers, usable_cores())
         self._loader: DataLoader[Tensor] = DataLoader(
             source,  # type: ignore[arg-type]
             batch_sampler=self._sampler,
@@ -159,6 +162,11 @@ def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
         "a data worker ended unexpectedly while it handed over a batch. Most likely the memory was full: use fewer "
         "workers or a smaller batch."
     )
+
+
+def usable_cores() -> int:
+    """Number of cores that this process may use, which `taskset` and containers can make less than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Requests:

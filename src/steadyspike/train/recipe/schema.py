@@ -157,7 +157,7 @@ class Data(Table):
         json_schema_extra=PLACE,
         default=0,
         ge=0,
-        description="How many processes decode image files for each training process.",
+        description="How many processes decode image files for each training process; at most one per core.",
     )
     drop_last: bool = Field(default=False, description="Leave out the last batch of an epoch if it is incomplete.")
     options: dict[str, Any] = Field(
