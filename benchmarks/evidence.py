@@ -118,9 +118,9 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
     return 0
 
 
-def record_all(work: Work, console: Console) -> None:
-    """Records every run that has ended, with what was measured on its network; measures what is missing."""
-    for run in all_runs(work):
+def record_all(work: Work, runs: Sequence[Run], console: Console) -> None:
+    """Records the runs that have ended, with what was measured on their networks; measures what is missing."""
+    for run in runs:
         result = work.store.result(run)
         if result is None:
             continue
@@ -150,7 +150,7 @@ def main() -> None:
             console.print(f"{part.name}, seeds {', '.join(map(str, part.seeds))}: {done} of {len(runs)} runs")
         return
     if args.write:
-        record_all(work, console)
+        record_all(work, all_runs(work), console)
         console.print("written: " + (", ".join(results_page.write()) or "nothing has changed"))
         return
     start, stride = args.share

@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from steadyspike.paper.experiments import ablation, frozen
@@ -125,18 +126,22 @@ def proof(recorded: Recorded) -> str:
 
 
 def deep_pages(work: Work) -> list[Page]:
-    """The pages of the deep evidence, in the order of docs/results.md."""
     return [
         ablation.ablation(work), frozen.norm_scale(work), ablation.norms(work), ablation.depth(work),
         frozen.length(work), ablation.optimizers(work),
     ]  # fmt: skip
 
 
-def deep(recorded: Recorded) -> str:
+def narrow_pages(work: Work) -> list[Page]:
+    return [ablation.ablation(work), ablation.norms(work), frozen.frozen(work)]
+
+
+def own_evidence(scale: str, pages: Callable[[Work], list[Page]], recorded: Recorded) -> str:
+    """The experiments of a scale, in the order of docs/results.md."""
     parts = []
-    for page in deep_pages(RecordedWork(Scale("deep"), 3, Store(Path("nowhere")), recorded=recorded)):
+    for page in pages(RecordedWork(Scale(scale), 3, Store(Path("nowhere")), recorded=recorded)):
         parts += [f"### {page.title}", *(shown(table) for table in page.tables), *page.notes]
-    return "\n\n".join([*parts, recorded.stamp()])
+    return "\n\n".join([*parts, recorded.stamp()]).strip()
 
 
 def shown(table: Table) -> str:
@@ -184,8 +189,9 @@ def mini(recorded: Recorded) -> str:
 
 
 PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
+    "narrow": ("results.md", partial(own_evidence, "narrow", narrow_pages)),
     "proof": ("results.md", proof),
-    "deep": ("results.md", deep),
+    "deep": ("results.md", partial(own_evidence, "deep", deep_pages)),
     "transformer": ("results.md", transformers),
     "detection": ("results.md", detection),
     "stabilize": ("results.md", stabilize),

@@ -4,8 +4,10 @@
     python -m benchmarks.zoo --data-dir DATA --share 1/2           # every second run: one process a core
     python -m benchmarks.zoo --data-dir DATA --only spikformer     # recipes with such a word
     python -m benchmarks.zoo --show                                # how far it is
+    python -m benchmarks.zoo --data-dir DATA --write               # record the ablation and render docs/results.md
 
-Set OMP_NUM_THREADS=1. Runs are in OUT/runs; `steadyspike zoo --add` makes an entry of one.
+Set OMP_NUM_THREADS=1. Runs are in OUT/runs; `steadyspike zoo --add` makes an entry of one. The ablation's tables and
+figures: `steadyspike reproduce ablation --scale narrow --show --out OUT`.
 """
 
 from __future__ import annotations
@@ -16,28 +18,32 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.evidence import share, train
+from benchmarks import results_page
+from benchmarks.evidence import record_all, share, train
 from rich.console import Console
 
+from steadyspike.paper.experiments import ablation, frozen
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.scales import Scale
 from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Work
 
-METHODS = ("neither", "both", "mp", "trsg")
 ZOO = (
     "digits-cnn7", "nmnist-cnn7", "dvs128-objects-cnn7", "bccd-emsyolo", "imagenette-msresnet18", "cifar10-resnet19",
     "cifar10-spikformer", "cifar100-resnet19",
 )  # fmt: skip
-REST = ("mp", "tebn", "tebn-mp", "tab", "tab-mp", "frozen-as-v0.1", "frozen-trsg-v0.1")
+TABLES = (ablation.ablation_cases, ablation.norm_cases, frozen.frozen_cases)  # three seeds of the first, then one
 
 
 def order() -> list[Run]:
     """What is trained, in order: the ablation's first seed, the zoo from the quickest on, then what is left of both."""
-    first = [Run(f"cifar100-narrow-{method}") for method in METHODS]
+    scale = Scale("narrow")
+    first, *others = ([scale.recipe(case.paper, case.deep)[0] for case in cases("narrow")] for cases in TABLES)
+    neither, *alone, both = first
+    seeds = [[Run(name, seed=seed) for name in (neither, both, *alone)] for seed in range(3)]
     zoo = [Run(f"zoo-{name}") for name in ZOO]
-    seeds = [Run(f"cifar100-narrow-{method}", seed=seed) for seed in (1, 2) for method in METHODS]
-    return list(dict.fromkeys([*first, *zoo, *seeds, *(Run(f"cifar100-narrow-{name}") for name in REST)]))
+    rest = [Run(name) for names in others for name in names]
+    return list(dict.fromkeys([*seeds[0], *zoo, *seeds[1], *seeds[2], *rest]))
 
 
 def progress(store: Store, run: Run) -> str:
@@ -67,13 +73,17 @@ def main() -> None:
     parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
     parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--write", action="store_true", help="record the ablation, and render docs/results.md")
     args = parser.parse_args()
     console = Console(highlight=False, width=200)
-    work = Work(Scale("deep"), 1, Store(args.out), args.data_dir)
+    work = Work(Scale("narrow"), 1, Store(args.out), args.data_dir)
     start, stride = args.share
     runs = [run for run in order() if not args.only or any(word in run.recipe for word in args.only)][start::stride]
     show(work.store, runs, console)
-    if not args.show:
+    if args.write:
+        record_all(work, [run for run in runs if not run.recipe.startswith("zoo-")], console)
+        console.print("written: " + (", ".join(results_page.write()) or "nothing has changed"))
+    elif not args.show:
         sys.exit(train(work, runs, args.limit, console, measured=False))
 
 

@@ -19,7 +19,7 @@ def command(
     name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,
     scale: Annotated[
-        str, typer.Option(help="mini (minutes on a CPU), deep (hours on a CPU) or paper (the full experiment).")
+        str, typer.Option(help="mini (minutes on a CPU), deep (hours), narrow (a day) or paper (the full experiment).")
     ] = "mini",
     data: Annotated[str, typer.Option(help="mini: another data set than the embedded digits, such as cifar10.")] = "",
     data_dir: DataDir = None,

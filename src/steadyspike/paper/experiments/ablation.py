@@ -5,6 +5,7 @@ from __future__ import annotations
 from steadyspike.paper.work.accuracy_table import Claim, accuracy_table, in_order
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.page import Page
+from steadyspike.paper.work.scales import ALL_SCALES, OWN_DATA
 from steadyspike.paper.work.work import Case, Work, chains
 
 METHODS = {"neither": "-tdbn", "mp": "-tdbn-mp", "trsg": "-trsg", "both": ""}
@@ -14,8 +15,8 @@ DEPTHS = {"resnet9": "7 spiking layers", "resnet15": "13 spiking layers", "resne
 
 def ablation_cases(scale: str) -> list[Case]:
     sets = {"CIFAR-100": "cifar100-resnet19-t4", "DVS-CIFAR10": "dvs-cifar10-resnet19-t10"}
-    if scale == "deep":
-        sets = {"CIFAR-10": "cifar100-resnet19-t4"}
+    if scale in OWN_DATA:
+        sets = {OWN_DATA[scale]: "cifar100-resnet19-t4"}
     return [
         Case(LABELS[method], f"{stem}{ending}", f"deep-resnet19-{method}-sgd", group)
         for group, stem in sets.items()
@@ -37,11 +38,11 @@ def norm_cases(scale: str) -> list[Case]:
         "TEBN + MP-Init": "deep-tebn-mp", "TAB": "deep-tab", "TAB + MP-Init": "deep-tab-mp",
     }  # fmt: skip
     sets = {"CIFAR-100": ("cifar100-resnet19-t4",) * 3}
-    if scale != "deep":
+    if scale not in OWN_DATA:
         sets["DVS-CIFAR10"] = ("dvs-cifar10-resnet19-t10", "dvs-cifar10-resnet19-t10", "dvs-cifar10-resnet19-t4")
     found = []
     for name, stems in sets.items():
-        group = "CIFAR-10" if scale == "deep" else name
+        group = OWN_DATA.get(scale, name)
         for (norm, text), stem in zip({"tdbn": "tdBN", "tebn": "TEBN", "tab": "TAB"}.items(), stems):
             for ending, more in (("", ""), ("-mp", " + MP-Init")):
                 label = text + more
@@ -120,12 +121,9 @@ def optimizers(work: Work) -> Page:
 
 
 EXPERIMENTS = (
-    Experiment("mp-init-norms", "table 1", "MP-Init on tdBN, TEBN and TAB", norms, norm_cases,
-               ("mini", "deep", "paper")),
-    Experiment("ablation", "table 2", "MP-Init and TrSG, alone and together", ablation, ablation_cases,
-               ("mini", "deep", "paper")),
-    Experiment("two-steps", "table 6", "MP-Init with two time steps", two_steps, two_step_cases,
-               ("mini", "deep", "paper")),
+    Experiment("mp-init-norms", "table 1", "MP-Init on tdBN, TEBN and TAB", norms, norm_cases, ALL_SCALES),
+    Experiment("ablation", "table 2", "MP-Init and TrSG, alone and together", ablation, ablation_cases, ALL_SCALES),
+    Experiment("two-steps", "table 6", "MP-Init with two time steps", two_steps, two_step_cases, ALL_SCALES),
     Experiment("trainable", "table 12", "which of V and tau are trained", trainable, trainable_cases),
     Experiment("depth", "own evidence", "the ablation at three depths", depth, depth_cases, ("mini", "deep")),
     Experiment("optimizers", "own evidence", "the ablation with SGD and Adam", optimizers, optimizer_cases,

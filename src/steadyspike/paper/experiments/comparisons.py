@@ -16,6 +16,7 @@ from steadyspike.paper.statistics.overhead import growth, overhead, total
 from steadyspike.paper.work.accuracy_table import Claim, accuracy_table
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.page import NOT_RUN, Page, Table, claim, finals, measured, spread
+from steadyspike.paper.work.scales import ALL_SCALES
 from steadyspike.paper.work.store import Arrays
 from steadyspike.paper.work.work import Case, Work, chains, published_text
 
@@ -225,6 +226,6 @@ EXPERIMENTS = (
     Experiment("detection", "table 5", "EMS-ResNet10 on COCO", detection, detection_cases),
     Experiment("qkformer-gradients", "table 11", "surrogate gradients of QKFormer", qkformer, qkformer_cases),
     Experiment("energy", "table 13", "operations and energy of the ablation", energy, energy_cases,
-               ("mini", "deep", "paper"), 1),
+               ALL_SCALES, 1),
     Experiment("overhead", "supplement, text", "what each method stores", parameter_overhead, scales=("mini", "paper")),
 )  # fmt: skip

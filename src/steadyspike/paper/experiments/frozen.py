@@ -11,7 +11,7 @@ from steadyspike.paper.work.accuracy_table import Claim, accuracy_table
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.flow import flows
 from steadyspike.paper.work.page import Page, Table
-from steadyspike.paper.work.scales import DEEP_EPOCHS, MINI_EPOCHS
+from steadyspike.paper.work.scales import ALL_SCALES, DEEP_EPOCHS, MINI_EPOCHS
 from steadyspike.paper.work.work import Case, Work, chains
 
 FAMILIES = {"as": "AS-SG", "rs": "RS-SG", "trsg": "TrSG"}
@@ -33,6 +33,8 @@ PAPER_METRICS = {
 def frozen_cases(scale: str) -> list[Case]:
     if scale == "deep":
         return _deep(("",), (0.1, 2.0, 1.0))
+    if scale == "narrow":
+        return [case for case in _deep(("",), (0.1,)) if case.label != FAMILIES["rs"]]
     return [
         Case(FAMILIES[family], f"frozen-{family}-{reset}-v{v}", "", f"{reset} reset, V = {v}")
         for reset in ("soft", "hard")
@@ -151,8 +153,7 @@ def _cells(row: np.ndarray) -> list[str]:
 EXPERIMENTS = (
     Experiment("gradient-metrics", "tables 7 to 9", "AbsStr, RatioAG, GradCV at V = 0.1, 1, 2", metrics, metric_cases,
                ("mini", "deep", "paper")),
-    Experiment("frozen-v", "table 10", "AS, RS and TrSG with V and tau frozen", frozen, frozen_cases,
-               ("mini", "deep", "paper")),
+    Experiment("frozen-v", "table 10", "AS, RS and TrSG with V and tau frozen", frozen, frozen_cases, ALL_SCALES),
     Experiment("norm-scale", "own evidence", "V frozen, with a norm that follows V and one that does not", norm_scale,
                norm_scale_cases, ("mini", "deep")),
     Experiment("length", "own evidence", "AS against TrSG at V = 0.1 in training four times longer", length,

@@ -18,6 +18,7 @@ from steadyspike.paper.statistics.gradient_flow import step_cosines, weights_bef
 from steadyspike.paper.statistics.projection import explained, principal_axes, project, separation
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.page import NOT_RUN, Page, Table, claim
+from steadyspike.paper.work.scales import ALL_SCALES
 from steadyspike.paper.work.store import Arrays
 from steadyspike.paper.work.work import Case, Work
 
@@ -35,7 +36,6 @@ NORMS = [
 ]
 OURS = NORMS[-1].label
 NEGLIGIBLE = 0.1  # what the supplement calls so, of a total variation
-ALL = ("mini", "deep", "paper")
 SAMPLES = 512
 
 
@@ -251,11 +251,12 @@ def gradient_cosine(work: Work) -> Page:
 
 
 EXPERIMENTS = (
-    Experiment("membrane", "figure 1", "membrane per step: tdBN, TEBN, TAB, MP-Init", membrane, norms, ALL, 1),
-    Experiment("activation", "figure 2", "input of a layer per step: tdBN, TEBN, TAB, MP-Init", activation, norms, ALL,
-               1),
-    Experiment("pca", "figures 4 and 5", "logits per step on one common basis", pca, pair, ALL, 1),
-    Experiment("firing-rate", "figure 6", "firing rate of six layers at every step", firing_rate, pair, ALL, 1),
-    Experiment("predictions", "figure 7", "predicted classes over the steps", predictions, pair, ALL, 1),
-    Experiment("gradient-cosine", "figure 10", "cosines between the steps' gradients", gradient_cosine, pair, ALL, 1),
+    Experiment("membrane", "figure 1", "membrane per step: tdBN, TEBN, TAB, MP-Init", membrane, norms, ALL_SCALES, 1),
+    Experiment("activation", "figure 2", "input of a layer per step: tdBN, TEBN, TAB, MP-Init", activation, norms,
+               ALL_SCALES, 1),
+    Experiment("pca", "figures 4 and 5", "logits per step on one common basis", pca, pair, ALL_SCALES, 1),
+    Experiment("firing-rate", "figure 6", "firing rate of six layers at every step", firing_rate, pair, ALL_SCALES, 1),
+    Experiment("predictions", "figure 7", "predicted classes over the steps", predictions, pair, ALL_SCALES, 1),
+    Experiment("gradient-cosine", "figure 10", "cosines between the steps' gradients", gradient_cosine, pair,
+               ALL_SCALES, 1),
 )  # fmt: skip

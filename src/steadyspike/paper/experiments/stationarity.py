@@ -8,10 +8,11 @@ import numpy as np
 
 from steadyspike.analysis.statistics.autocorrelation import iid_share
 from steadyspike.analysis.statistics.distributions import against_last
-from steadyspike.paper.experiments.networks import ALL, arrays_of, page_of, seen_of
+from steadyspike.paper.experiments.networks import arrays_of, page_of, seen_of
 from steadyspike.paper.figures import over_steps as draw
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.page import Page, Table
+from steadyspike.paper.work.scales import ALL_SCALES, OWN_DATA
 from steadyspike.paper.work.store import Arrays
 from steadyspike.paper.work.work import Case, Work
 
@@ -25,9 +26,11 @@ STEMS = {STILL: "cifar100-resnet19-t4-tdbn", EVENTS: "dvs-cifar10-resnet19-t10-t
 
 
 def without(scale: str) -> list[Case]:
-    """The network without MP-Init on each kind of data; the deep evidence has still images only."""
+    """The network without MP-Init on each kind of data; the own evidence has still images only."""
     deep = {STILL: "deep-resnet19-neither-sgd"}
-    return [Case(data, stem, deep.get(data, "")) for data, stem in STEMS.items() if scale != "deep" or data in deep]
+    return [
+        Case(data, stem, deep.get(data, "")) for data, stem in STEMS.items() if scale not in OWN_DATA or data in deep
+    ]
 
 
 def with_and_without(scale: str) -> list[Case]:
@@ -130,7 +133,8 @@ def convergence(work: Work) -> Page:
 
 
 EXPERIMENTS = (
-    Experiment("assumption", "figures 11 and 12", "inputs i.i.d.? potentials bounded?", assumption, without, ALL, 1),
+    Experiment("assumption", "figures 11 and 12", "inputs i.i.d.? potentials bounded?", assumption, without,
+               ALL_SCALES, 1),
     Experiment("convergence", "figure 13", "convergence of the membrane in a trained network", convergence,
-               with_and_without, ALL, 1),
+               with_and_without, ALL_SCALES, 1),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from steadyspike.paper.figures import curves
 from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.flow import flows
 from steadyspike.paper.work.page import NOT_RUN, Page, Table, claim, finals, measured
+from steadyspike.paper.work.scales import ALL_SCALES, OWN_DATA
 from steadyspike.paper.work.work import Case, Work, chains
 from steadyspike.train.files.tables import read_table
 
@@ -128,8 +129,8 @@ BOTH = {"CIFAR-100": "cifar100-resnet19-t4", "DVS-CIFAR10": "dvs-cifar10-resnet1
 
 
 def both_cases(scale: str) -> list[Case]:
-    if scale == "deep":
-        return [Case("CIFAR-10", "", "deep-resnet19-both-sgd")]
+    if scale in OWN_DATA:
+        return [Case(OWN_DATA[scale], "", "deep-resnet19-both-sgd")]
     return [Case(label, name) for label, name in BOTH.items()]
 
 
@@ -198,7 +199,7 @@ EXPERIMENTS = (
                surrogate_page("Accuracy by initial V, and training curves (figure 9)", _RECT, BY_V, True),
                surrogate_cases(_RECT, BY_V), seeds=1),
     Experiment("threshold-paths", "figure 14", "thresholds during training", threshold_paths, both_cases,
-               ("mini", "deep", "paper"), 1),
+               ALL_SCALES, 1),
     Experiment("surrogates-smooth", "figure 15", "initial V and tau for arctan and sigmoid",
                surrogate_page("Accuracy by initial V and tau, arctan and sigmoid (figure 15)", _SMOOTH,
                               (*BY_V, *BY_TAU[::2]), False),
@@ -209,5 +210,5 @@ EXPERIMENTS = (
     Experiment("rate-accuracy-trsg", "figure 17", "accuracy against firing rate: V and tau trained or frozen",
                rate_page("Accuracy against firing rate under TrSG (figure 17)", TRAINED), rate_cases(TRAINED), seeds=1),
     Experiment("final-values", "figure 18", "V, tau and running mean per layer after training", final_values,
-               both_cases, ("mini", "deep", "paper"), 1),
+               both_cases, ALL_SCALES, 1),
 )  # fmt: skip

@@ -69,7 +69,9 @@ def _number(entry: Measured, name: str) -> float | list[float] | Spread | None:
 
 
 def stamp(entries: Sequence[Measured]) -> str:
-    """Hardware, torch, commits, seeds and days of some entries, in one line."""
+    """Hardware, torch, commits, seeds and days of some entries, in one line; "" without entries."""
+    if not entries:
+        return ""
     commits = {commit[:7] for entry in entries for commit in entry.commit.split(", ")}
     seeds = {seed for entry in entries for seed in (entry.seed if isinstance(entry.seed, list) else [entry.seed])}
     days = sorted({entry.date for entry in entries})

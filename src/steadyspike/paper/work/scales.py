@@ -1,6 +1,7 @@
 """The sizes at which an experiment runs.
 
 paper   the paper's own recipe
+narrow  all of CIFAR-100 in a ResNet-19 of width 0.25, T = 2, 12 epochs: about two hours a run on one thread
 deep    the evidence of docs/results.md: ResNet-19 on CIFAR-10 at 16 x 16, minutes a run on one thread
 mini    the same configuration of neuron, norm and loss in a small network on the embedded digits: seconds a run
 """
@@ -16,6 +17,8 @@ from pydantic import BaseModel
 from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 from steadyspike.train.recipe.kinds import kind_of
 
+ALL_SCALES = ("mini", "deep", "narrow", "paper")
+OWN_DATA = {"deep": "CIFAR-10", "narrow": "CIFAR-100"}  # the data of scales whose recipes are not made from the paper's
 EVENT_SETS = ("dvs-cifar10", "nmnist", "dvs-gesture")
 # Small forms of the networks, with options that the embedded digits need.
 SMALL = {
@@ -49,15 +52,19 @@ class Scale:
         if self.name == "paper":
             return ""
         small = f"{self.data} and data" if self.data else "data"
-        where = {"deep": "CIFAR-10 at 16 x 16", "mini": f"{small} of this library in small networks"}[self.name]
+        where = {
+            "narrow": "CIFAR-100 in a narrow network",
+            "deep": "CIFAR-10 at 16 x 16",
+            "mini": f"{small} of this library in small networks",
+        }[self.name]
         return f"measured on {where} (--scale {self.name}); the paper's values are of the data sets in its tables"
 
     def recipe(self, paper: str, deep: str, own: bool = False) -> tuple[str, tuple[str, ...]]:
         """(recipe, changes) of a case at this scale; own: it is not in the paper, and "mini" starts from ``deep``."""
-        if self.name == "deep":
+        if self.name in OWN_DATA:
             if not deep:
-                raise RecipeError(f"{paper} has no deep form; use --scale mini or --scale paper")
-            return deep, ()
+                raise RecipeError(f"{paper} has no {self.name} form; use --scale mini or --scale paper")
+            return (deep if self.name == "deep" else narrow(deep)), ()
         if self.name == "paper":
             return paper, ()
         if own:
@@ -66,6 +73,11 @@ class Scale:
         if (small := kind_of(recipe).smallest) != "":
             return small, tuple(f"neuron.{key}={json.dumps(value)}" for key, value in changed(recipe.neuron).items())
         return paper, mini(recipe, self.data)
+
+
+def narrow(deep: str) -> str:
+    """The recipe on CIFAR-100 with the configuration of a deep recipe, such as ``cifar100-narrow-mp``."""
+    return "cifar100-narrow-" + deep.removeprefix("deep-").removeprefix("resnet19-").removesuffix("-sgd")
 
 
 def changed(table: BaseModel) -> dict[str, Any]:
