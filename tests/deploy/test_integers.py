@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, fold
@@ -12,7 +14,7 @@ from steadyspike.deploy.hardware import chip_report
 from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.deploy.network import spikes_of_layers
 from steadyspike.nn.time import Folded
-from tests.deploy.trained import trained
+from tests.deploy.trained import settle, trained
 
 
 def agreement(network, integer, x):
@@ -123,3 +125,71 @@ def test_averages_of_uneven_windows_or_over_time_are_refused():
     early = nn.Sequential(*start, nn.Flatten(2), Early(), nn.Linear(256, 5)).eval()
     with pytest.raises(CannotFold, match="averaged over time before a layer"):
         IntegerNetwork(fold(early, x))
+
+
+class Around(nn.Module):
+    """conv, fire, what ``middle`` makes of the spikes, fire, mean over pixels, linear, and a readout if asked for."""
+
+    def __init__(self, middle: Callable[[Around, Tensor], Tensor], gradient: str, readout: bool = False) -> None:
+        super().__init__()
+        self.a, self.b, self.w = (Folded(nn.Conv2d(c, 8, k, padding=k // 2)) for c, k in ((2, 3), (8, 3), (8, 1)))
+        self.fire, self.other, self.late = (ss.LIF(v, gradient=gradient) for v in (0.3, 0.02, 0.1))
+        self.pool, self.most = Folded(nn.AvgPool2d(2)), Folded(nn.MaxPool2d(2))
+        self.wide, self.middle, self.o = Folded(nn.Upsample(scale_factor=2, mode="bilinear")), middle, nn.Linear(8, 3)
+        self.last = ss.Readout() if readout else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.late(self.middle(self, self.fire(self.a(x))))
+        return self.last(self.o(y.flatten(3).mean(-1)))
+
+
+WITH_AVERAGES = {
+    "a layer and an average": lambda n, s: n.w(n.most(s)) + n.pool(s),
+    "a layer and a scaled average": lambda n, s: n.w(n.most(s)) + 3 * n.pool(s),
+    "an average of averages": lambda n, s: n.w(n.pool(n.pool(s))) + 0.4 * n.pool(n.pool(s)),
+    "averages and spikes": lambda n, s: 0.5 * n.pool(s) + 0.3 * n.most(s),
+    "a mean over one axis": lambda n, s: n.w(s) + 0.6 * s.mean(-1, keepdim=True),
+    "a product of averages": lambda n, s: n.w(n.pool(s) * n.pool(n.other(n.b(s)))),
+    "an average times spikes": lambda n, s: n.w(n.pool(s) * n.most(n.other(n.b(s)))),
+}
+
+
+@pytest.mark.parametrize("gradient", ["as", "trsg"])
+@pytest.mark.parametrize("name", WITH_AVERAGES)
+@torch.no_grad()
+def test_averages_of_spikes_keep_their_weight(name, gradient):
+    torch.manual_seed(1)
+    x = 3 * torch.rand(4, 3, 2, 8, 8)
+    network = fold(settle(Around(WITH_AVERAGES[name], gradient), x), x)
+    share, out = agreement(network, IntegerNetwork(network, bits=16), x)
+    assert share > 0.999 and not network.proofs[0].silent
+    assert torch.allclose(out, network(x), atol=0.05 * float(network(x).abs().max()))
+    integer = IntegerNetwork(network)
+    for node in integer.nodes.values():
+        weights = [t for what, t in node.tensors.items() if what == "weight" or what.startswith("edge")]
+        assert all(weight.abs().max() <= 127 for weight in weights)
+
+
+@torch.no_grad()
+def test_the_potential_of_a_readout_is_in_real_units():
+    torch.manual_seed(1)
+    x = 3 * torch.rand(4, 3, 2, 8, 8)
+    network = fold(settle(Around(lambda n, s: n.w(s), "trsg", readout=True), x), x)
+    out = IntegerNetwork(network, bits=16)(x)
+    assert torch.allclose(out, network(x), atol=0.05 * float(network(x).abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("middle", "named"),
+    [
+        (lambda n, s: n.wide(s), "upsample reads spikes without a weight"),
+        (lambda n, s: torch.cat([n.w(s)[:, :, :4], s[:, :, 4:]], 2), "concat reads spikes without a weight"),
+        (lambda n, s: 0.5 * n.w(s) + 0.1, "a constant times a real current"),
+    ],
+)
+def test_spikes_without_a_weight_are_named_before_anything_runs(middle, named):
+    torch.manual_seed(1)
+    x = 3 * torch.rand(4, 3, 2, 8, 8)
+    network = fold(settle(Around(middle, "as"), x), x)
+    with pytest.raises(CannotFold, match=named):
+        IntegerNetwork(network)

@@ -85,6 +85,9 @@ CASES = {
     "SpikingJelly, PLIF": lambda: (spikingjelly("m", plif=True, decay_input=False), IMAGES, None),
     "SpikingJelly, IF": lambda: (spikingjelly("m", integrate=True), IMAGES, None),
     "SpikingJelly, single steps": lambda: (spikingjelly("s", v_reset=None), IMAGES, False),
+    "snnTorch, reset by subtraction, one step late": lambda: (snntorch(), IMAGES, False),
+    "snnTorch, little memory": lambda: (snntorch(beta=0.2, threshold=0.15), IMAGES, False),
+    "snnTorch, no leak": lambda: (snntorch(beta=1.0), IMAGES, False),
     "snnTorch, reset to zero": lambda: (snntorch(reset_mechanism="zero"), IMAGES, False),
     "snnTorch, reset at once": lambda: (snntorch(reset_mechanism="zero", reset_delay=False), IMAGES, False),
     "Norse, lifted": lambda: (norse(True), VECTORS, None),
@@ -133,9 +136,10 @@ def test_to_native_takes_the_original_and_leaves_it():
 
 
 def test_what_has_other_dynamics_is_named():
-    model = ss.convert(snntorch(), report=None).eval()
-    with pytest.raises(CannotFold, match="1: no plain LIF layer equals it: it subtracts the threshold"):
-        fold(model, IMAGES)
+    for options, named in (({"reset_delay": False}, "takes the threshold off once more"), ({"beta": 0.0}, "beta = 0")):
+        model = ss.convert(snntorch(**options), report=None).eval()
+        with pytest.raises(CannotFold, match=f"1: no plain LIF layer equals it: .*{named}"):
+            fold(model, IMAGES)
     from spikingjelly.activation_based import neuron
 
     with pytest.raises(ValueError, match="QIFNode"):
@@ -154,3 +158,36 @@ def test_a_model_that_loops_itself_is_refused():
     model = ss.convert(Loops(), report=None).eval()
     with pytest.raises(ValueError, match=r"does not run|does not take|loops over time"):
         fold(model, IMAGES)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@torch.no_grad()
+def test_a_reset_one_step_late_is_a_soft_reset_counted_from_another_zero(seed):
+    """M[t] = beta M[t-1] + x[t] - V S[t-1] of the original Leaky, spike for spike in float64."""
+    snn = pytest.importorskip("snntorch")
+    generator = torch.Generator().manual_seed(seed)
+    beta, threshold = 0.02 + 0.98 * torch.rand(1, generator=generator), 0.1 + torch.rand(1, generator=generator)
+    layer = snn.Leaky(float(beta), threshold=float(threshold), init_hidden=True).double()
+    x = threshold * (1 + 3 * torch.randn(9, 20, 20, generator=generator, dtype=torch.float64))
+    expected = torch.stack([layer(frame).double() for frame in x])
+    assert torch.equal(ss.to_native(nn.Sequential(layer)).double()(x), expected)
+    assert 0.2 < expected.mean() < 0.8
+
+
+@torch.no_grad()
+def test_snntorch_to_onnx_and_nir(tmp_path):
+    """The default Leaky; its offset goes into the bias of the layer before it, which NIR needs."""
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript"), pytest.importorskip("nir")
+    snn = pytest.importorskip("snntorch")
+    torch.manual_seed(0)
+    fire = {"beta": 0.7, "threshold": 0.3, "init_hidden": True}
+    model = nn.Sequential(nn.Linear(6, 12), snn.Leaky(**fire), nn.Linear(12, 8), snn.Leaky(**fire), nn.Linear(8, 3))
+    expected = looped(ss.convert(model, report=None), VECTORS)
+    network = fold(model.eval(), VECTORS)
+    assert {node.op for node in network.graph} == {"input", "linear", "lif"} and not network.proofs[0].silent
+    path = ss.deploy.export_onnx(network, tmp_path / "net.onnx")
+    (out,) = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"input": VECTORS.numpy()})
+    assert torch.allclose(torch.from_numpy(out), expected, atol=1e-5)
+    again = ss.deploy.from_nir(ss.deploy.export_nir(network, tmp_path / "net.nir"))
+    assert torch.allclose(again(VECTORS), expected, atol=1e-5)

@@ -64,7 +64,7 @@ def current_groups(graph: Graph, kinds: dict[str, str]) -> dict[str, str]:
         if kinds[node.name] != REAL:
             continue
         parent[node.name] = node.name
-        if node.op not in ("conv", "linear", "lif"):
+        if node.op not in ("conv", "linear"):  # the potential of a readout is in units of its current
             for source in node.inputs:
                 if kinds[source] == REAL:
                     parent[root(source)] = root(node.name)
@@ -112,20 +112,28 @@ class IntegerNetwork:
                 raise CannotFold(f"{node.name}: {node.op} of real numbers has no integer form here")
             if node.op == "time_mean" and self.kinds[node.name] != REAL:
                 raise CannotFold(f"{node.name}: the spikes are averaged over time before a layer; average its output")
-            if node.op == "lif" and self.kinds[node.inputs[0]] != REAL:
+            real = self._real_inputs(node)
+            if node.op == "sum" and any(f"edge{i}" in node.tensors for i in real):
+                raise CannotFold(f"{node.name}: a constant times a real current has no integer form here")
+            unweighted = self.kinds[node.name] == REAL and node.op not in ("conv", "linear", "sum")
+            if (node.op == "lif" or unweighted) and len(real) < len(node.inputs):
                 raise CannotFold(f"{node.name} reads spikes without a weight; put a layer with weights before it")
 
-    def _weights(self, node: Node) -> list[Tensor]:
-        """The constants that must fit the weights' bits."""
-        if node.op in ("conv", "linear"):
-            return [self._weight(node)]
-        if node.op == "sum":
-            return [t for what, t in node.tensors.items() if what.startswith("edge")]
-        return []
+    def _real_inputs(self, node: Node) -> list[int]:
+        return [i for i, source in enumerate(node.inputs) if self.kinds[source] == REAL]
 
-    def _weight(self, node: Node) -> Tensor:
-        """A synapse's weight for sums in place of averages: integers have no 1/k."""
-        return node.tensors["weight"].double() / averaged(self.graph, node.inputs[0])
+    def _weights(self, node: Node) -> dict[str, Tensor]:
+        """What spikes are multiplied with, and must fit the weights' bits: for sums in place of averages, over k."""
+        if node.op in ("conv", "linear"):
+            return {"weight": node.tensors["weight"].double() / averaged(self.graph, node.inputs[0])}
+        if node.op != "sum":
+            return {}
+        one = torch.ones([1] * len(node.shape), dtype=torch.float64)
+        return {
+            f"edge{i}": node.tensors.get(f"edge{i}", one).double() / averaged(self.graph, source)
+            for i, source in enumerate(node.inputs)
+            if self.kinds[source] != REAL
+        }
 
     def _scales(self) -> dict[str, float]:
         top = 2 ** (self.bits - 1) - 1
@@ -133,7 +141,7 @@ class IntegerNetwork:
         for node in self.graph:
             if node.name in self.groups and node.name not in self.first:
                 group = self.groups[node.name]
-                for weight in self._weights(node):
+                for weight in self._weights(node).values():
                     largest[group] = max(largest.get(group, 0.0), float(weight.abs().max()))
         scales = {group: top / value if value > 0 else 1.0 for group, value in largest.items()}
         for node in self.graph.neurons():  # a current that only the first layer makes: as fine as 16 bits of V
@@ -160,9 +168,8 @@ class IntegerNetwork:
         if self.kinds[node.name] != REAL:
             return IntegerNode(node, 1.0, {})
         scale = self.scale_of(node.name)
-        tensors = {what: (t.double() * scale).round() for what, t in node.tensors.items()}
-        if node.op in ("conv", "linear"):
-            tensors["weight"] = (self._weight(node) * scale).round()
+        constants = {**node.tensors, **self._weights(node)}
+        tensors = {what: (t.double() * scale).round() for what, t in constants.items()}
         return IntegerNode(node, scale, tensors)
 
     def save(self, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> Path:
@@ -191,7 +198,7 @@ class IntegerNetwork:
         values: dict[str, Tensor] = {}
         for name in self.graph.nodes:
             node, integer = self.network.node(name), self.nodes[name]
-            inputs = [values[i] for i in node.inputs]
+            inputs = [values[i] if name in self.first else self._current(i, values[i]) for i in node.inputs]
             values[name] = self._value(node, integer, inputs, x, steps)
             if watch is not None:
                 watch(node, values[name])
@@ -209,36 +216,17 @@ class IntegerNetwork:
                 replace(node, tensors={k: t.double() for k, t in node.tensors.items()}), *inputs
             )
         elif node.op == "lif":
-            return self._neuron(integer, self._current(node, inputs[0]))
+            return self._neuron(integer, inputs[0])
         elif node.op in _SUMMED and self.kinds[node.name] != REAL:
             value = OPS[node.op].compute(node, inputs[0]) * ratio(self.graph, node)
             value = value.round()  # a sum of whole numbers, taken as an average times its size
-        elif node.op == "sum" and self.kinds[node.name] == REAL:
-            value = self._sum(node, integer, inputs)
         else:
             value = OPS[node.op].compute(replace(node, tensors={**node.tensors, **integer.tensors}), *inputs)
         return value
 
-    def _current(self, node: Node, current: Tensor) -> Tensor:
-        """The integer current of a neuron; what the first layer computed is rounded here."""
-        if node.inputs[0] in self.first:
-            return (current.double() * self.scale_of(node.inputs[0])).round()
-        return current
-
-    def _sum(self, node: Node, integer: IntegerNode, inputs: list[Tensor]) -> Tensor:
-        """Real operands are in the group's scale already; spikes take the scale through their edge."""
-        total = torch.zeros((), dtype=torch.float64)
-        for i, (source, value) in enumerate(zip(node.inputs, inputs)):
-            edge = integer.tensors.get(f"edge{i}")
-            if self.kinds[source] == REAL:
-                if edge is not None:
-                    raise CannotFold(f"{node.name}: a constant times a real current has no integer form here")
-                total = total + (
-                    self._current(replace(node, inputs=(source,)), value) if source in self.first else value
-                )
-            else:
-                total = total + value.double() * (round(integer.scale) if edge is None else edge)
-        return total + integer.tensors["offset"] if "offset" in integer.tensors else total
+    def _current(self, source: str, value: Tensor) -> Tensor:
+        """A value as integers; what the first layer computed is rounded where a later one reads it."""
+        return (value * self.scale_of(source)).round() if source in self.first else value
 
     def _neuron(self, integer: IntegerNode, current: Tensor) -> Tensor:
         o, axes = integer.node.options, current.ndim - 1
@@ -276,6 +264,8 @@ def averaged(graph: Graph, name: str) -> int:
     node = graph[name]
     if node.op in ("lif", "input", "conv", "linear"):
         return 1
+    if node.op in ("multiply", "matmul"):
+        return math.prod(averaged(graph, source) for source in node.inputs)
     sizes = {averaged(graph, source) for source in node.inputs}
     if len(sizes) > 1:
         raise CannotFold(f"{name} joins averages over {sorted(sizes)} values, which have no integer weight in common")

@@ -32,7 +32,7 @@ def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
 
 
 def absorb_norms(graph: Graph) -> Graph:
-    """Every ``affine`` that alone reads a convolution or linear layer becomes part of it.
+    """Every ``affine``, and every constant added, that alone reads a convolution or linear layer becomes part of it.
 
     A norm with constants per time step becomes the synapse's gain and bias per step, which is the weight per step
     W[t] = gain[t] W written without T copies of W.
@@ -42,9 +42,10 @@ def absorb_norms(graph: Graph) -> Graph:
     into: dict[str, str] = {}  # an absorbed norm, and the synapse that stands for it
     for node in graph:
         node = node.with_inputs(*(into.get(name, name) for name in node.inputs))
-        source = done.nodes.get(node.inputs[0]) if node.op == "affine" else None
-        if source is not None and _absorbs(source, node) and len(users[source.name]) == 1:
-            done.nodes[source.name] = _absorbed(source, node)
+        norm = node if node.op == "affine" else _added_per_channel(node)
+        source = done.nodes.get(node.inputs[0]) if norm is not None else None
+        if norm is not None and source is not None and _absorbs(source, norm) and len(users[source.name]) == 1:
+            done.nodes[source.name] = _absorbed(source, norm)
             into[node.name] = source.name
         else:
             done.nodes[node.name] = node
@@ -79,6 +80,17 @@ def compose_linear(graph: Graph) -> Graph:
 
 def _through(weight: Tensor, bias: Tensor | None) -> Tensor | None:
     return None if bias is None else weight @ bias
+
+
+def _added_per_channel(node: Node) -> Node | None:
+    """A sum that adds one constant to each channel, as an ``affine`` with gain 1; None for every other node."""
+    offset = node.tensors.get("offset")
+    if node.op != "sum" or offset is None or len(node.tensors) > 1 or len(node.inputs) > 1 or not node.shape:
+        return None
+    if any(size != 1 for size in offset.shape[1:]):
+        return None
+    bias = offset.reshape(-1).expand(node.shape[0])
+    return replace(node, op="affine", tensors={"gain": torch.ones_like(bias), "bias": bias})
 
 
 def _absorbs(synapse: Node, norm: Node) -> bool:

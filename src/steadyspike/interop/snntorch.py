@@ -8,6 +8,7 @@
     spike at mem[t] > threshold                          strict
 
 The kernels subtract V before the decay and keep the potential after the reset, so these steps run on the reference.
+`nn.native.with_late_reset` is the same neuron with a soft reset, for networks that are folded.
 Spikes have the dtype of the input (snnTorch: always float32).
 
 A window starts when the state is new: ``mem=None`` or of another shape, what ``init_leaky`` and ``reset_mem`` return,
@@ -28,7 +29,8 @@ from steadyspike.core.surrogate import ArcTan
 from steadyspike.interop.adopted import Adopted
 from steadyspike.interop.surrogates import SpikeFunction
 from steadyspike.nn.initial_potential import ConstantInit
-from steadyspike.nn.native import EveryStep, Returned
+from steadyspike.nn.native import EveryStep, Returned, with_late_reset
+from steadyspike.nn.neuron import Neuron
 
 RESETS = {"subtract": "soft", "zero": "hard", "none": "none"}
 
@@ -85,14 +87,18 @@ class SnnTorchNeuron(Adopted):
         return None
 
     def why_not_native(self) -> str | None:
-        late = self.reset_mechanism == "subtract" and bool((self.beta.detach() < 1).any())
-        if late:
-            return "it subtracts the threshold after the decay (reset_mechanism='subtract'); train it with 'zero'"
+        if self.reset_mechanism == "subtract" and not self.reset_delay:
+            return "with reset_delay=False it takes the threshold off once more while mem stays above it"
+        if self.reset_mechanism == "subtract" and not bool((self.beta.detach() > 0).all()):
+            return "with beta = 0 a spike lowers the next step, which no potential remembers"
         factor = self.graded_spikes_factor
         return None if float(factor) == 1 else "it has a graded_spikes_factor"
 
     def as_native(self) -> nn.Module:
-        layer = EveryStep(super().as_native())
+        plain = super().as_native()
+        assert isinstance(plain, Neuron)
+        late = self.reset_mechanism == "subtract" and float(plain.leak) > 0
+        layer = EveryStep(with_late_reset(plain) if late else plain)
         return layer if self.init_hidden and not self.output else Returned(layer)
 
     def lay_aside(self, name: str) -> None:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import copy
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
+from steadyspike.nn.initial_potential import ConstantInit, MPInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons import IF
@@ -49,6 +51,43 @@ def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
     for name, value in (("threshold", v), ("leak", a)):
         layer.set_constant(name, value)  # tau = 1 / (1 / tau) may be rounded
     return layer.train(source.training)
+
+
+class Shifted(nn.Module):
+    """A layer whose potential is counted from another zero: gain * layer(x + offset)."""
+
+    def __init__(self, layer: nn.Module, offset: float, gain: float) -> None:
+        super().__init__()
+        self.layer, self.offset, self.gain = layer, offset, gain
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x + self.offset)
+        return out if self.gain == 1 else self.gain * out
+
+
+def with_late_reset(layer: Neuron) -> nn.Module:
+    """Makes of a neuron with a soft reset one that takes V off after the next decay: M = beta M[t-1] + x - V S[t-1].
+
+    It is U = M - (V / beta) S: a soft reset by V / beta of a neuron that fires at V. With the potential counted from
+    -d, d = V / beta - V, both are V / beta, and the current gains (1 - beta) d:
+
+        M'[t] = beta U'[t-1] + x[t] + (1 - beta) d,   S = 1 where M' > V / beta,   U' = M' - (V / beta) S
+    """
+    v, beta = float(layer.threshold.detach().double()), 1 - float(layer.leak.detach().double())
+    layer.set_constant("threshold", torch.tensor([v / beta], dtype=torch.float64))
+    d, init = float(layer.threshold.detach().double()) - v, layer.init
+    if isinstance(init, ConstantInit):
+        layer.init = ConstantInit(_counted_from(torch.tensor(init.value, dtype=torch.float64), v, beta, d).item())
+    elif type(init) is MPInit:
+        init.running_mean.copy_(_counted_from(init.running_mean.double(), v, beta, d))
+    else:
+        raise NotNative(f"its reset is one step late, and the initial potential {type(init).__name__} cannot follow")
+    return Shifted(layer, (1 - beta) * d, beta if layer.spec.family == "trsg" else 1.0)
+
+
+def _counted_from(start: Tensor, v: float, beta: float, d: float) -> Tensor:
+    """U'[0] for a potential M[0]; one above V is reset at the first step."""
+    return start + d - (start > v) * (v / beta)
 
 
 class Returned(nn.Module):

@@ -46,7 +46,8 @@ class Constants:
         """The constant of the i-th operand of a sum, for an operand that is spikes or counts."""
         edge = self.of(node, f"edge{i}")
         if self.integers:
-            return np.array(float(round(self.scale(node.name)))) if edge is None else edge
+            assert edge is not None
+            return edge
         return (np.array(1.0) if edge is None else edge) / joins
 
     def neurons(self, node: Node, limit: float) -> Neurons:
