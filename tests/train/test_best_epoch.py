@@ -18,11 +18,11 @@ from tests.train.conftest import trained
 def test_the_last_epoch_is_evaluated(tmp_path, every, epochs, evaluated):
     folder, result = trained(tmp_path, [f"train.eval_every={every}", f"schedule.epochs={epochs}"])
     rows = read_table(folder.root / "metrics.csv")
-    scored = {row["epoch"]: row for row in rows if row["validation_accuracy"]}
+    scored = {row["epoch"]: row for row in rows if row["validation_accuracy_2"]}
     assert len(rows) == epochs and scored.keys() == evaluated
     best = max(
         scored.values(),
-        key=lambda row: (float(row["validation_accuracy"]), -float(row["validation_loss"]), int(row["epoch"])),
+        key=lambda row: (float(row["validation_accuracy_2"]), -float(row["validation_loss"]), int(row["epoch"])),
     )
     assert str(result["best"]["epoch"]) == best["epoch"]
 
