@@ -61,6 +61,9 @@ MIDDLES: dict[str, Callable[[], tuple[nn.Module, int, bool]]] = {
         f"{mode} padding": lambda mode=mode: (nn.Conv2d(8, 6, 3, padding=1, padding_mode=mode), 6, False)
         for mode in ("reflect", "replicate", "circular")
     },
+    "same padding": lambda: (nn.Conv2d(8, 6, (3, 5), padding="same", dilation=(2, 1)), 6, False),
+    "valid padding": lambda: (nn.Conv2d(8, 6, 3, padding="valid"), 6, False),
+    "same padding 1d": lambda: (nn.Conv1d(8, 8, 5, padding="same"), 8, True),
     "reflection": lambda: (nn.Sequential(nn.ReflectionPad2d(2), nn.Conv2d(8, 6, 3)), 6, False),
 }
 
@@ -78,6 +81,25 @@ def test_folded_streamed_and_at_another_number_of_steps(name):
     assert torch.allclose(network(x[:2].double()), model(x[:2].double()), atol=1e-12)
     report = count_operations(network, [x.double()])
     assert report.total("acs") > 0
+
+
+@torch.no_grad()
+def test_zeros_around_frames_that_are_not_folded():
+    class Framed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.fire, self.b = Folded(nn.Conv2d(2, 8, 3)), ss.LIF(0.3), Folded(nn.Conv2d(8, 4, 3))
+            self.late = ss.LIF(0.01)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.late(self.b(F.pad(self.fire(self.a(F.pad(x, (1, 0, 2, 1)))), (1, 1, 1, 1))))
+
+    torch.manual_seed(0)
+    x = 3 * torch.rand(4, 3, 2, 6, 6)
+    model = settle(Framed(), x)
+    network = fold(model, x)
+    assert network.proofs[0].worst == 0.0 and not network.proofs[0].silent
+    assert torch.allclose(network(x), model(x), atol=1e-5)
 
 
 @torch.no_grad()
@@ -163,10 +185,12 @@ def test_new_axes_by_none(index, axis):
     assert torch.allclose(network(x), model(x), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:Using padding='same'")
 @pytest.mark.parametrize(
     ("middle", "named"),
     [
         (nn.Upsample(scale_factor=2, mode="bicubic"), "this one is 'bicubic'"),
+        (nn.Conv2d(8, 8, 4, padding="same"), "padding='same' of an even kernel"),
         (nn.ConstantPad2d(1, 0.5), "this one is by 0.5"),
         (nn.LayerNorm([3, 8, 6, 6]), "the model does not run on the example: RuntimeError: Given normalized_shape"),
         (nn.InstanceNorm2d(8), "instance_norm"),

@@ -42,12 +42,14 @@ def _conv(
     dilation: Any = 1, groups: int = 1, *, out: Tensor,
 ) -> None:  # fmt: skip
     value = _synapse_input(rec, x, weight)
-    if isinstance(padding, str):
-        raise rec.refuse(f"fold takes a convolution's padding as numbers, got {padding!r}")
     n = weight.ndim - 2
+    wide = [d * (k - 1) for d, k in zip(numbers(dilation, n), weight.shape[2:])]
+    if padding == "same" and any(size % 2 for size in wide):
+        raise rec.refuse("padding='same' of an even kernel adds more at one side than at the other; fold pads alike")
+    named = {"valid": 0, "same": [size // 2 for size in wide]}
     options = {
         "stride": numbers(stride, n),
-        "padding": numbers(padding, n),
+        "padding": numbers(named[padding] if isinstance(padding, str) else padding, n),
         "dilation": numbers(dilation, n),
         "groups": groups,
     }
@@ -176,7 +178,7 @@ def _upsample(
 def _pad(
     rec: Recorder, x: Tensor, pad: Sequence[int], mode: str = "constant", value: float | None = None, *, out: Tensor
 ) -> None:
-    source = _folded(rec, x, "padding")
+    source = rec.need(x) if mode == "constant" else _folded(rec, x, f"{mode} padding")
     if mode == "constant" and value not in (None, 0):
         raise rec.refuse(f"fold knows padding by zeros, reflect, replicate and circular; this one is by {value}")
     if len(pad) > 2 * (len(source.shape) - 1):
