@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def _ratio(rows: dict[str, dict[str, Any]], name: str, metric: str) -> str:
 
 
 def case_table(case: Case | str, rows: dict[str, dict[str, Any]]) -> str:
-    """Times, memory, and each contender's multiple of our plain layer."""
+    """Returns times, memory, and each contender's multiple of our plain layer."""
     lines = [
         f"**{case}**\n",
         "| | forward | x ours | forward + backward | x ours | peak memory | x ours |",
@@ -48,6 +49,7 @@ def case_table(case: Case | str, rows: dict[str, dict[str, Any]]) -> str:
 
 
 def goal_table(cases: list[Case], results: Results) -> str:
+    """Returns every goal with the measured ratio, and whether it was reached."""
     lines = ["| case | figure | goal | measured | |", "|---|---|---|---|---|"]
     for case in cases:
         rows = results[str(case)]
@@ -71,34 +73,50 @@ def markdown(cases: list[Case], results: Results, machine: dict[str, Any]) -> st
         f"{machine['threads']} of {machine['cores']} cores; {libraries}; commit {machine['commit']}, "
         f"{machine['time'][:10]}; load {machine['load']} at the start."
     )
-    return "\n\n".join([head, goal_table(cases, results), *(case_table(case, results[str(case)]) for case in cases)])
+    tables = "\n\n".join(case_table(case, results[str(case)]) for case in cases)
+    return "\n\n".join([head, goal_table(cases, results), folded("Times and memory of every case", tables)])
 
 
-def no_place(path: Path, marks: tuple[str, str] = MARKS) -> str | None:
-    """Why the tables cannot go into ``path``, if they cannot."""
+def why_not_writable(path: Path, marks: tuple[str, str] = MARKS) -> str | None:
+    """Returns why the tables cannot be written into ``path``; None if they can."""
     text = path.read_text() if path.is_file() else None
     if text is None:
         return f"there is no file {path}"
     if any(mark not in text for mark in marks):
-        return f"{path} has no place for the tables: it needs the lines {marks[0]!r} and {marks[1]!r}"
+        return f"the tables cannot be written into {path}; it needs the lines {marks[0]!r} and {marks[1]!r}"
     return None
 
 
 def kind(machine: dict[str, Any]) -> str:
-    """The kind of machine that figures are of: CPU model and the instruction set that the kernels use on it."""
+    """Returns the kind of a machine: its CPU model and the instruction set that the kernels use on it."""
     return f"{machine['cpu']}, {machine['instruction_set']}"
 
 
-def put_between_marks(path: Path, kind: str, text: str, marks: tuple[str, str] = MARKS) -> None:
-    """Puts ``text`` under a heading of its kind of machine between the two marks in ``path``.
+def folded(title: str, text: str) -> str:
+    """Returns ``text`` as a part of a page that is closed until the reader opens it."""
+    return f"<details>\n<summary>{title}</summary>\n\n{text.strip()}\n\n</details>"
 
-    Every kind has a place between two marks of its own, whose content is replaced; those of other kinds stay.
+
+def put_between_marks(path: Path, kind: str, text: str, marks: tuple[str, str] = MARKS) -> None:
+    """Writes ``text`` between the two marks in ``path``, as the first section, under the name of its kind of machine.
+
+    It replaces an earlier section of that kind. Sections of other kinds stay, closed.
     """
     before, rest = path.read_text().split(marks[0], 1)
     inside, after = rest.split(marks[1], 1)
-    begin, end = f"<!-- begin {kind} -->", f"<!-- end {kind} -->"
-    if begin not in inside:
-        inside = f"{inside.rstrip()}\n\n{begin}{end}\n\n"
-    first, _, last = inside.partition(begin)
-    section = f"{begin}\n\n{HEADING}{kind}\n\n{text.strip()}\n\n{end}"
-    path.write_text(f"{before}{marks[0]}{first}{section}{last.partition(end)[2]}{marks[1]}{after}")
+    sections = {kind: text.strip()}
+    for other, body in re.findall(r"<!-- begin (.*?) -->\n(.*?)<!-- end \1 -->", inside, re.DOTALL):
+        sections.setdefault(other, _without_frame(body, other))
+    parts = []
+    for name, body in sections.items():
+        shown = f"{HEADING}{name}\n\n{body}" if name == kind else folded(name, body)
+        parts.append(f"<!-- begin {name} -->\n\n{shown}\n\n<!-- end {name} -->")
+    path.write_text("\n\n".join([before + marks[0], *parts, marks[1] + after]))
+
+
+def _without_frame(section: str, kind: str) -> str:
+    section = section.strip()
+    opening = f"<details>\n<summary>{kind}</summary>"
+    if section.startswith(opening):
+        return section.removeprefix(opening).removesuffix("</details>").strip()
+    return section.removeprefix(f"{HEADING}{kind}").strip()

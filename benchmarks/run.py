@@ -113,7 +113,7 @@ def refusal(args: argparse.Namespace, cases: list[Case]) -> str | None:
         return "--markdown takes the tables of a whole run; leave out --only and --quick"
     if args.resume and (problem := _not_the_same(args)) is not None:
         return problem
-    return result_tables.no_place(args.markdown) if args.markdown else None
+    return result_tables.why_not_writable(args.markdown) if args.markdown else None
 
 
 def _not_the_same(args: argparse.Namespace) -> str | None:

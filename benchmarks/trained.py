@@ -2,9 +2,10 @@
 
     python -m benchmarks.trained [--threads 1 2] [--quick] [--markdown docs/benchmarks.md] [--readme README.md]
 
-Trains ResNet-19 until its rates have settled (natural.py), prints them, measures (run.py says how), and shows where the
-time of our step goes. Every case is written to benchmarks/results/trained.json when it is done; the same command takes
-up where it was stopped, unless the code or the machine is another one. Freed memory is kept.
+Trains ResNet-19 until its rates have settled (natural.py), prints them, measures as run.py does, and shows where the
+time of our step goes. Every case is written to benchmarks/results/trained.json when it is done. If the command is
+stopped and started again, it continues after the last case, unless the code or the machine has changed. Freed memory
+is kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from benchmarks.shares import share_table
 LINE = ("<!-- speed: written by benchmarks/trained.py -->", "<!-- end of speed -->")
 MARKS = ("<!-- trained network: written by benchmarks/trained.py -->", "<!-- end of trained network -->")
 FILE = natural.FOLDER / "trained.json"
-GIB = 24  # what one process may take
+GIB = 24  # memory limit of one process
 
 
 def main() -> int:
@@ -33,20 +34,22 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement and round")
     parser.add_argument("--quick", action="store_true", help="one small network: to try the program; writes no file")
-    parser.add_argument("--table", action="store_true", help="measure nothing more; write what is there")
+    parser.add_argument(
+        "--table", action="store_true", help="measure nothing; write the tables of the cases that are already measured"
+    )
     parser.add_argument("--markdown", type=Path, help="a file with the marks between which the tables go")
     parser.add_argument("--readme", type=Path, help="a file with the marks between which the table of ratios goes")
     args = parser.parse_args()
-    places = ((args.markdown, MARKS), (args.readme, LINE))
-    wrong = [text for path, marks in places if path and (text := result_tables.no_place(path, marks)) is not None]
-    if wrong:
-        print("\n".join(wrong))
+    pages = ((args.markdown, MARKS), (args.readme, LINE))
+    problems = [result_tables.why_not_writable(path, marks) for path, marks in pages if path]
+    if any(problems):
+        print("\n".join(filter(None, problems)))
         return 2
     cases = trained_cases(args.quick)
     widths = sorted({case.width for case in cases if isinstance(case, NetworkCase)})
     rates = [natural.rate_table(width) for width in widths]
     print("\n\n".join(rates), flush=True)
-    found = _read(args.quick)
+    results = _read(args.quick)
     sections = []
     for threads in args.threads:
         for case in cases:
@@ -54,35 +57,36 @@ def main() -> int:
             # How much memory the largest case takes does not depend on the threads.
             if len(case.contenders) == 2 and threads != max(args.threads):
                 continue
-            if key not in found["cases"] and args.table:
+            if key not in results["cases"] and args.table:
                 sections.append(f"**{key}**: not measured yet")
                 continue
-            if key not in found["cases"]:
-                found["cases"][key] = _measured(case, threads, args)
+            if key not in results["cases"]:
+                results["cases"][key] = _measured(case, threads, args)
                 if not args.quick:
-                    FILE.write_text(json.dumps(found, indent=1))
-            sections.append(_section(case, threads, found["cases"][key]))
+                    FILE.write_text(json.dumps(results, indent=1))
+            sections.append(_section(case, threads, results["cases"][key]))
             print(f"\n{sections[-1]}", flush=True)
-    described = found["machine"]
-    table = speed_table(found["cases"], result_tables.kind(described))
+    described = results["machine"]
+    table = speed_table(results["cases"], result_tables.kind(described))
     print(f"\n{table}")
     if args.readme and not args.quick and table:
         before, rest = args.readme.read_text().split(LINE[0], 1)
         args.readme.write_text(f"{before}{LINE[0]}\n{table}\n{LINE[1]}{rest.split(LINE[1], 1)[1]}")
     if args.markdown and not args.quick:
         head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
-        text = "\n\n".join([head, *sections, *rates])
+        folded_rates = result_tables.folded("Firing rates of every layer", "\n\n".join(rates))
+        text = "\n\n".join([head, *sections, folded_rates])
         result_tables.put_between_marks(args.markdown, result_tables.kind(described), text, MARKS)
     return 0
 
 
 def _read(quick: bool) -> dict[str, Any]:
-    """What was measured before with this code on this kind of machine."""
+    """Returns what was measured before with this code on this kind of machine."""
     now = machine.describe(0)
     if not quick and FILE.exists():
-        found = json.loads(FILE.read_text())
-        if all(found["machine"][key] == now[key] for key in ("cpu", "instruction_set", "versions", "commit")):
-            return found
+        results = json.loads(FILE.read_text())
+        if all(results["machine"][key] == now[key] for key in ("cpu", "instruction_set", "versions", "commit")):
+            return results
     return {"machine": now, "cases": {}}
 
 
@@ -102,8 +106,8 @@ def _measured(case: Case, threads: int, args: argparse.Namespace) -> dict[str, A
 def speed_table(cases: dict[str, Any], kind: str) -> str:
     """Returns the ratios to SpikingJelly's PLIF of all cases as a table; empty if there are none."""
     rows: list[str] = []
-    for name, found in cases.items():
-        ours, theirs = found["rows"].get(OURS, {}), found["rows"].get(PLIF, {})
+    for name, case in cases.items():
+        ours, theirs = case["rows"].get(OURS, {}), case["rows"].get(PLIF, {})
         numbers = [ours.get("train"), theirs.get("train"), ours.get("forward"), theirs.get("forward")]
         if all(isinstance(number, float) for number in numbers):
             step, evaluation = numbers[1] / numbers[0], numbers[3] / numbers[2]
@@ -120,16 +124,20 @@ def speed_table(cases: dict[str, Any], kind: str) -> str:
     return "\n".join([head, "", "| network | training step | evaluation |", "|---|---|---|", *rows])
 
 
-def _section(case: Case, threads: int, found: dict[str, Any]) -> str:
+def _section(case: Case, threads: int, measured: dict[str, Any]) -> str:
     name = f"{case}, {threads} thread{'s' * (threads > 1)}"
-    tables = [result_tables.case_table(name, found["rows"])]
-    goals = result_tables.goal_table([case], {str(case): found["rows"]})
+    tables = [result_tables.case_table(name, measured["rows"])]
+    goals = result_tables.goal_table([case], {str(case): measured["rows"]})
     if goals.count("\n") > 1:
         tables.append(goals)
     titles = {"train": "a step of SteadySpike", "forward": "an evaluation of SteadySpike"}
-    for metric, title in titles.items():
-        if "all" in found["shares"].get(metric, {}):
-            tables.append(share_table(f"Where the time of {title} goes", found["shares"][metric]))
+    shares = [
+        share_table(f"Where the time of {title} goes", measured["shares"][metric])
+        for metric, title in titles.items()
+        if "all" in measured["shares"].get(metric, {})
+    ]
+    if shares:
+        tables.append(result_tables.folded("Where the time goes", "\n\n".join(shares)))
     return "\n\n".join(tables)
 
 
