@@ -96,6 +96,16 @@ def _two_scales(layers: int) -> Any:
     return nir.NIRGraph(nodes, [*edges, *((name, "output") for name in last)], type_check=False)
 
 
+def _convolution(padding: int = 0, bias: tuple[int, ...] = (2,)) -> Any:
+    import nir
+
+    sizes = {"input": (1, 8, 8), "output": (2, 6 + 2 * padding, 6 + 2 * padding)}
+    conv = nir.Conv2d((8, 8), np.zeros((2, 1, 3, 3)), 1, padding, 1, 1, np.zeros(bias))
+    ends = {"input": nir.Input({"input": np.array(sizes["input"])})}
+    nodes = {**ends, "conv": conv, "output": nir.Output({"output": np.array(sizes["output"])})}
+    return nir.NIRGraph(nodes, [("input", "conv"), ("conv", "output")], type_check=False)
+
+
 def _recurrent() -> Any:
     import nir
 
@@ -136,6 +146,9 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     "objects": (lambda p: _edited(p, lambda f: _replace_tau(f, data=np.zeros(4, "c8"))), "neither numbers nor text"),
     "60 layers of two Scale nodes": (lambda p: _written(p, _two_scales(60)), ""),
     "a recurrent graph": (lambda p: _written(p, _recurrent()), "recurrent"),
+    "a convolution": (lambda p: _written(p, _convolution()), ""),
+    "padding to 320 GB": (lambda p: _written(p, _convolution(padding=100_000)), "has more than 134217728 values"),
+    "a bias for each step": (lambda p: _written(p, _convolution(bias=(2, 2))), "not one number per channel"),
     "two inputs": (lambda p: _written(p, _two_inputs()), "2 inputs"),
     "tau of 0": (lambda p: _written(p, chain(lif(tau=0.0))), "tau"),
     "tau that is NaN": (lambda p: _written(p, chain(lif(tau=np.nan))), "tau"),

@@ -143,6 +143,12 @@ class _Reader:
             raise CannotFold(f"{what}: its constants are not finite numbers")
         return torch.as_tensor(values.astype(np.float64)).to(self.dtype)
 
+    def _bias(self, node: Any, name: str) -> Tensor:
+        bias = self._tensor(node.bias, name)
+        if bias.ndim != 1:  # [T, C] would be a bias per step, which NIR does not have
+            raise CannotFold(f"{name}: its bias is {list(bias.shape)}, not one number per channel")
+        return bias
+
     def value(self, name: str) -> str:
         if name not in self.done:
             self.done[name] = self._read(name)
@@ -166,7 +172,7 @@ class _Reader:
         if kind in ("Affine", "Linear"):
             tensors = {"weight": self._tensor(node.weight, name)}
             if kind == "Affine":
-                tensors["bias"] = self._tensor(node.bias, name)
+                tensors["bias"] = self._bias(node, name)
             return self.graph.add(
                 Node(name, "linear", (source,), (*shape[:-1], node.weight.shape[0]), True, {}, tensors)
             )
@@ -192,7 +198,7 @@ class _Reader:
                 shape[1:], weight.shape[2:], options["stride"], options["padding"], options["dilation"]
             )
         ]
-        tensors = {"weight": weight, "bias": self._tensor(node.bias, name)}
+        tensors = {"weight": weight, "bias": self._bias(node, name)}
         return self._add(name, "conv", source, (weight.shape[0], *size), options, tensors)
 
     def _pool(self, name: str, node: Any, source: str) -> str:

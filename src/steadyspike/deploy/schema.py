@@ -146,8 +146,7 @@ def _node(item: Any, graph: Graph, constants: dict[str, Tensor]) -> Node:
     least, most = rule.inputs
     _must(isinstance(inputs, list) and least <= len(inputs) <= most, f"{where}: {op} does not take these inputs")
     _must(all(isinstance(i, str) and i in graph.nodes for i in inputs), f"{where}: an input is not an earlier node")
-    fits = each(whole(1), 0)(shape) and math.prod(shape) <= MOST_VALUES
-    _must(fits, f"{where}: the shape {_shown(shape)} is not one of at most {MOST_VALUES} values")
+    _must(each(whole(1), 0)(shape), f"{where}: the shape {_shown(shape)} is not a list of whole numbers")
     _must(isinstance(options, dict), f"{where}: its options are not a table")
     known = {**rule.options, **rule.may}
     _must(rule.options.keys() <= options.keys() <= known.keys(), f"{where}: these are not the options of {op}")
@@ -212,6 +211,8 @@ def check_shapes(graph: Graph) -> None:
         _must(shape == node.shape, f"node {_shown(node.name)}: its shape is {list(shape)}, not {list(node.shape)}")
 
     for node in graph:
+        fits = math.prod(node.shape) <= MOST_VALUES
+        _must(fits, f"node {_shown(node.name)}: the shape {list(node.shape)} has more than {MOST_VALUES} values")
         channels = 1 if not node.shape else node.shape[-1] if node.op == "linear" else node.shape[0]
         rows = [] if node.op in ("group_norm", "layer_norm") else [node.tensors.get(what) for what in _SCALED]
         fits = all(t is None or t.shape[-1] == channels for t in rows)
