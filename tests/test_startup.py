@@ -30,18 +30,23 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["--help", "train --help", "recipes", "recipes --show demo", "runs ROOT", "show RUN"]
-)
-def test_no_torch(command: str, tmp_path: Path) -> None:
+    ("command", "code"),
+    [
+        ("--help", 0), ("train --help", 0), ("recipes", 0),
+        ("recipes --show demo", 0), ("runs ROOT", 0), ("show RUN", 0),
+        ("recipes --show dmo", 1), ("runs /nowhere", 1), ("show /nowhere", 1),  # errors are quick, too
+    ],
+)  # fmt: skip
+def test_no_torch(command: str, code: int, tmp_path: Path) -> None:
     run = tmp_path / "demo" / "001"
     made_run(run)
     arguments = command.replace("ROOT", str(tmp_path)).replace("RUN", str(run)).split()
-    code = (
+    program = (
         "import sys; from steadyspike_command import main\n"
-        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"try:\n    main()\nexcept SystemExit as end:\n    assert (end.code or 0) == {code}, end.code\n"
         "print(sorted({'torch', 'numpy', 'matplotlib', 'lightning', 'PIL'} & set(sys.modules)))"
     )
-    done = python(code, *arguments)
+    done = python(program, *arguments)
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "[]", done.stdout[-500:] + done.stderr[-2000:]
 
 

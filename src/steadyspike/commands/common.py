@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ParamSpec
 
 from steadyspike.commands.terminal import SafeConsole
+from steadyspike.disk.plain_text import PlainError
 from steadyspike.extras import advice
 
 P = ParamSpec("P")
@@ -31,7 +32,7 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
             return FAILED
         except Exception as error:
             known = _plain(error)
-            if not isinstance(known, _known()):
+            if not isinstance(known, (PlainError, OSError)):
                 raise
             errors.print(f"error: {_text(known)}", style="red", soft_wrap=True)
             return FAILED
@@ -48,20 +49,11 @@ def run_or_name(text: str) -> Path:
 
 def _plain(error: Exception) -> Exception:
     """The error in plain words if the system killed a process that decodes images; otherwise the error itself."""
+    if "DataLoader" not in str(error):
+        return error  # without the import below, which takes seconds if the command has not made it yet
     from steadyspike.data.sources import worker_ended
 
     return worker_ended(error) or error
-
-
-def _known() -> tuple[type[Exception], ...]:
-    """The errors that are printed as one line. Imported only when needed: the imports take seconds."""
-    from steadyspike.data.errors import DataError
-    from steadyspike.deploy.errors import CannotFold, DamagedFile, MissingPackage
-    from steadyspike.train.files.atomic import CheckpointError
-    from steadyspike.train.files.folder import RunError
-    from steadyspike.train.recipe import RecipeError
-
-    return RecipeError, RunError, CheckpointError, DataError, CannotFold, DamagedFile, MissingPackage, OSError
 
 
 def _text(error: Exception) -> str:

@@ -6,8 +6,10 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from steadyspike.disk.plain_text import PlainError
 
-class DataError(ValueError):
+
+class DataError(PlainError, ValueError):
     """Data that is missing, damaged or asked for in a way that cannot be served.
 
     `path` names the file or folder at fault, if there is one; it also opens the message.

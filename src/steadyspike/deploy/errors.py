@@ -2,16 +2,18 @@
 
 import importlib.util
 
+from steadyspike.disk.plain_text import PlainError
 
-class CannotFold(ValueError):
+
+class CannotFold(PlainError, ValueError):
     """The model cannot become a network of binary spikes; the message names the place and what would help."""
 
 
-class DamagedFile(ValueError):
+class DamagedFile(PlainError, ValueError):
     """A file that was meant to hold a folded network and does not; the message names the file and what is wrong."""
 
 
-class MissingPackage(ImportError):
+class MissingPackage(PlainError, ImportError):
     """An optional package that is not installed; the message names the command that installs it."""
 
 

@@ -1,6 +1,10 @@
-"""`plain`: text from outside (file names, classes, recipes, files of a run) as a terminal or a page may show it."""
+"""Text for people: `plain` for what comes from outside (file names, recipes, files of a run), errors, durations."""
 
 from __future__ import annotations
+
+
+class PlainError(Exception):
+    """The base of errors that the user can mend: their message is enough, so commands print it without a traceback."""
 
 
 def plain(text: object, kept: str = "") -> str:

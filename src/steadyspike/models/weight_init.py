@@ -77,11 +77,11 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
     """
     if isinstance(init, str) and init not in INITS:
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
-    if isinstance(init, str):
+    if not isinstance(init, str):
+        init(model)
+    elif not any(p.is_meta for p in model.parameters()):  # which have no values, and whose normal_ is slow
         INITS[init](model)
         fire_heads(model)
-    else:
-        init(model)
     for m in model.modules():
         if zero_residual and isinstance(m, Residual):
             weight = getattr(m.last_norm(), "weight", None)

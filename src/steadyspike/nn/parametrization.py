@@ -81,18 +81,22 @@ class Link:
     @torch.no_grad()
     def nearest(self, values: Sequence[float], dtype: torch.dtype | None = None) -> Tensor:
         """The parameters, [n], whose constants in floating point are nearest to ``values``."""
-        exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64)
+        # On the CPU, also if a model is built under torch.device("meta"): there the operators below would import
+        # torch's compiler, which takes two seconds.
+        device, cpu = torch.get_default_device(), torch.device("cpu")
+        exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64, device=cpu)
         start = exact.to(dtype or torch.get_default_dtype())
         steps = [start]
         for end in (-torch.inf, torch.inf):
             near = start
             for _ in range(8):
-                near = torch.nextafter(near, torch.full_like(near, end)) if near.dtype.itemsize >= 4 else near
+                bound = torch.full_like(near, end, device=cpu)
+                near = torch.nextafter(near, bound) if near.dtype.itemsize >= 4 else near
                 steps.append(near)
         candidates = torch.stack(steps)
-        wanted = torch.tensor(values, dtype=torch.float64)
+        wanted = torch.tensor(values, dtype=torch.float64, device=cpu)
         best = (self.value(candidates).double() - wanted).abs().argmin(0)
-        return candidates.gather(0, best[None])[0]
+        return candidates.gather(0, best[None])[0].to(device)
 
 
 class _LinkedValue(torch.autograd.Function):

@@ -10,8 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from steadyspike.disk.plain_text import PlainError
 
-class CheckpointError(RuntimeError):
+
+class CheckpointError(PlainError, RuntimeError):
     """A checkpoint that cannot be written or used; the message names the file."""
 
 

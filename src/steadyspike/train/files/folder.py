@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyspike.disk.plain_text import PlainError
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import CheckpointError, write_atomically
 from steadyspike.train.files.forms import form_problem
@@ -35,7 +36,7 @@ from steadyspike.train.recipe.identity import difference
 _TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold for a moment
 
 
-class RunError(RuntimeError):
+class RunError(PlainError, RuntimeError):
     """A run folder that cannot be used as asked; the message is one line."""
 
 

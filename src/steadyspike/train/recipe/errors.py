@@ -8,8 +8,10 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from steadyspike.disk.plain_text import PlainError
 
-class RecipeError(ValueError):
+
+class RecipeError(PlainError, ValueError):
     """A recipe that cannot be used; the message is one line."""
 
 

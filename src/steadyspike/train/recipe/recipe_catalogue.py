@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib.resources import files
@@ -68,25 +66,11 @@ def _grid(path: Path, changed: int) -> dict[str, dict[str, Any]]:
     return expand(_read(path, changed), path.name, lambda base, over: merge(base, over, {}))
 
 
+@lru_cache(maxsize=1)
 def packaged() -> dict[str, Source]:
-    """All packaged recipes by name, those in ``base/`` too. Not to be changed: it is kept while no file changes."""
-    return _packaged(tuple(_files(str(recipe_root()))))
-
-
-def _files(folder: str) -> Iterator[tuple[str, int]]:
-    """(path, time of the last change) of every recipe file below a folder; names are looked up often."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _files(entry.path)
-            elif entry.name.endswith(".toml") and entry.name != GROUPS:
-                yield entry.path, entry.stat().st_mtime_ns
-
-
-@lru_cache(maxsize=4)
-def _packaged(files_and_times: tuple[tuple[str, int], ...]) -> dict[str, Source]:
+    """All packaged recipes by name, those in ``base/`` too. Not to be changed: it is kept."""
     found: dict[str, Source] = {}
-    for path in sorted(Path(name) for name, _ in files_and_times):
+    for path in sorted(path for path in recipe_root().rglob("*.toml") if path.name != GROUPS):
         in_grid = "grid" in read(path)
         for name in recipes_of(path) if in_grid else (path.stem,):
             if name in found:

@@ -90,7 +90,7 @@ class Display(Observer):
         if self._steps == 1:
             self._warn_of_silent_layers()
         elif self._steps == 1 + _WARM_UP:
-            self.say(memory_line(session, session.inputs, self._held), "dim")
+            self.say(memory_line(session, self._held), "dim")
             self._first = time.monotonic()
         elif self._steps == 4 + _WARM_UP and self._first is not None:
             self._say_time((time.monotonic() - self._first) / 3)
