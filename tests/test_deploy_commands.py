@@ -124,6 +124,52 @@ def event_run(tmp_path_factory):
     return folder / "run", sorted(folder.rglob("*.bin"))[:2]
 
 
+STRANGE = (None, 5, -1, 0.5, "x\x1b[31m", [], [1, 2], {}, {"size": 5}, {"timesteps": 10**9}, ["[/b]"] * 50, True, 10**9)
+
+
+def _forged_facts(facts):
+    """Every fact of a folded file replaced by something else, or left out."""
+    for key in facts:
+        yield key, {name: value for name, value in facts.items() if name != key}
+        for strange in STRANGE:
+            yield key, {**facts, key: strange}
+
+
+def test_forged_facts_are_one_line_or_read(run, event_run, tmp_path):
+    """A checksum can be forged: what stands between such a file and `predict` is the check of its facts."""
+    from PIL import Image
+    from torture.forge import read_parts, write_forged
+
+    from steadyspike.commands.shared.deployed import check_facts
+    from steadyspike.data.errors import DataError
+    from steadyspike.data.input_files import read_input
+    from steadyspike.deploy import CannotFold, DamagedFile
+
+    folded, recordings = event_run
+    assert call("fold", folded)[0] == 0 and call("fold", run)[0] == 0
+    image, forged = tmp_path / "a.png", tmp_path / "forged.safetensors"
+    Image.fromarray(np.zeros(load_run(run).data.dataset.size, np.uint8)).save(image)
+    lines: list[str] = []
+    for place, file in ((run, image), (folded, recordings[0])):
+        network = load(place / "folded.safetensors")
+        content, tensors = read_parts(place / "folded.safetensors")
+        refused = set()
+        for key, facts in _forged_facts(content["extra"]):
+            try:
+                check_facts(forged, facts, network)
+                read_input(file, facts, resize=False)
+            except (CannotFold, DamagedFile, DataError) as error:
+                refused.add(key)
+                lines.append(str(error))
+        assert {"classes", "size", "channels", "timesteps", "mean", "std"} <= refused
+    assert {"frames", "axes"} <= refused
+    assert not any("\n" in line or "\x1b" in line for line in lines)
+    del content["extra"]["mean"]
+    write_forged(forged, content, tensors)
+    code, text = call("predict", forged, recordings[0])
+    assert code == 1 and "is damaged: it has no 'mean'" in text
+
+
 def test_predict_event_recordings(event_run, tmp_path):
     run, recordings = event_run
     code, text = call("predict", run, *recordings)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
+from steadyspike.data.frames import FrameSettings
 
 NMNIST = (34, 34)  # the sensor of the one format whose files do not name theirs
 
@@ -30,6 +31,12 @@ def input_facts(data: DataSet) -> dict[str, Any]:
         "axes": data.settings.get("axes", "dvs-cifar10"),
         "data": data.name,
     }
+
+
+def frame_settings(kept: dict[str, Any]) -> FrameSettings:
+    """How events become frames, from what `input_facts` has kept of it."""
+    size = kept.get("size")
+    return FrameSettings(**{**kept, "size": None if size is None else tuple(size)})
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
@@ -65,13 +72,12 @@ def _image(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
 
 def _events(path: Path, facts: dict[str, Any]) -> Tensor:
     from steadyspike.data.formats.recording_file import read_recording
-    from steadyspike.data.frames import FrameSettings, clip
+    from steadyspike.data.frames import clip
 
-    kept = dict(facts["frames"])
-    kept["size"] = None if kept.get("size") is None else tuple(kept["size"])
-    sensor = tuple(facts["size"]) if kept["size"] is None else NMNIST
+    settings = frame_settings(facts["frames"])
+    sensor = tuple(facts["size"]) if settings.size is None else NMNIST
     events = read_recording(path, sensor, facts.get("axes", "dvs-cifar10"))
-    frames = torch.as_tensor(clip(events, FrameSettings(**kept))).to(torch.float32)
+    frames = torch.as_tensor(clip(events, settings)).to(torch.float32)
     if list(frames.shape[-2:]) != list(facts["size"]):
         raise DataError(f"gives frames of {list(frames.shape[-2:])} and the network takes {facts['size']}", path)
     return frames[:, None]

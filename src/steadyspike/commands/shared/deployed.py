@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from steadyspike.data.errors import DataError
-from steadyspike.data.frames import FrameSettings
+from steadyspike.data.formats.aedat2 import AXES
+from steadyspike.data.input_files import frame_settings
 from steadyspike.deploy import CannotFold, DamagedFile, FoldedNetwork, fold, load, load_extra, save
 from steadyspike.deploy.fold import StaysDouble
 from steadyspike.deploy.rewrite import Mode
@@ -106,7 +107,6 @@ def check_facts(place: Path, facts: dict[str, Any], network: FoldedNetwork) -> N
 def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
     """What is wrong with the facts of a folded file; None if they fit the network."""
     rows = each(number(-1e6, 1e6), 1, 64)
-    settings = FrameSettings.__dataclass_fields__.keys()
     rules: dict[str, Check] = {
         "classes": each(lambda v: isinstance(v, str), 1, 2**20),
         "size": each(whole(1, 2**14), 2, 2),
@@ -114,11 +114,14 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
         "timesteps": lambda v: v is None or whole(1, MOST_STEPS)(v),
         "mean": lambda v: v is None or rows(v),
         "std": lambda v: v is None or (rows(v) and all(n > 0 for n in v)),
-        "frames": lambda v: v is None or (isinstance(v, dict) and v.keys() <= settings),
+        "frames": lambda v: v is None or _are_frame_settings(v),
+        "axes": lambda v: isinstance(v, str) and v in AXES,
     }
     for key, check in rules.items():
-        if not check(facts.get(key)):
-            return f"its {key!r} cannot be {ascii(facts.get(key))[:60]}"
+        if key not in facts and key != "axes":
+            return f"it has no {key!r}"
+        if key in facts and not check(facts[key]):
+            return f"its {key!r} cannot be {ascii(facts[key])[:60]}"
     channels = facts["channels"]
     lengths = {None if facts[key] is None else len(facts[key]) for key in ("mean", "std")}
     if lengths not in ({None}, {channels}):
@@ -129,6 +132,14 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
     if out != (len(facts["classes"]),):
         return f"it names {len(facts['classes'])} classes, and its network gives {list(out)} numbers"
     return "it does not say how events become frames" if node.timed and facts["frames"] is None else None
+
+
+def _are_frame_settings(kept: Any) -> bool:
+    try:
+        settings = frame_settings(kept)
+    except (DataError, TypeError, ValueError, AttributeError):
+        return False
+    return settings.timesteps <= MOST_STEPS and max(settings.size or (1,)) <= 2**14
 
 
 @torch.no_grad()
