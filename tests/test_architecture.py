@@ -23,7 +23,7 @@ ALLOWED = {
     "detection": {"core", "nn", "models", "data", "train", "report"},
     "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
     "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis"},
-    "deploy": {"core", "kernels", "nn", "models"},
+    "deploy": {"disk", "core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
     "zoo": {"disk", "core", "nn", "models", "data", "train", "deploy"},
     "report": {"disk", "core", "nn", "data", "train", "deploy"},
