@@ -159,17 +159,20 @@ def test_a_histogram_is_what_was_seen(tmp_path):
     model = torch.nn.Sequential(LIF(threshold=2.0, init=0.0))
     watch = MembraneWatch(model)
     x = torch.rand(3, 4, 5) - 0.5
+    model.eval()
+    watch.start()
     model(x)
-    assert watch.take() == {}  # training is not looked at
-    model.eval()(x)
     model(100 * x)  # only the first batch counts
     found = watch.take()["0"]
     assert sum(found.counts) == 20 and found.low < 0 < found.high and abs(found.high) < 1
     board = Board(tmp_path, 1)
     board.add_histograms("membrane", {"0": found}, 1)
     board.close()
+    assert not model[0].taps
+    watch.start()
     model(float("nan") * x)
     assert watch.take() == {}
+    watch.start()
     watch.close()
     assert "membranes" not in model[0].taps
 

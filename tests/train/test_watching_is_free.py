@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
+from steadyspike.kernels.scan.fused_job import Job
 from steadyspike.models.model_registry import entry
 from steadyspike.nn import fused, fused_group, fused_norm
 from steadyspike.nn.neuron import Neuron, neurons
@@ -18,6 +20,7 @@ from steadyspike.train.watch.firing_rates import LayerWatch
 from steadyspike.train.watch.gradients import GradientWatch
 from steadyspike.train.watch.membranes import MembraneWatch
 from tests.models.members import TINY, images, member
+from tests.train.conftest import trained
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -62,6 +65,7 @@ def watched(model: nn.Module, steps: int) -> Iterator[LayerWatch]:
     """The watchers of a run that writes to TensorBoard too."""
     watch, membranes = LayerWatch(model, steps), MembraneWatch(model)
     GradientWatch(model)
+    membranes.start()
     yield watch
     watch.close()
     membranes.close()
@@ -125,3 +129,16 @@ def test_a_tap_that_asks_for_more_pays_with_memory_and_changes_no_number(calls: 
     x = images("resnet19_tiny", 2)
     assert torch.equal(model(x), plain(x)) and len(seen) == len(neurons(model))
     assert all((m is not None) == (asks == "membrane") for _, m in seen) and not calls.others
+
+
+def test_only_the_evaluation_of_a_run_writes_the_potentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: dict[bool, set[bool]] = {False: set(), True: set()}  # by training: whether U[T] was asked for
+    original = fused_norm.fused_scan
+
+    def scan(job: Job, *args: object) -> object:
+        asked[job.trained].add(job.potential)
+        return original(job, *args)
+
+    monkeypatch.setattr(fused_norm, "fused_scan", scan)
+    trained(tmp_path, ["schedule.epochs=1", "data.train_samples=64"])
+    assert asked[True] == {False} and True in asked[False]

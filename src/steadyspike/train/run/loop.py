@@ -152,6 +152,8 @@ class Loop:
             return
         before, task, loader = rng_state(), session.task, session.data.eval_loader(part)
         task.eval_sums.reset()
+        for observer in (self.recorder, *self.observers):
+            observer.before_evaluation()
         shared = least(len(loader), session.device)  # so many batches has every process
         average = session.average.in_place() if session.average is not None else nullcontext()
         with (

@@ -68,6 +68,10 @@ class Recorder(Observer):
                 session.tables["steps"].add(step=session.steps, epoch=session.epoch + 1, **row)
                 self._scalars("step", row, session.steps)
 
+    def before_evaluation(self) -> None:
+        if self._membranes is not None:
+            self._membranes.start()
+
     def after_epoch(self) -> None:
         session, part = self.session, self.session.bundle.selection_part
         assert session.train_scores is not None

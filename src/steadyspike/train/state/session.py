@@ -197,6 +197,9 @@ class Observer:
     def after_step(self) -> None:
         """Called after every optimizer step."""
 
+    def before_evaluation(self) -> None:
+        """Called before the evaluation of an epoch, if there is one."""
+
     def after_epoch(self) -> None:
         """Called after every epoch and its evaluation; ``session.epoch`` is still that of the epoch that ended."""
 

@@ -28,18 +28,21 @@ class Histogram(NamedTuple):
 class MembraneWatch:
     """Looks at U[T] / V, the potential after the last time step, in the first batch of an evaluation.
 
-    The scan returns U[T] anyway, so nothing is computed twice and no kernel changes.
+    It has taps from `start` to `take` only, because a tap that asks for U[T] makes the scan write it.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self.layers = neurons(model)
         self._seen: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def start(self) -> None:
+        """Called before an evaluation."""
         for name, layer in self.layers.items():
             layer.taps["membranes"] = Tap(self._see(name), current=False)
 
     def _see(self, name: str) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
-            if layer.training or not layer.spiking or name in self._seen:
+            if not layer.spiking or name in self._seen:
                 return
             with torch.no_grad():
                 u = result.u.float().flatten() / layer.threshold.float().mean()
@@ -49,14 +52,15 @@ class MembraneWatch:
         return see
 
     def take(self) -> dict[str, Histogram]:
-        """The histograms by layer, of layers whose potentials are finite; the next evaluation makes new ones."""
-        found = {}
+        """The histograms of this evaluation by layer, of layers whose potentials are finite."""
+        self.close()
+        histograms = {}
         for name, (counts, ends) in self._seen.items():
             low, high, total, squares = ends.tolist()
             if math.isfinite(squares) and high > low:
-                found[name] = Histogram(low, high, counts.tolist(), total, squares)
+                histograms[name] = Histogram(low, high, counts.tolist(), total, squares)
         self._seen = {}
-        return found
+        return histograms
 
     def close(self) -> None:
         for layer in self.layers.values():
