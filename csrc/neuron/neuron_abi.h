@@ -5,7 +5,7 @@
 extern "C" {
 
 enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
-constexpr int64_t NEURON_VERSION = 2;  // of what the fields below mean
+constexpr int64_t NEURON_VERSION = 2;  // of what the fields below mean, and of Affine in csrc/scan/abi.h
 // Added to those of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing done, a parameter is not in its range.
 enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };
 

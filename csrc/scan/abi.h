@@ -59,7 +59,7 @@ struct Backward {
     double* norm_sums;                        // with center: [2, affine.channels], sums of dx and of dx (x - center)
 };
 
-STEADYSPIKE_EXPORT int64_t steadyspike_lif_forward(const Scan*, const Forward*);
-STEADYSPIKE_EXPORT int64_t steadyspike_lif_backward(const Scan*, const Backward*);
-STEADYSPIKE_EXPORT int64_t steadyspike_lif_abi();                // changes with the structs above
+// Called by csrc/neuron, which is what Python calls.
+int64_t steadyspike_lif_forward(const Scan*, const Forward*);
+int64_t steadyspike_lif_backward(const Scan*, const Backward*);
 }

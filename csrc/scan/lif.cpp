@@ -259,6 +259,4 @@ int64_t steadyspike_lif_backward(const Scan* scan, const Backward* io) {
         return OUT_OF_MEMORY;
     }
 }
-
-int64_t steadyspike_lif_abi() { return int64_t(sizeof(Affine) * 1000000 + sizeof(Scan) * 10000 + sizeof(Forward) * 100 + sizeof(Backward)); }
 }

@@ -285,19 +285,6 @@ def test_without_gradients_and_in_inference_mode() -> None:
         assert torch.equal(other(current()), layer(current()))
 
 
-def test_a_library_of_other_sources_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neuron_calls, "_ABI", 0)
-    neuron_calls.why_no_neuron_calls.cache_clear()
-    fused_job._plan.cache_clear()
-    try:
-        assert not runs_as_one(ss.LIF())
-    finally:
-        monkeypatch.undo()
-        neuron_calls.why_no_neuron_calls.cache_clear()
-        fused_job._plan.cache_clear()
-    assert runs_as_one(ss.LIF())
-
-
 def test_bad_arguments_are_refused() -> None:
     """By C++ itself, should Python ever pass them."""
     x, v = current(4, 2, 3), torch.ones(1)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks, is_compiled, unwrapped
-from steadyspike.kernels.layout import DTYPES, dense_steps, like_step
-from steadyspike.kernels.scan import lif_scan
+from steadyspike.kernels.layout import DTYPES
+from steadyspike.kernels.scan.call import fused_result, lif_scan, start_tensor
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.cpu.neuron_calls import Start
 from steadyspike.kernels.scan.fused import fused_scan
@@ -65,13 +65,6 @@ def native_start(neuron: Neuron, dtype: torch.dtype) -> Start | None:
     if not isinstance(init, InitialPotential) or not init.has_native_start:
         return None
     return init.native_start(neuron.training, dtype)
-
-
-def start_tensor(u0: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """U[0] as the node takes it."""
-    if u0.ndim > 1 or (x.ndim == 2 and u0.shape == x.shape[1:]):
-        return like_step(u0.to(dtype), x)
-    return u0 if u0.dtype == dtype and u0.is_contiguous() else u0.to(dtype).contiguous()
 
 
 def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
@@ -134,18 +127,12 @@ def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any)
 def scan_layer(neuron: Neuron, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
     """`Neuron.run`: the scan from ``u0``, with U[T] and, if ``membrane``, M."""
     dtype = COMPUTED_IN.get(x.dtype)
+    spec, channelwise, backend = neuron.spec, neuron.channels is not None, neuron.backend
     if dtype is not None and not torch.compiler.is_compiling():
         k, w, links = layer_constants(neuron, dtype)
-        if choose_way(neuron.backend, neuron.spec, x, k, w, u0) == "fused":
-            x = unwrapped(dense_steps(x))
-            start = unwrapped(start_tensor(u0, x, dtype))
-            job = fused_job(x, k, w, start, neuron.spec, links, membrane, neuron.channels is not None)
-            assert job is not None
-            job.potential = True
-            out, u, m = fused_scan(job, x, unwrapped(k), unwrapped(w), start)
-            return ScanResult(out, u, m, job.active(out))
-    channelwise, backend = neuron.channels is not None, neuron.backend
-    v, a, spec = neuron.threshold, neuron.leak, neuron.spec
+        if choose_way(backend, spec, x, k, w, u0) == "fused":
+            return fused_result(x, u0, k, w, spec, links, membrane, channelwise)
+    v, a = neuron.threshold, neuron.leak
     return lif_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise, backend=backend)
 
 

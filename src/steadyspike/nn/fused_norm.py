@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from steadyspike.core.torch_private import unwrapped
 from steadyspike.kernels.layout import fills_one_block, same_strides
 from steadyspike.kernels.once import trace_of
+from steadyspike.kernels.scan.call import start_tensor
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.fused import fused_scan
 from steadyspike.kernels.scan.fused_job import Statistics, affine_of, fused_job, mapped
@@ -20,7 +21,7 @@ from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.kernels.spikes.packed import PackedSpikes
 from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
-from steadyspike.nn.fused import NOTHING, asked, finish, layer_constants, must_be_called, native_start, start_tensor
+from steadyspike.nn.fused import NOTHING, asked, finish, layer_constants, must_be_called, native_start
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.tdbn import TDBN

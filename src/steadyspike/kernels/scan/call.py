@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from steadyspike.core.reference_scan import ScanResult, reference_scan
@@ -12,7 +13,7 @@ from steadyspike.kernels.scan.arguments import check_arguments
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.fused import fused_scan
-from steadyspike.kernels.scan.fused_job import fused_job
+from steadyspike.kernels.scan.fused_job import Links, fused_job
 from steadyspike.kernels.scan.operator import lif_scan_op
 
 
@@ -38,14 +39,29 @@ def lif_scan(
     if way == "reference":
         return reference_scan(x, u0, v, a, spec, membrane=membrane, channelwise=channelwise)
     dtype = compute_dtype(x)
-    u0, v, a = u0.to(dtype), v.to(dtype).contiguous(), a.to(dtype).contiguous()
-    u0 = like_step(u0, x) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
+    v, a = v.to(dtype).contiguous(), a.to(dtype).contiguous()
     if way == "fused":
-        x = unwrapped(dense_steps(x))
-        job = fused_job(x, v, a, u0, spec, (None, None), membrane, channelwise)
-        assert job is not None
-        job.potential = True
-        out, u, m = fused_scan(job, x, *(unwrapped(t) for t in (v, a, u0)))
-        return ScanResult(out, u, m, job.active(out))
-    out, u, m, active = lif_scan_op(x, u0, v, a, *Call.of(spec, membrane, channelwise, way))
+        return fused_result(x, u0, v, a, spec, (None, None), membrane, channelwise)
+    call = Call.of(spec, membrane, channelwise, way)
+    out, u, m, active = lif_scan_op(x, start_tensor(u0, x, dtype), v, a, *call)
     return ScanResult(out, u, m if membrane else None, active)
+
+
+def fused_result(
+    x: Tensor, u0: Tensor, k: Tensor, w: Tensor, spec: ScanSpec, links: Links, membrane: bool, channelwise: bool
+) -> ScanResult:
+    """The scan of x from ``u0`` by the fused node, with U[T]; k, w, links: see `fused_scan`."""
+    x = unwrapped(dense_steps(x))
+    u0 = unwrapped(start_tensor(u0, x, compute_dtype(x)))
+    job = fused_job(x, k, w, u0, spec, links, membrane, channelwise)
+    assert job is not None
+    job.potential = True
+    out, u, m = fused_scan(job, x, unwrapped(k), unwrapped(w), u0)
+    return ScanResult(out, u, m, job.active(out))
+
+
+def start_tensor(u0: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """U[0] as the node and the operator take it; dtype: of the arithmetic."""
+    if u0.ndim > 1 or (x.ndim == 2 and u0.shape == x.shape[1:]):
+        return like_step(u0.to(dtype), x)
+    return u0 if u0.dtype == dtype and u0.is_contiguous() else u0.to(dtype).contiguous()

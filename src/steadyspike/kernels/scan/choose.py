@@ -14,7 +14,6 @@ from steadyspike.core.torch_private import constant_while_compiling
 from steadyspike.core.transforms import is_transformed
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.scan.contract import Backend
-from steadyspike.kernels.scan.cpu.neuron_calls import why_no_neuron_calls
 
 BACKENDS = ("auto", "reference", "cpu", "triton")
 COMPILED = ("cpu", "triton")
@@ -99,7 +98,7 @@ def choose_way(backend: str, spec: ScanSpec, x: Tensor, *others: Tensor) -> str:
         return choose_backend(backend, x, spec)
     chosen = _choose(backend, "cpu", x.dtype)
     chosen = chosen if chosen == "reference" else _with_code_for(spec, backend, chosen)
-    if chosen != "cpu" or x.numel() == 0 or why_no_neuron_calls() is not None:
+    if chosen != "cpu" or x.numel() == 0:
         return chosen
     for t in others:
         if not t.is_cpu:  # the checks of the operator name it

@@ -57,8 +57,6 @@ class BackwardStruct(ctypes.Structure):
     )
 
 
-_SIZES = (ctypes.sizeof(struct) for struct in (AffineStruct, ScanStruct, ForwardStruct, BackwardStruct))
-ABI = sum(size * place for size, place in zip(_SIZES, (1000000, 10000, 100, 1)))
 _LETTERS: dict[object, str] = {_int: "q", _double: "d"}
 
 
@@ -70,6 +68,3 @@ def packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
 _FIRST = [name for name, *_ in ScanStruct._fields_].index("x")
 MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]  # those of one call; calls that differ in values share the ones before
 pack_settings = packer(ScanStruct._fields_[:_FIRST]).pack
-pack_memory = packer(MEMORY_FIELDS).pack
-pack_forward = packer(ForwardStruct._fields_).pack
-pack_backward = packer(BackwardStruct._fields_).pack

@@ -10,22 +10,30 @@ import ctypes
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from steadyspike.core.torch_private import count_change
-from steadyspike.kernels.library import load_library
+from steadyspike.kernels.library import LIBRARY, load_library
 from steadyspike.kernels.scan.contract import Affine, Call, Gradients, NormSums, OutputGradients
-from steadyspike.kernels.scan.cpu.abi import MEMORY_FIELDS, BackwardStruct, ForwardStruct, ScanStruct, packer
-from steadyspike.kernels.scan.cpu.backend import STATUS, affine_struct
+from steadyspike.kernels.scan.cpu.abi import (
+    MEMORY_FIELDS,
+    AffineStruct,
+    BackwardStruct,
+    ForwardStruct,
+    ScanStruct,
+    packer,
+)
 from steadyspike.kernels.scan.cpu.scan_plan import ScanPlan, plan_for
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi")
 LEAST_SLOPE = 2.0**-10  # of V and 1/tau as functions of their parameters, in gradients
+_STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _MOVED, _OUTSIDE = 3, 4  # NeuronStatus of csrc/neuron/neuron_abi.h
 _pointer, _int, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
@@ -103,24 +111,48 @@ class RunConstants(NamedTuple):
     w: Tensor | None
 
 
+class Build(NamedTuple):
+    """The library to call, and its instruction set: an index into `instruction_sets`, or -1 for the best there is."""
+
+    path: Path = LIBRARY
+    isa: int = -1
+
+
+_BEST = Build()
+
+
 @cache
-def why_no_neuron_calls() -> str | None:
-    """None if the C++ library has these functions, else the reason."""
-    library = load_library(_NAMES)
+def why_no_library(path: Path = LIBRARY) -> str | None:
+    """None if the library at ``path`` has these functions, else the reason."""
+    library = load_library(_NAMES, path)
     if isinstance(library, str):
         return library
-    return None if library.steadyspike_neuron_abi() == _ABI else "it was built from another version of the sources"
+    if library.steadyspike_neuron_abi() == _ABI:
+        return None
+    return f"{path.name} was built from another version of the sources; reinstall steadyspike"
 
 
 @cache
-def _function(name: str) -> Callable[[bytes], int]:
-    library = load_library(_NAMES)
+def _function(name: str, path: Path) -> Callable[[bytes], int]:
+    library = load_library(_NAMES, path)
     assert not isinstance(library, str)
     return getattr(library, name)
 
 
 def _raise(name: str, status: int) -> None:
-    raise RuntimeError(f"the C++ kernel ({name}) failed: {STATUS.get(status, f'status {status}')}")
+    raise RuntimeError(f"the C++ kernel ({name}) failed: {_STATUS.get(status, f'status {status}')}")
+
+
+def _affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
+    """The addresses of ``affine`` for a scan of ``x``; valid as long as its tensors exist."""
+    extra, extra_scale, bits = affine.extra, affine.extra_scale, affine.extra_bits
+    between = bits.stride(0) if bits is not None else 0 if extra is None else extra.stride(0)
+    return AffineStruct(
+        *(x.shape[2], x.stride(2) if x.shape[2] > 1 else x.numel() // x.shape[0]),
+        *(affine.scale.data_ptr(), affine.shift.data_ptr()),
+        *(None if t is None else t.data_ptr() for t in (extra, extra_scale)),
+        *(between, affine.scale.stride(0) if affine.scale.ndim == 2 else 0, None if bits is None else bits.data_ptr()),
+    )
 
 
 def neuron_forward(
@@ -132,6 +164,7 @@ def neuron_forward(
     affine: Affine | None = None,
     words: SpikeWords | None = None,
     potential: bool = False,
+    build: Build = _BEST,
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
     """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
 
@@ -150,8 +183,8 @@ def neuron_forward(
         mean, value, momentum = start
     else:
         u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
-    current = None if affine is None else affine_struct(x, affine)
-    status = _function(_NAMES[0])(
+    current = None if affine is None else _affine_struct(x, affine)
+    status = _function(_NAMES[0], build.path)(
         plan.fixed
         + _pack_forward(
             x.data_ptr(),
@@ -161,7 +194,7 @@ def neuron_forward(
             x.stride(0),
             0 if current is None else ctypes.addressof(current),
             torch.get_num_threads(),
-            -1,
+            build.isa,
             out.data_ptr(),
             0 if u is None else u.data_ptr(),
             0 if m is None else m.data_ptr(),
@@ -205,6 +238,7 @@ def neuron_backward(
     wanted: Sequence[bool],
     affine: Affine | None = None,
     norm: NormSums | None = None,
+    build: Build = _BEST,
 ) -> Gradients:
     """The gradients of the current, of U[0] and of the parameters of V and a, or of V and a if they are fixed.
 
@@ -219,8 +253,8 @@ def neuron_backward(
     if type(x) is not Tensor and has_no_values(x):
         return dx, du0, dv, da
     g, g_u, g_m = gradients
-    current = None if affine is None else affine_struct(x, affine)
-    status = _function(_NAMES[1])(
+    current = None if affine is None else _affine_struct(x, affine)
+    status = _function(_NAMES[1], build.path)(
         plan.fixed
         + _pack_backward(
             x.data_ptr(),
@@ -230,7 +264,7 @@ def neuron_backward(
             x.stride(0),
             0 if current is None else ctypes.addressof(current),
             torch.get_num_threads(),
-            -1,
+            build.isa,
             0 if g is None else g.data_ptr(),
             0 if g_u is None else g_u.data_ptr(),
             0 if g_m is None else g_m.data_ptr(),

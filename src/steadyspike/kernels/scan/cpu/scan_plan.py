@@ -12,7 +12,7 @@ import torch
 
 from steadyspike.core.spec import DETACHES, RESETS
 from steadyspike.kernels.layout import DTYPES, KEPT_SHAPES
-from steadyspike.kernels.scan.contract import Call, Scan
+from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.cpu.abi import pack_settings
 
 LEAST_FOR_BITS = 4096  # elements; below, a layer takes microseconds either way
@@ -32,18 +32,11 @@ class ScanPlan(NamedTuple):
     bits: bool
 
 
-def plan_of(scan: Scan) -> ScanPlan:
-    """For an x with elements and dense steps."""
-    x, u0, v, a, call, _ = scan
-    per_u0 = 0 if u0.numel() == 1 else 2 if u0.shape == x.shape[1:] else 1
-    return plan_for(x.shape, x.stride(), x.dtype, call, (per_u0, v.numel() > 1, a.numel() > 1))
-
-
 @lru_cache(maxsize=KEPT_SHAPES)
 def plan_for(
     shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype, call: Call, kinds: tuple[int, int, int]
 ) -> ScanPlan:
-    """`plan_of` without tensors. shape, strides, dtype: of x. kinds: of u0, v and a, see csrc/scan/abi.h."""
+    """For an x with elements and dense steps of this shape, strides and dtype; kinds: those of csrc/scan/abi.h."""
     step, inside = shape[1:], strides[1:]
     n, channels = step.numel(), shape[2] if len(shape) > 2 else 1
     by_channel = channels > 1 and (call.channelwise or 1 in kinds)
