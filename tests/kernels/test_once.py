@@ -12,6 +12,7 @@ from torch import Tensor
 import steadyspike as ss
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
 from steadyspike.kernels.conv.rule import Costs
+from steadyspike.kernels.once import trace_of
 from steadyspike.nn import TDBN
 from steadyspike.nn.fused_norm import norm_neuron
 from tests.kernels.test_eager import Seen, needs_kernel
@@ -107,3 +108,11 @@ def test_the_trace_of_an_input_keeps_none_of_its_memory() -> None:
     assert [ref() for ref in kept] == [None, None]
     (out.sum() + other.sum()).backward()
     assert x.grad is not None
+
+
+def test_the_trace_of_an_input_copies_nothing() -> None:
+    x = torch.zeros(2, 16, 8, 8).contiguous(memory_format=torch.channels_last).requires_grad_()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True) as profile:
+        trace_of(x)
+    copied = [event.input_shapes[0] for event in profile.events() if event.name == "aten::copy_"]
+    assert all(0 in shape for shape in copied)

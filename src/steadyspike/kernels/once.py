@@ -38,6 +38,7 @@ def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -
 def trace_of(x: Tensor | None) -> Tensor | None:
     """An empty tensor at the place of ``x`` in the graph, a source for `once` where x itself is not kept.
 
-    Not a slice: that would keep the memory of x. None if x has no gradient.
+    Not a slice alone: that would keep the memory of x; nor torch's ``narrow_copy``, which first copies all of an x that
+    is channels_last. None if x has no gradient.
     """
-    return x.narrow_copy(0, 0, 0) if x is not None and x.requires_grad and torch.is_grad_enabled() else None
+    return x[:0].clone() if x is not None and x.requires_grad and torch.is_grad_enabled() else None
