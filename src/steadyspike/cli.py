@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from steadyspike import __version__, commands
+from steadyspike.disk.plain_text import plain
 
 # The order of --help; others follow by name.
 _ORDER = (
@@ -23,13 +24,21 @@ _ORDER = (
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type for flags: ``--resume``, not ``--resume <bool>``."""
+    """A command whose help shows no type for flags: ``--resume``, not ``--resume <bool>``; its errors are plain."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for option in self.params:
             if getattr(option, "is_flag", False) and option.metavar is None:
                 option.metavar = ""
+
+    def parse_args(self, *args: Any) -> list[str]:
+        try:
+            return super().parse_args(*args)
+        except Exception as error:  # typer prints what was typed as it is, direction marks and all
+            if isinstance(text := getattr(error, "message", None), str):
+                error.message = plain(text)  # type: ignore[attr-defined]
+            raise
 
 
 def _version(asked: bool) -> None:

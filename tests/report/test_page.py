@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from steadyspike.cli import app
+from steadyspike.disk.plain_text import plain
 from steadyspike.report import details, tables_page
 from steadyspike.report.markup import escape, tag
 from steadyspike.report.page_data import page_data, thinned
@@ -103,7 +104,10 @@ def test_hostile_texts_stay_text(tmp_path):
     for runs in ([views[0]], views):
         page = render(runs)
         seen = check_markup(page)
-        assert json.loads(seen.texts["script", "data"]) == json.loads(json.dumps(page_data(runs)))
+        kept = json.dumps(page_data(runs), ensure_ascii=False)
+        shown = "".join(c if c.isprintable() else json.dumps(plain(c))[1:-1] for c in kept)
+        shown = re.sub(r"\\u00(\w\w)", r"\\\\x\1", shown)  # control characters, which JSON escapes itself
+        assert json.loads(seen.texts["script", "data"]) == json.loads(shown)
         inside = page.partition('id="data">')[2].partition("</script>")[0]
         assert not re.search("[<>&\u2028\u2029]", inside)
         assert escape(PAYLOADS[0]) in page
@@ -242,7 +246,8 @@ def test_pictures():
 def test_markup_is_escaped_once():
     assert tag("p", "<b>", tag("i", "&")) == "<p>&lt;b&gt;<i>&amp;</i></p>"
     assert escape("a\x00\x1b\u202e") == "a\\x00\\x1b\\u202e" and tag("p", class_='"') == '<p class="&quot;"></p>'
-    assert embedded({"a": "</script>\u2028"}) == '{"a":"\\u003c/script\\u003e\\u2028"}'
+    assert embedded({"a": "</script>\u2028"}) == '{"a":"\\u003c/script\\u003e\\\\u2028"}'
+    assert embedded({"a": ["x\x1b\u202e\udcff"]}) == '{"a":["x\\\\x1b\\\\u202e\\\\udcff"]}'
     with pytest.raises(ValueError):
         embedded({"a": float("nan")})
 

@@ -137,6 +137,12 @@ def test_the_name_of_a_folder_cannot_steer_the_terminal_or_stop_the_report(tmp_p
             assert "\x1b" not in output and "\x07" not in output and "\u202e" not in output
 
 
+def test_a_usage_error_spells_out_what_was_typed():
+    done = call("evaluate", "run", "\x1b[31mevil\u202ex")
+    assert done.exit_code == 2 and "\\u202ex" in done.output
+    assert not set(done.output) & {"\x1b", "\u202e"}
+
+
 def test_the_report_replaces_pages_only(folder):
     root, pipe, page = folder / "demo/001", folder / "pipe", folder / "page.html"
     os.mkfifo(pipe)
@@ -170,10 +176,10 @@ def test_the_console_obeys_nothing_that_is_printed():
     table = Table("name", title=evil)
     table.add_row(evil)
     table.add_row(Text(evil))
-    for thing in (evil, table, Panel(evil, title=Text(evil)), Text(evil)):
+    for thing in (evil, table, Panel(evil, title=Text(evil)), Text(evil), console.status(evil).renderable):
         console.print(thing, soft_wrap=True)
     console.print("[bold]ours[/]", markup=True)
     text = page.getvalue()
-    assert text.count("[/b] [red]c :smile: \\x1b[31m\\u202e") >= 6
+    assert text.count("[/b] [red]c :smile: \\x1b[31m\\u202e") >= 7
     assert not set(text) & {"\u202e", "\x07"} and "\x1b" not in text
     assert "ours" in text and "[bold]ours" not in text

@@ -57,7 +57,8 @@ def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, flo
         with console.status("the same in float64"):
             wanted, got, labels = decisions_in_float64(loaded, cast(Mode, mode), samples)
         exact = _compare("in float64", wanted, got, labels)
-    console.print(f"{len(network.graph.neurons())} neuron layers with binary spikes: {folder / FILE}", soft_wrap=True)
+    layers = len(network.graph.neurons())
+    console.print(f"{layers} neuron layer{'s' * (layers != 1)} with binary spikes: {folder / FILE}", soft_wrap=True)
     return ENDED if exact == 0 and differ <= max(1, len(labels) // 1000) else FAILED
 
 

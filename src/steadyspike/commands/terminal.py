@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -26,6 +27,9 @@ class SafeConsole(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def status(self, status: RenderableType, **options: Any) -> Status:
+        return super().status(Text(status) if isinstance(status, str) else status, **options)  # else markup, always
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(plain(text, kept="\n"), **options)

@@ -119,8 +119,8 @@ class FoldedNetwork(nn.Module):
         return not node.timed and x.ndim == len(node.shape) + 1
 
     def extra_repr(self) -> str:
-        kinds = [node.op for node in self.graph]
-        return f"{kinds.count('lif')} neuron layers, {len(kinds)} nodes, timesteps={self.graph.timesteps}"
+        layers, nodes = len(self.graph.neurons()), len(self.graph.nodes)
+        return f"{layers} neuron layer{'s' * (layers != 1)}, {nodes} nodes, timesteps={self.graph.timesteps}"
 
 
 def per_step(node: Node, tensor: Tensor) -> bool:

@@ -13,7 +13,10 @@ def plain(text: object, kept: str = "") -> str:
     These are control characters, escape sequences and marks that change the direction of the text after them.
     kept: characters that stay, such as the newlines of a text of several lines.
     """
-    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in str(text))
+    text = str(text)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else c.encode("unicode_escape").decode() for c in text)
 
 
 def duration(seconds: float) -> str:

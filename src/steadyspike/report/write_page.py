@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import re
 import time
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
@@ -13,6 +12,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from steadyspike.disk.plain_text import plain
 from steadyspike.report import tables_page as tables
 from steadyspike.report.markup import Markup, escape, joined, tag
 from steadyspike.report.page_data import page_data
@@ -32,7 +32,7 @@ SCRIPTS = (
     "start.js",
 )
 # What could end a script element or a line of it, or begin markup, is written in another way that JSON reads equally.
-_JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def write_report(runs: Sequence[RunView], path: Path, baseline: RunView | None = None) -> Path:
@@ -88,12 +88,19 @@ def filled(template: str, parts: dict[str, object]) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that cannot leave its script element."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    """JSON that cannot leave its script element; its texts are spelled out as those of `escape` are."""
+    text = json.dumps(_spelled_out(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character, instead in _JSON_ESCAPES.items():
         text = text.replace(character, instead)
-    # Bytes of a folder's name that are no UTF-8 come as lone surrogates, which no encoding of the page can hold.
-    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text
+
+
+def _spelled_out(data: Any) -> Any:
+    if isinstance(data, str):
+        return plain(data, kept="\n\t")
+    if isinstance(data, dict):
+        return {key: _spelled_out(value) for key, value in data.items()}
+    return [_spelled_out(item) for item in data] if isinstance(data, (list, tuple)) else data
 
 
 def _states(runs: Sequence[RunView]) -> Markup:
