@@ -95,6 +95,7 @@ def test_event_recordings_of_ones_own_train(here):
         (["model.name=my_net:Nett"], "my_net has no class or function Nett"),
         (["model.name=my_net.deep:Net"], "model.name = 'my_net.deep:Net'"),
         (["model.name=my net:Net"], "it must be 'package.module:Name'"),
+        (["model.name=my_net.py:Net"], "leave out .py and write my_net:Net"),
         (["model.options={hiden = 3}"], "unknown key model.options.hiden (did you mean hidden?)"),
         (["model.options={hidden = 'x'}"], "model.options.hidden = 'x' is not valid; it must be a whole number"),
         (["model.options={num_classes = 3}"], "model.options.num_classes cannot be set"),

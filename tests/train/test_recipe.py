@@ -248,6 +248,17 @@ def test_a_recipe_file_without_a_name_writes_nowhere_else(tmp_path, monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_new_run_overwrites_nothing(tmp_path):
+    from steadyspike.train.files.folder import RunError, new_folder
+
+    (tmp_path / "notes").write_text("text")
+    with pytest.raises(RunError, match="is a file; a run needs a folder"):
+        new_folder(tmp_path / "notes", "tiny")
+    (tmp_path / "metrics.csv").write_text("epoch,loss\n1,2.3\n")
+    with pytest.raises(RunError, match="holds tables or weights that training would overwrite"):
+        new_folder(tmp_path, "tiny")
+
+
 def test_the_newest_of_a_thousand_runs_is_opened(tmp_path, monkeypatch):
     from steadyspike.train.files.folder import open_folder
 

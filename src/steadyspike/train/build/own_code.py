@@ -39,6 +39,8 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
+    if module_name.endswith(".py"):
+        raise RecipeError(f"{key} = {name!r}: leave out .py and write {module_name[:-3]}:{attribute}")
     top = module_name.partition(".")[0]
     problem = _why_not_own(top)
     if problem is not None:

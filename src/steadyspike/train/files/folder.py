@@ -176,10 +176,14 @@ def _below_runs(name: str) -> Path:
 
 
 def new_folder(out: Path | None, name: str) -> RunFolder:
-    """``out``, which must be empty or not exist, or the next free ``runs/NAME/001``."""
+    """``out``, which must hold no files that a run would overwrite, or the next free ``runs/NAME/001``."""
     if out is not None:
+        if out.is_file():
+            raise RunError(f"{out} is a file; a run needs a folder, so choose another --out")
         if (out / "recipe.toml").exists():
             raise RunError(f"{out} holds a run already; continue it with --resume or choose another --out")
+        if RunFolder(out).has_results():
+            raise RunError(f"{out} holds tables or weights that training would overwrite; choose another --out")
         out.mkdir(parents=True, exist_ok=True)
         return RunFolder(out)
     parent = _below_runs(name)

@@ -53,7 +53,7 @@ class HealthWatch:
             layer, what = first_bad_layer(session, session.inputs)
             place = f"layer '{layer}': {what}" if layer else what
             self.report("non_finite", layer, place, table.non_finite, "diverged")
-        elif step.gradient > table.max_gradient:
+        elif math.isfinite(step.gradient) and step.gradient > table.max_gradient:
             layer = session.gradients.groups[max(range(len(step.norms)), key=step.norms.__getitem__)]
             text = f"layer '{layer}': the gradient norm is {step.gradient:.3g}, above {table.max_gradient:g}"
             self.report("exploding_gradient", layer, text, table.exploding_gradient, "diverged")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -116,7 +117,9 @@ class Loop:
         session.scaler.step(session.optimizer)
         session.scaler.update()
         session.optimizer.zero_grad()
-        session.schedule.step()
+        with warnings.catch_warnings():  # torch warns if the scaler skipped the first step; the rate moves on anyway
+            warnings.simplefilter("ignore", UserWarning)
+            session.schedule.step()
         session.steps += 1
         if session.average is not None:
             session.average.update(session.steps)
