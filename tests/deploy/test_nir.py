@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
 
-import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, fold
 from steadyspike.deploy.network import spikes_of_layers
 from steadyspike.nn.time import Folded
+from tests.deploy.nir_equations import simulate
 from tests.deploy.trained import settle, trained
 
 nir = pytest.importorskip("nir")
@@ -34,64 +32,6 @@ def small(**options):
     x = 2 * torch.rand(5, 3, 2, 8, 8)
     settle(model, x)
     return fold(model, x), x
-
-
-def simulate(graph, frames, dt=1e-4):
-    """NIR by its definition: forward Euler, edges added up, feedback one step late. frames [T, B, ...], float64."""
-    before = {name: [a for a, b in graph.edges if b == name] for name in graph.nodes}
-    v, last, outs, spikes = {}, {}, [], {}
-    for t, frame in enumerate(frames):
-        now = {}
-
-        def value(name, now=now, t=t, frame=frame):
-            if name in now:
-                return now[name]
-            node, kind = graph.nodes[name], type(graph.nodes[name]).__name__
-            if kind == "Input":
-                first = torch.full((len(frame), *node.input_type["input"]), float(t == 0), dtype=torch.float64)
-                now[name] = first if name.endswith("_start") else frame
-                return now[name]
-            late = [a for a in before[name] if kind == "LI" and a.endswith("_reset")]
-            x = sum(value(a) for a in before[name] if a not in late)
-            x = x + sum(last.get(a, torch.zeros(())) for a in late)
-            if kind in ("LI", "LIF"):
-                tau, r = (torch.as_tensor(np.asarray(p)) for p in (node.tau, node.r))
-                old = v.get(name, torch.zeros((), dtype=torch.float64))
-                m = old + dt / tau * (torch.as_tensor(node.v_leak) + r * x - old)
-                if kind == "LIF":
-                    s = (m > torch.as_tensor(node.v_threshold)).double()
-                    v[name], x = m * (1 - s) + torch.as_tensor(node.v_reset) * s, s
-                else:
-                    v[name] = x = m
-            elif kind == "Threshold":
-                x = (x > torch.as_tensor(node.threshold)).double()
-            elif kind == "Scale":
-                x = x * torch.as_tensor(node.scale)
-            elif kind == "Linear":
-                x = F.linear(x, torch.as_tensor(node.weight).double())
-            elif kind == "Affine":
-                x = F.linear(x, torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double())
-            elif kind == "Conv2d":
-                weight, bias = torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double()
-                x = F.conv2d(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
-            elif kind == "Conv1d":
-                weight, bias = torch.as_tensor(node.weight).double(), torch.as_tensor(node.bias).double()
-                x = F.conv1d(x, weight, bias, node.stride, node.padding, node.dilation, node.groups)
-            elif kind in ("AvgPool2d", "SumPool2d"):
-                x = F.avg_pool2d(x, *(tuple(int(n) for n in p) for p in (node.kernel_size, node.stride, node.padding)))
-                x = x * float(np.prod(node.kernel_size)) if kind == "SumPool2d" else x
-            elif kind == "Flatten":
-                x = x.flatten(1)
-            now[name] = x
-            return x
-
-        outs.append(value("output"))
-        for name, node in graph.nodes.items():
-            if type(node).__name__ == "Scale" and name.endswith("_reset"):
-                last[name] = value(name)
-            if type(node).__name__ in ("Threshold", "LIF"):
-                spikes.setdefault(name, []).append(now[name] > 0)
-    return torch.stack(outs), {name: torch.stack(s) for name, s in spikes.items()}
 
 
 @pytest.mark.parametrize("options", [{}, {"reset": "hard"}, {"decay_input": False, "threshold": 2.0}, {"strict": True}])
@@ -124,14 +64,6 @@ def test_a_hard_reset_becomes_plain_lif_nodes_by_a_shift():
 def test_a_soft_reset_has_no_shift_form():
     with pytest.raises(CannotFold, match="soft reset has no shift form"):
         to_nir(small()[0], "shift")
-
-
-def test_a_leak_and_a_reset_that_differ_are_refused():
-    graph = to_nir(small(reset="hard")[0], "shift")
-    node = next(node for node in graph.nodes.values() if isinstance(node, nir.LIF))
-    node.v_reset = node.v_reset + 0.1
-    with pytest.raises(CannotFold, match="v_reset and v_leak differ"):
-        from_nir(graph)
 
 
 @pytest.mark.parametrize("mode", ["faithful", "shift", "lif"])
@@ -205,42 +137,3 @@ def test_ties_fire_on_both_sides():
     network = fold(model, x)
     got, _ = simulate(to_nir(network), x.double())
     assert network(x).flatten().tolist() == got.flatten().tolist() == [1.0, 1.0, 1.0]
-
-
-def lif_node(shape, **changes):
-    constants = {"tau": 3e-4, "r": 1.7, "v_leak": 0.0, "v_threshold": 0.6, "v_reset": 0.0, **changes}
-    return nir.LIF(**{name: np.full(shape, value) for name, value in constants.items()})
-
-
-def test_graphs_of_other_tools(tmp_path):
-    """Nodes that our export does not write: any gain r, sums over windows, integrators, signals."""
-    dice = np.random.default_rng(0)
-    images = [
-        nir.Conv2d((6, 6), dice.normal(0, 0.5, (4, 2, 3, 3)), 1, "same", 1, 1, dice.normal(0, 0.1, 4)),
-        lif_node((4, 6, 6)),
-        nir.SumPool2d(np.array([2, 2]), np.array([2, 2]), np.array([0, 0])),
-        nir.Flatten({"input": np.array([4, 3, 3])}, 0, -1), nir.Linear(dice.normal(0, 0.3, (5, 36))),
-        nir.LI(np.full(5, 5e-4), np.full(5, 2.0), np.zeros(5)),
-    ]  # fmt: skip
-    signals = [
-        nir.Conv1d(8, dice.normal(0, 0.5, (3, 2, 3)), 2, 1, 1, 1, dice.normal(0, 0.1, 3)), lif_node((3, 4), r=3.0),
-        nir.Scale(np.full((3, 4), 0.5)), lif_node((3, 4), v_threshold=0.05),
-    ]  # fmt: skip
-    for nodes, shape, out in ((images, (2, 6, 6), (5,)), (signals, (2, 8), (3, 4))):
-        named = {"input": nir.Input({"input": np.array(shape)})}
-        named |= {f"n{i}": node for i, node in enumerate(nodes)}
-        named["output"] = nir.Output({"output": np.array(out)})
-        names = list(named)
-        graph = nir.NIRGraph(named, list(itertools.pairwise(names)), type_check=False)
-        nir.write(str(tmp_path / "net.nir"), graph)
-        network = from_nir(tmp_path / "net.nir")
-        x = 3 * torch.rand(6, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-        for node in graph.nodes.values():
-            if isinstance(node, nir.Conv2d):
-                node.padding = (1, 1)  # of a kernel of 3: "same"
-        wanted, seen = simulate(graph, x)
-        spikes, got = spikes_of_layers(network, x)
-        assert spikes and all(
-            torch.equal(seen[name], s) and 0.01 < s.double().mean() < 0.99 for name, s in spikes.items()
-        )
-        assert torch.allclose(got, wanted, atol=1e-12)

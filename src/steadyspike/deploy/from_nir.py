@@ -1,9 +1,14 @@
 """NIR import: a graph of NIR nodes as a folded network.
 
-Reads what `to_nir` writes, in all modes, and graphs of other tools made of the same nodes. The network is float64 if
-the file's weights are, else float32. A plain LIF node starts at 0, as NIR says. One that leaks and resets to the same
-value v_leak = v_reset = c is our neuron with V = v_threshold - c and U[0] = -c; different values are refused by name.
-An input gain r other than 1 or tau / dt is a weight before the neuron.
+Reads what `to_nir` writes, in all modes, and graphs of other tools. The network is float64 if the file's weights are,
+else float32. NIR's equations are read with forward Euler steps of ``dt`` seconds, from potentials of 0:
+
+* LIF and IF fire at v > v_threshold and are set to v_reset. Our neuron counts from v_reset: V = v_threshold - v_reset
+  and U[0] = -v_reset; a v_leak other than v_reset is a constant current v_leak - v_reset.
+* CubaLIF and CubaLI are two layers: the synaptic current is updated first, the membrane then gets the new current.
+* An input gain r (or w_in) that is neither 1 nor tau / dt is a weight before the neuron.
+* A Threshold without a membrane is a neuron that keeps nothing; behind LI with a Scale that feeds back, a soft reset.
+* A Delay of n steps, and a cycle through a neuron (`nir_graph`), read an earlier time step (`recurrent`).
 
 The graph is walked once, in the order of its edges. Every number is checked: a network that this file makes runs.
 """
@@ -11,6 +16,8 @@ The graph is walked once, in the order of its edges. Every number is checked: a 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +28,10 @@ from steadyspike.deploy.errors import CannotFold, DamagedFile, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.nir_file import read_nir_file
+from steadyspike.deploy.nir_graph import PASS, Edge, NirGraph
+from steadyspike.deploy.nir_membrane import Membrane, membrane_of, neuron_shape, synapse_of
 from steadyspike.deploy.nir_values import (
+    delay_steps,
     input_shape,
     neuron_constant,
     one_per_axis,
@@ -37,28 +47,28 @@ from steadyspike.deploy.to_nir import next_number
 
 
 class _Reader:
-    def __init__(self, source: Any, dt: float) -> None:
-        self.source, self.dt = source, dt
-        self.kind = {name: type(node).__name__ for name, node in source.nodes.items()}
-        self.before: dict[str, list[str]] = {name: [] for name in source.nodes}
-        self.after: dict[str, list[str]] = {name: [] for name in source.nodes}
-        for a, b in source.edges:
-            if a not in self.kind or b not in self.kind:
-                raise CannotFold(f"the NIR graph has an edge from {a!r} to {b!r}, and has no such nodes")
-            self.before[b].append(a)
-            self.after[a].append(b)
-        self.dtype = weights_dtype(source)
+    def __init__(self, source: Any, dt: float, dtype: torch.dtype | None) -> None:
+        self.source, self.dt = NirGraph(source), dt
+        self.kind, self.before, self.after = self.source.kind, self.source.before, self.source.after
+        self.dtype = dtype or weights_dtype(self.source)
         self.graph = Graph(timesteps_of(source.metadata))
+        self.cut: set[Edge] = set()  # the edges that carry the previous step
         self.done: dict[str, str] = {}
         self.totals: dict[str, str] = {}  # for each NIR node, the value of everything that arrives at it
+        self.late: dict[str, str] = {}  # nodes ``previous`` -> the NIR node whose total (of a Delay) or value they give
 
     def read(self) -> FoldedNetwork:
         outputs = [name for name, kind in self.kind.items() if kind == "Output"]
         if len(outputs) != 1:
             raise CannotFold(f"the NIR graph has {len(outputs)} outputs; one is expected")
-        for name in self._in_order(outputs[0]):
-            self.value(name)
+        order, self.cut = self.source.order(outputs[0])
+        feedback = {scale for name in self.kind for scale in self.source.resets(name)}
+        parts = {m for name in self.kind if self.source.resets(name) for m in self.before[name]}
+        for name in order:
+            if name not in feedback | parts and name != outputs[0] and not self._is_start(name):
+                self.value(name)
         self.graph.output = self.total(self.before[outputs[0]], outputs[0])
+        self._close_loops()
         inputs = [node for node in self.graph if node.op == "input"]
         if len(inputs) != 1:
             raise CannotFold(f"the output of the NIR graph depends on {len(inputs)} inputs; one is expected")
@@ -69,52 +79,30 @@ class _Reader:
             raise CannotFold(f"the NIR graph cannot be computed: {error}") from None
         return FoldedNetwork(graph).train(False)
 
-    def _in_order(self, last: str) -> list[str]:
-        """The nodes that ``last`` needs, each behind what feeds it: in this order a deep graph needs no deep stack."""
-        order: list[str] = []
-        seen, open_ = {last}, {last}
-        todo = [(last, iter(self.before[last]))]
-        while todo:
-            name, sources = todo[-1]
-            fresh = None
-            for source in sources:
-                # The feedback of a soft reset, Threshold -> Scale -> LI, is part of the neuron.
-                if source in open_ and not self._closes_reset(source, name):
-                    raise CannotFold(
-                        f"{source}: the NIR graph is recurrent (through {name}), which a folded network cannot be"
-                    )
-                if source not in seen:
-                    fresh = source
-                    break
-            if fresh is not None:
-                seen.add(fresh)
-                open_.add(fresh)
-                todo.append((fresh, iter(self.before[fresh])))
-                continue
-            todo.pop()
-            open_.discard(name)
-            if (
-                name != last
-                and not self._is_membrane(name)
-                and not self._is_feedback(name)
-                and not self._is_start(name)
-            ):
-                order.append(name)
-        return order
+    def _close_loops(self) -> None:
+        """Names what the nodes ``previous`` read, now that every node has been read."""
+        for name, source in self.late.items():
+            of = self.total(self.before[source], source) if self.kind[source] == "Delay" else self.value(source)
+            node = self.graph[name]
+            self.graph.nodes[name] = replace(node, options={**node.options, "of": of})
 
-    def _is_membrane(self, name: str) -> bool:
-        return self.kind[name] == "LI" and any(self.kind[after] == "Threshold" for after in self.after[name])
-
-    def _is_feedback(self, name: str) -> bool:
-        return self.kind[name] == "Scale" and any(self._is_membrane(after) for after in self.after[name])
-
-    def _closes_reset(self, source: str, name: str) -> bool:
-        """True for the edge Threshold -> Scale whose Scale feeds the membrane that the Threshold reads."""
-        fed = [after for after in self.after[name] if after in self.before[source]]
-        return self.kind[source] == "Threshold" and self._is_feedback(name) and bool(fed)
+    def _previous(self, name: str, source: str, shape: tuple[int, ...], steps: int) -> str:
+        made = self.graph.add(Node(name, "previous", (), shape, True, {"of": "", "steps": steps}))
+        self.late[made] = source
+        return made
 
     def _is_start(self, name: str) -> bool:
         return name.endswith(("_start", "_start_scale")) and self.kind[name] in ("Input", "Scale")
+
+    def _arriving(self, name: str, at: str) -> str:
+        """What a node gives to the node ``at``: its value, or that of the previous step."""
+        if (name, at) not in self.cut:
+            return self.value(name)
+        key = f"{name}:before"
+        if key not in self.done:
+            node = self.source.nodes[name]
+            self.done[key] = self._previous(key, name, neuron_shape(node, name), 1)
+        return self.done[key]
 
     def total(self, names: list[str], at: str) -> str:
         """The sum of the values of several nodes, as NIR adds what arrives at one node."""
@@ -123,9 +111,9 @@ class _Reader:
         return self.totals[at]
 
     def _total(self, names: list[str], at: str) -> str:
-        values = [self.value(name) for name in names]
+        values = [self._arriving(name, at) for name in names]
         if not values:
-            raise CannotFold(f"{at}: nothing feeds it")
+            raise CannotFold(f"{at}: no node feeds it")
         if len(values) == 1:
             return values[0]
         edges = {f"edge{i}": self._edge(name) for i, name in enumerate(names) if self.kind[name] == "Scale"}
@@ -158,14 +146,18 @@ class _Reader:
         node, kind = self.source.nodes[name], self.kind[name]
         if kind == "Input":
             return self.graph.add(Node("input", "input", (), input_shape(node.input_type["input"], name), True))
-        if kind == "Threshold":
-            return self._soft(name, node)
-        if kind == "LIF":
-            return self._plain(name, node)
-        if kind == "LI":
-            return self._integrator(name, node)
+        if kind == "Delay":
+            steps = delay_steps(node.delay, self.dt, name)
+            if steps:
+                return self._previous(name, name, np.asarray(node.delay).shape, steps)
+        if kind in ("Threshold", "LIF", "IF", "CubaLIF"):
+            return self._spiking(name, node, kind)
+        if kind in ("LI", "I", "CubaLI"):
+            return self._integrator(name, node, kind)
         source = self.total(self.before[name], name)
         shape = self.graph[source].shape
+        if kind in (PASS, "Delay"):
+            return source
         if kind == "Scale":
             edges = {"edge0": self._edge(name)}
             return self.graph.add(Node(name, "sum", (source,), shape, True, {}, edges))
@@ -182,7 +174,8 @@ class _Reader:
             return self._pool(name, node, source)
         if kind == "Flatten":
             return self._flatten(name, node, source)
-        raise CannotFold(f"{name}: the NIR node {kind} is not one that this importer knows")
+        behind = ", ".join(self.before[name])
+        raise CannotFold(f"{name} (behind {behind}): the NIR node {kind} is not one that this importer reads")
 
     def _conv(self, name: str, node: Any, source: str) -> str:
         weight, axes = self._tensor(node.weight, name), 1 if self.kind[name] == "Conv1d" else 2
@@ -235,12 +228,12 @@ class _Reader:
             raise CannotFold(f"{name}: nothing is left of its input: {list(shape)}")
         return self.graph.add(Node(name, op, (source,), shape, True, options or {}, tensors or {}))
 
-    def _currents(self, name: str, without: str | None = None) -> tuple[str, np.ndarray | None]:
-        """The current of a neuron, and the one-off current of its first step where the graph has one."""
+    def _currents(self, name: str, without: Sequence[str] = ()) -> tuple[str, np.ndarray | None]:
+        """The current of a neuron, and the one-off current of its first step if the graph has one."""
         start, names = None, []
         for source in self.before[name]:
             extra = self.before[source]
-            if source == without:
+            if source in without:
                 continue
             if (
                 self.kind[source] == "Scale"
@@ -253,107 +246,120 @@ class _Reader:
                 names.append(source)
         return self.total(names, name), start
 
-    def _neuron(self, name: str, node: Any, fire: np.ndarray, source: str, start: np.ndarray | None, soft: bool) -> str:
+    def _spiking(self, name: str, node: Any, kind: str) -> str:
+        """A neuron that fires; the membrane of a Threshold with a soft reset is the LI node before it."""
+        feedback = self.source.resets(name)
+        membrane = self.before[name][0] if feedback else name
+        source, start = self._currents(membrane, feedback)
         shape = self.graph[source].shape
-        origin = spread(node.v_leak, shape, name)
-        if soft and origin.any():
+        fire = spread(node.threshold if kind == "Threshold" else node.v_threshold, shape, name)
+        soft = bool(feedback) or bool(node.metadata.get("soft", 0))
+        if kind == "CubaLIF":
+            source = self._synapse(name, node, source)
+        if kind == "Threshold" and not feedback:
+            return self._pointwise(name, fire, source)
+        state = membrane_of(self.source.nodes[membrane], shape, self.dt, name)
+        if soft and state.rest.any():
             raise CannotFold(f"{name}: v_leak other than 0 of a membrane with soft reset is not read")
-        leak, decays, source = self._charged(name, node, source)
+        decays, source = self._charged(name, state, source)
         strict = bool(node.metadata.get("strict", 1))
-        v = spread(fire, shape, name) - origin
+        v = fire - state.reset
         if not (np.isfinite(v).all() and (v > 0).all()):
-            raise CannotFold(f"{name}: its threshold is not above its resting potential")
+            raise CannotFold(f"{name}: its threshold is not above its reset potential")
         if not strict:
             v = next_number(v, np.inf, self.dtype)
-        r = 1.0 if decays else 1 / leak
-        u0 = -origin if start is None else spread(start, shape, name) / ((1 / leak - 1) / r) - origin
+        u0 = -state.reset
+        if start is not None:  # a one-off current of (tau - 1) U[0] / r
+            r = 1.0 if decays else 1 / state.leak
+            with np.errstate(divide="ignore", invalid="ignore"):
+                u0 = np.where(state.leak < 1, u0 + spread(start, shape, name) / ((1 / state.leak - 1) / r), u0)
         if "v_init" in node.metadata:
             u0 = spread(node.metadata["v_init"], shape, name)
         if not np.isfinite(u0).all():
             raise CannotFold(f"{name}: its initial potential is not finite")
-        constants = {"threshold": v, "leak": leak, "start": u0}
-        tensors = {what: neuron_constant(values, shape, self.dtype) for what, values in constants.items()}
-        options = {
-            "reset": "soft" if soft else "hard", "strict": strict, "decay_input": decays, "emit": "spikes",
-            "neuron": "LIF",
-        }  # fmt: skip
-        return self._lif(name, source, options, tensors)
+        constants = {"threshold": v, "leak": state.leak, "start": u0}
+        options = {"reset": "soft" if soft else "hard", "strict": strict, "decay_input": decays, "emit": "spikes"}
+        return self._lif(name, source, {**options, "neuron": "LIF"}, constants)
 
-    def _lif(self, name: str, source: str, options: dict[str, Any], tensors: dict[str, Tensor]) -> str:
+    def _pointwise(self, name: str, fire: np.ndarray, source: str) -> str:
+        """A Threshold that reads a current: a neuron with a leak of 1, which keeps nothing."""
+        options = {"reset": "hard", "strict": True, "decay_input": True, "emit": "spikes", "neuron": "Threshold"}
+        zero = np.zeros(fire.shape)
+        return self._lif(name, source, options, {"threshold": fire, "leak": zero + 1, "start": zero})
+
+    def _integrator(self, name: str, node: Any, kind: str) -> str:
+        """A membrane without spikes: its value is the potential."""
+        source = self.total(self.before[name], name)
+        if kind == "CubaLI":
+            source = self._synapse(name, node, source)
+        state = membrane_of(node, self.graph[source].shape, self.dt, name)
+        return self._potential(name, source, state, kind)
+
+    def _synapse(self, name: str, node: Any, source: str) -> str:
+        """The synaptic current of a CubaLIF or CubaLI node: a leaky integrator of w_in times what arrives."""
+        state = synapse_of(node, self.graph[source].shape, self.dt, name)
+        return self._potential(f"{name}:synapse", source, state, "synapse")
+
+    def _potential(self, name: str, source: str, state: Membrane, kind: str) -> str:
+        decays, source = self._charged(name, state, source)
+        zero = np.zeros(state.leak.shape)
+        options = {"reset": "none", "strict": False, "decay_input": decays, "emit": "potential", "neuron": kind}
+        return self._lif(name, source, options, {"threshold": zero + 1, "leak": state.leak, "start": zero})
+
+    def _charged(self, name: str, state: Membrane, source: str) -> tuple[bool, str]:
+        """Whether the input decays with the leak, and the current with the gain and the resting potential in it."""
+        leaks = bool((state.leak > 0).any())
+        pull = state.rest - state.reset if leaks else np.zeros(state.leak.shape)
+        if not pull.any():
+            if leaks and np.allclose(state.gain, state.leak, rtol=1e-12):
+                return True, source
+            if np.allclose(state.gain, 1, rtol=1e-9):
+                return False, source
+        # a (r I + v_leak - v_reset), or for an integrator r dt I
+        with np.errstate(over="ignore"):
+            weight = state.gain / state.leak if leaks else state.gain
+        tensors = {"edge0": self._compact(weight, name)}
+        if pull.any():
+            tensors["offset"] = self._compact(pull, name)
+        return leaks, self._add(f"{name}:r", "sum", source, self.graph[source].shape, {}, tensors)
+
+    def _compact(self, values: np.ndarray, name: str) -> Tensor:
+        """Constants of a layer's shape; one number with as many axes if all are the same."""
+        full = self._tensor(values, name)
+        return full.flatten()[:1].view([1] * full.ndim).clone() if bool((full == full.flatten()[0]).all()) else full
+
+    def _lif(self, name: str, source: str, options: dict[str, Any], constants: dict[str, np.ndarray]) -> str:
+        shape = self.graph[source].shape
+        tensors = {what: neuron_constant(values, shape, self.dtype) for what, values in constants.items()}
         for what in ("threshold", "leak"):
             if tensors[what].ndim > 1:
                 raise CannotFold(f"{name}: a {what} per neuron; one per layer or channel is expected")
-        return self._add(name, "lif", source, self.graph[source].shape, options, tensors)
-
-    def _charged(self, name: str, node: Any, source: str) -> tuple[np.ndarray, bool, str]:
-        """1/tau in steps, whether the input decays with it, and the current with the gain r in it."""
-        shape = self.graph[source].shape
-        tau = spread(node.tau, shape, name)
-        with np.errstate(divide="ignore", over="ignore"):
-            leak = self.dt / tau
-        if not (np.isfinite(leak).all() and (leak > 0).all() and (leak <= 1).all()):
-            raise CannotFold(f"{name}: tau must be at least one time step ({self.dt:g} s) and finite")
-        r = spread(node.r, shape, name)
-        if not np.isfinite(r).all():
-            raise CannotFold(f"{name}: r is not finite")
-        if np.allclose(r, 1, rtol=1e-12):
-            return leak, True, source
-        if np.allclose(r * leak, 1, rtol=1e-9):
-            return leak, False, source
-        gain = {"edge0": torch.as_tensor(r.copy()).to(self.dtype)}
-        return leak, True, self._add(f"{name}:r", "sum", source, shape, {}, gain)
-
-    def _integrator(self, name: str, node: Any) -> str:
-        """A membrane without spikes: its value is the potential."""
-        source = self.total(self.before[name], name)
-        if np.any(spread(node.v_leak, self.graph[source].shape, name)):
-            raise CannotFold(f"{name}: an LI node with v_leak other than 0 is not read")
-        leak, decays, source = self._charged(name, node, source)
-        tensors = {"threshold": torch.ones(1, dtype=self.dtype), "start": torch.zeros(1, dtype=self.dtype)}
-        tensors["leak"] = neuron_constant(leak, self.graph[source].shape, self.dtype)
-        options = {"reset": "none", "strict": False, "decay_input": decays, "emit": "potential", "neuron": "LI"}
-        return self._lif(name, source, options, tensors)
-
-    def _soft(self, name: str, threshold: Any) -> str:
-        membranes = [m for m in self.before[name] if self.kind[m] == "LI"]
-        feedback = [
-            s for s in self.after[name] if self.kind[s] == "Scale" and membranes and membranes[0] in self.after[s]
-        ]
-        if len(membranes) != 1 or len(feedback) != 1:
-            raise CannotFold(f"{name}: a Threshold is read only behind one LI node with a Scale that feeds back to it")
-        source, start = self._currents(membranes[0], feedback[0])
-        return self._neuron(name, self.source.nodes[membranes[0]], threshold.threshold, source, start, soft=True)
-
-    def _plain(self, name: str, node: Any) -> str:
-        reset = np.asarray(0.0 if node.v_reset is None else node.v_reset)
-        if np.any(reset != np.asarray(node.v_leak)):
-            raise CannotFold(f"{name}: v_reset and v_leak differ; our neuron resets to where its potential leaks to")
-        source, start = self._currents(name)
-        return self._neuron(name, node, node.v_threshold, source, start, soft=bool(node.metadata.get("soft", 0)))
+        return self._add(name, "lif", source, shape, options, tensors)
 
 
-def from_nir(source: Any, dt: float | None = None) -> FoldedNetwork:
-    """The network of a NIR graph or file; dt: seconds per time step, by default the graph's own, else 1e-4.
+def from_nir(source: Any, dt: float | None = None, dtype: torch.dtype | None = None) -> FoldedNetwork:
+    """The network of a NIR graph or file; it takes frames [T, B, ...].
+
+    dt: seconds per time step; by default the graph's own, else 1 for IF nodes with r = 1, else 1e-4.
+    dtype: of the network; by default float64 if the graph has float64 weights, else float32.
 
     A file is read in a process of its own with limits of memory and time (`nir_file`). A damaged file is a
     `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.
     """
     missing_package("nir", "export")
     if isinstance(source, (str, os.PathLike)):
-        return network_of(read_nir_file(source), dt, os.path.basename(source))
-    return network_of(source, dt, None)
+        return network_of(read_nir_file(source), dt, os.path.basename(source), dtype)
+    return network_of(source, dt, None, dtype)
 
 
-def network_of(source: Any, dt: float | None, name: str | None) -> FoldedNetwork:
+def network_of(source: Any, dt: float | None, name: str | None, dtype: torch.dtype | None = None) -> FoldedNetwork:
     """The network of a NIR graph; name: of the file that it came from."""
     import nir
 
     if not isinstance(source, nir.NIRGraph):
         raise DamagedFile(f"{name or 'this'} is not a NIR graph, but a {type(source).__name__} node")
-    if any(isinstance(node, nir.NIRGraph) for node in source.nodes.values()):
-        raise CannotFold("the NIR graph has graphs inside; one with plain nodes is expected")
     try:
-        return _Reader(source, seconds_per_step(source, dt)).read()
+        return _Reader(source, seconds_per_step(source, dt), dtype).read()
     except CannotFold:
         raise
     except Exception as error:  # attributes of the file's nodes may be anything

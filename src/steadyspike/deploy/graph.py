@@ -85,7 +85,7 @@ class Graph:
             name = todo.pop()
             if name not in needed:
                 needed.add(name)
-                todo += self[name].inputs
+                todo += [*self[name].inputs, *([self[name].options["of"]] if self[name].op == "previous" else [])]
         graph = Graph(self.timesteps)
         graph.nodes = {n.name: n for n in self if n.name in needed or n.op == "input"}
         graph.output = self.output

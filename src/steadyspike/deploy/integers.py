@@ -29,6 +29,7 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.kinds import REAL, value_kinds
 from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
 from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.sums import adaptive_windows
 from steadyspike.deploy.synapses import compose_linear
 from steadyspike.deploy.written import write_file
@@ -80,6 +81,7 @@ class IntegerNetwork:
     def __init__(self, network: FoldedNetwork, bits: int = 8) -> None:
         if not 2 <= bits <= 16:
             raise ValueError(f"weights take 2 to 16 bits, got {bits}")
+        refuse_recurrent(network.graph, "it has no integer form here")
         self.network, self.bits = FoldedNetwork(compose_linear(network.graph)), bits
         self.graph = self.network.graph
         self.kinds = value_kinds(self.graph)

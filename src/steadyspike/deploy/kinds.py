@@ -16,7 +16,11 @@ def value_kinds(graph: Graph) -> dict[str, str]:
     """
     kinds: dict[str, str] = {}
     for node in graph:
-        kinds[node.name] = _kind(node, [kinds[name] for name in node.inputs])
+        if node.op == "previous":  # of a neuron, or of a node that is computed later and counts as real numbers
+            of = graph[node.options["of"]]
+            kinds[node.name] = _kind(of, []) if of.op == "lif" else kinds.get(of.name, REAL)
+        else:
+            kinds[node.name] = _kind(node, [kinds[name] for name in node.inputs])
     return kinds
 
 

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.deploy.graph import Graph, Node
-from steadyspike.deploy.ops import OPS, lif
+from steadyspike.deploy.ops import OPS, lif, lif_steps
+from steadyspike.deploy.recurrent import Past, loops
 
 Watch = Callable[[Node, Tensor], None]
 
@@ -24,6 +25,7 @@ class FoldedNetwork(nn.Module):
         super().__init__()
         self.graph = graph
         self.proofs: list[object] = []  # what `fold` found when it compared the network with its model
+        self.is_recurrent = bool(loops(graph))
         # The most time steps this network can run; None: any number.
         self.steps_limit = min((t.shape[0] for n in graph for t in n.tensors.values() if per_step(n, t)), default=None)
         self._keys: dict[tuple[str, str], str] = {}
@@ -51,10 +53,42 @@ class FoldedNetwork(nn.Module):
     ) -> Tensor:
         """The output for ``x``; ``watch(node, value)`` sees every value as it is computed. neuron: computes a layer."""
         steps = self.check_input(x, timesteps)
+        if self.is_recurrent:
+            return self._run_steps(x, steps, watch)
         return self._evaluate(x, steps, lambda name, current: neuron(self.node(name), current), self.node, watch)
 
-    def run_step(self, frame: Tensor, step: int, neuron: Callable[[str, Tensor], Tensor]) -> Tensor:
-        """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state."""
+    def _run_steps(self, x: Tensor, steps: int, watch: Watch | None) -> Tensor:
+        """`run` of a recurrent network: one time step after the other, with `ops.lif_steps` for the neurons."""
+        past, state = Past(self.graph), dict[str, Tensor]()
+        outs: list[Tensor] = []
+        seen: dict[str, list[Tensor]] = {}
+
+        def neuron(name: str, current: Tensor) -> Tensor:
+            out, state[name] = lif_steps(self.node(name), current, state.get(name))
+            return out
+
+        for step in range(steps):
+            frame = x[step] if self.graph.input.timed else x
+            each = None if watch is None else lambda node, value: seen.setdefault(node.name, []).append(value)
+            outs.append(self.run_step(frame, step, neuron, past, each))
+        if watch is not None:
+            for name, values in seen.items():
+                node = self.node(name)
+                watch(node, torch.cat(values) if node.timed else values[0])
+        return torch.stack(outs)
+
+    def run_step(
+        self,
+        frame: Tensor,
+        step: int,
+        neuron: Callable[[str, Tensor], Tensor],
+        past: Past | None = None,
+        watch: Watch | None = None,
+    ) -> Tensor:
+        """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state.
+
+        past: the values of earlier steps, which a recurrent network needs and adds to.
+        """
         timed = self.graph.input.timed
         self.check_input(frame[None] if timed else frame)
 
@@ -63,7 +97,7 @@ class FoldedNetwork(nn.Module):
             now = {what: t[step : step + 1] if per_step(node, t) else t for what, t in node.tensors.items()}
             return replace(node, tensors=now)
 
-        out = self._evaluate(frame[None] if timed else frame, 1, neuron, at_step)
+        out = self._evaluate(frame[None] if timed else frame, 1, neuron, at_step, watch, past)
         return out[0] if self.graph[self.graph.output].timed else out
 
     def _evaluate(
@@ -73,13 +107,18 @@ class FoldedNetwork(nn.Module):
         neuron: Callable[[str, Tensor], Tensor],
         node_of: Callable[[str], Node],
         watch: Watch | None = None,
+        past: Past | None = None,
     ) -> Tensor:
         values: dict[str, Tensor] = {}
+        kept = {self.graph.output} | (set() if past is None else past.names)
         last = {name: node.name for node in self.graph for name in node.inputs}
         for name in self.graph.nodes:
             node = node_of(name)
             if node.op == "input":
                 value = x
+            elif node.op == "previous":
+                assert past is not None, "a recurrent network runs step by step"
+                value = past.read(node, x.shape[1 if self.graph.input.timed else 0], x)
             elif node.op == "repeat":
                 value = OPS["repeat"].compute(node, values[node.inputs[0]], steps)
             elif node.op == "lif":
@@ -90,8 +129,10 @@ class FoldedNetwork(nn.Module):
                 watch(node, value)
             values[name] = value
             for used in set(node.inputs):
-                if last[used] == name and used != self.graph.output:
+                if last[used] == name and used not in kept:
                     del values[used]
+        if past is not None:
+            past.keep(values)
         return values[self.graph.output]
 
     def compute(self, node: Node, *values: Tensor) -> Tensor:

@@ -30,6 +30,7 @@ from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import REAL, SPIKES, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import CONVS, gained, inner_bias, lif, per_sample
+from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.nn.decision import decided
 
 _CONVS: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d}
@@ -62,6 +63,7 @@ class LayeredNetwork(nn.Module):
 
     def __init__(self, network: FoldedNetwork) -> None:
         super().__init__()
+        refuse_recurrent(network.graph, "NeuroBench's layers compute all steps at once")
         self.layers = nn.ModuleDict()
         self._walk = (_Walk(network, self.layers),)  # in a tuple: its constants must not be registered a second time
         for node in map(network.node, network.graph.nodes):

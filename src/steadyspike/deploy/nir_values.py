@@ -82,10 +82,33 @@ def timesteps_of(metadata: Any) -> int:
     return int(steps.reshape(()))
 
 
+def delay_steps(delay: Any, dt: float, name: str) -> int:
+    """A delay in time steps: a whole number, and one for all neurons."""
+    steps = np.asarray(delay, dtype=np.float64) / dt
+    first = float(steps.flat[0]) if steps.size else math.nan
+    if not (steps.size and np.isfinite(steps).all() and bool((steps == first).all())):
+        raise CannotFold(f"{name}: the delays of a layer must be one number")
+    if abs(first - round(first)) > 1e-6 or not 0 <= round(first) <= MOST_STEPS:
+        raise CannotFold(f"{name}: a delay of {first:g} time steps is not a whole number from 0 to {MOST_STEPS}")
+    return round(first)
+
+
+def _default_step(source: Any) -> float:
+    """1 for a graph without time constants whose gains r are 1: it counts time in steps, as sinabs writes IF nodes."""
+    todo, in_steps = [source], True
+    while todo:
+        for node in todo.pop().nodes.values():
+            timed = any(hasattr(node, what) for what in ("tau", "tau_mem", "delay"))
+            in_steps = in_steps and not timed and bool(np.all(np.asarray(getattr(node, "r", 1.0)) == 1.0))
+            todo += [node] if hasattr(node, "nodes") else []
+    return 1.0 if in_steps else DT
+
+
 def seconds_per_step(source: Any, dt: float | None) -> float:
-    """Seconds per time step: the one given, else the one of the graph."""
+    """Seconds per time step: the one given, else the one of the graph, else `_default_step`."""
+    given = source.metadata.get("dt") if dt is None else dt
     try:
-        step = float(np.asarray(source.metadata.get("dt", DT)).reshape(())) if dt is None else float(dt)
+        step = _default_step(source) if given is None else float(np.asarray(given).reshape(()))
     except (TypeError, ValueError):
         step = math.nan
     if not (math.isfinite(step) and step > 0):

@@ -18,6 +18,7 @@ from torch import Tensor
 from steadyspike.core.spec import RESETS
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.recurrent import loops
 
 MOST_STEPS = 2**14
 MOST_NODES = 2**14
@@ -104,6 +105,7 @@ RULES: dict[str, Rule] = {
     "time_mean": Rule(),
     "time_sum": Rule(),
     "relu": Rule(),
+    "previous": Rule((0, 0), options={"of": lambda v: isinstance(v, str), "steps": whole(1, MOST_STEPS)}),
 }  # fmt: skip
 
 
@@ -157,8 +159,10 @@ def _node(item: Any, graph: Graph, constants: dict[str, Tensor]) -> Node:
     before = {graph[i].timed for i in inputs}
     expected = {"repeat": ({False}, True), "time_mean": ({True}, False), "time_sum": ({True}, False)}
     takes, gives = expected.get(op, ({item["timed"]}, item["timed"]))
-    _must(op == "input" or (before == takes and item["timed"] is gives), f"{where}: time goes wrong in {op}")
-    _must(op != "lif" or item["timed"], f"{where}: a neuron has time")
+    _must(
+        op in ("input", "previous") or (before == takes and item["timed"] is gives), f"{where}: time goes wrong in {op}"
+    )
+    _must(op not in ("lif", "previous") or item["timed"], f"{where}: a neuron has time")
     made = Node(name, op, tuple(inputs), tuple(shape), item["timed"], options, _constants(item, rule, where, constants))
     _check_neuron(made, where)
     return made
@@ -210,6 +214,10 @@ def check_shapes(graph: Graph) -> None:
         _must(value.dtype == x.dtype, f"node {_shown(node.name)}: its constants have another dtype than the weights")
         _must(shape == node.shape, f"node {_shown(node.name)}: its shape is {list(shape)}, not {list(node.shape)}")
 
+    for node in loops(graph):
+        of = graph.nodes.get(node.options["of"])
+        fits = of is not None and of.timed and of.shape == node.shape and graph[graph.output].timed
+        _must(fits, f"node {_shown(node.name)}: what it reads of an earlier step does not fit it")
     for node in graph:
         fits = math.prod(node.shape) <= MOST_VALUES
         _must(fits, f"node {_shown(node.name)}: the shape {list(node.shape)} has more than {MOST_VALUES} values")

@@ -19,6 +19,7 @@ from steadyspike.core.state import LIFState
 from steadyspike.deploy.leaves import norm_constants
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import lif_steps
+from steadyspike.deploy.recurrent import Past
 from steadyspike.deploy.replaced import replaced
 from steadyspike.deploy.streamable import why_no_stream
 from steadyspike.nn.input_convention import find_batch_dim
@@ -93,6 +94,7 @@ class Stream:
         self.step = 0
         self.total: Tensor | None = None
         self.state: dict[str, LIFState | Tensor] = {}
+        self.past = Past(self.model.graph) if isinstance(self.model, FoldedNetwork) else None
 
     @property
     def mean(self) -> Tensor:
@@ -178,7 +180,7 @@ class Stream:
             out, self.state[name] = lif_steps(network.node(name), x, before)
             return out
 
-        return network.run_step(frame, self.step, neuron)
+        return network.run_step(frame, self.step, neuron, self.past)
 
 
 def _batch_dim(model: nn.Module, frame: Tensor) -> int:

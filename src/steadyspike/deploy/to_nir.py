@@ -28,6 +28,7 @@ from torch import Tensor
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.network import FoldedNetwork, per_step
+from steadyspike.deploy.recurrent import loops
 
 if TYPE_CHECKING:
     import nir
@@ -108,6 +109,9 @@ class _Writer:
         for name in graph.nodes:
             node = self.network.node(name)
             self.outputs[name] = self._node(node, nir)
+        for node in loops(graph):
+            for source in self.outputs[node.options["of"]]:
+                self.edges.append((source, self.names[node.name]))
         out = graph[graph.output]
         self.put("output", nir.Output({"output": np.array(out.shape)}), *self.outputs[graph.output])
         metadata = {"timesteps": graph.timesteps, "dt": self.dt, "mode": self.mode, "writer": "steadyspike"}
@@ -122,6 +126,8 @@ class _Writer:
             return [self.put("input", nir.Input({"input": np.array(node.shape)}))]
         if node.op == "repeat":
             return sources
+        if node.op == "previous":  # its edge is added when every node has been written
+            return [self.put(name, nir.Delay(np.full(node.shape, node.options["steps"] * self.dt)))]
         if node.op == "sum" and "offset" not in node.tensors:
             return [source for i in range(len(node.inputs)) for source in self.scaled(node, i)]
         if node.op == "lif":

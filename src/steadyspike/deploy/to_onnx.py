@@ -17,6 +17,7 @@ from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.onnx_facts import add_facts, add_starts, onnx_facts
 from steadyspike.deploy.ops import initial_potential, lif_steps
+from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.streamable import why_no_stream
 from steadyspike.deploy.written import write_file
 
@@ -30,6 +31,7 @@ class OneStep(nn.Module):
 
     def __init__(self, network: FoldedNetwork) -> None:
         super().__init__()
+        refuse_recurrent(network.graph, "export it without streaming")
         if network.steps_limit is not None:
             raise CannotFold("a network with constants per time step (TEBN, TAB, BNTT) has no single step to export")
         why_not = why_no_stream(network.graph)

@@ -12,6 +12,7 @@ from torch import Tensor
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import OPS
+from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.runtime.layer_call import WAYS, NotANumber, Way, bits_of, costs_here, numbers_of, run
 from steadyspike.deploy.runtime.native_layer import layer_library, window_means
 from steadyspike.deploy.runtime.packed_constants import LayerConstants, layer_constants
@@ -33,6 +34,7 @@ def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | No
     """
     if way not in WAYS:
         raise ValueError(f"unknown way {way!r}; known: {', '.join(WAYS)}")
+    refuse_recurrent(network.graph, "call it itself, the CPU runtime computes a layer's steps at once")
     library = layer_library()
     if isinstance(library, str):
         raise RuntimeError(f"the CPU runtime cannot run here: {library}")

@@ -11,6 +11,7 @@ import numpy as np
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.standalone.constants import Constants, potential_limit
 from steadyspike.deploy.standalone.program import (
     Adds,
@@ -45,6 +46,7 @@ class _Lowering(Rearrange):
 
     def __init__(self, network: FoldedNetwork, integer: bool) -> None:
         super().__init__()
+        refuse_recurrent(network.graph, "it has no C form here")
         self.constants = Constants(network, integer)
         self.graph = self.constants.graph
         self.users = self.graph.consumers()

@@ -1,0 +1,135 @@
+"""The nodes and edges of a NIR graph in the order they run: graphs inside are opened, cycles are cut.
+
+NIR gives no order to a cycle. Here a cycle is cut at an edge that leaves a neuron: what the neuron emits reaches the
+reader one step later, and is 0 at the first step. A cycle through a Delay node needs no cut: the node is the delay.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from steadyspike.deploy.errors import CannotFold
+from steadyspike.deploy.schema import MOST_NODES
+
+NEURONS = ("LIF", "IF", "CubaLIF", "LI", "CubaLI", "I", "Threshold")
+PASS = "Pass"  # the kind of an Input or Output of a graph inside: it gives what it gets
+MOST_DEPTH, MOST_CUTS = 16, 256
+Edge = tuple[str, str]
+
+
+class NirGraph:
+    """kind, before, after: by the node's name; ``outer.inner`` for nodes of graphs inside."""
+
+    def __init__(self, source: Any) -> None:
+        self.nodes: dict[str, Any] = {}
+        self.kind: dict[str, str] = {}
+        self.before: dict[str, list[str]] = {}
+        self.after: dict[str, list[str]] = {}
+        self._open(source, "", 0)
+
+    def _open(self, graph: Any, prefix: str, depth: int) -> tuple[list[str], list[str]]:
+        """Adds the nodes and edges of a graph; the names of its inputs and outputs."""
+        if depth > MOST_DEPTH:
+            raise CannotFold(f"{prefix.rstrip('.')}: the NIR graph is nested too deeply")
+        inputs: list[str] = []
+        outputs: list[str] = []
+        ends: dict[str, tuple[list[str], list[str]]] = {}  # by name: where edges arrive, where they leave
+        for name, node in graph.nodes.items():
+            full, kind = prefix + name, type(node).__name__
+            if kind == "NIRGraph":
+                ends[name] = self._open(node, full + ".", depth + 1)
+                continue
+            inside = depth > 0 and kind in ("Input", "Output")
+            self.nodes[full], self.kind[full] = node, PASS if inside else kind
+            self.before[full], self.after[full] = [], []
+            ends[name] = [full], [full]
+            inputs += [full] if kind == "Input" else []
+            outputs += [full] if kind == "Output" else []
+            if len(self.nodes) > MOST_NODES:
+                raise CannotFold(f"the NIR graph has more than {MOST_NODES} nodes")
+        for a, b in dict.fromkeys(map(tuple, graph.edges)):
+            if a not in ends or b not in ends:
+                raise CannotFold(f"the NIR graph has an edge from {prefix + a!r} to {prefix + b!r}, and no such nodes")
+            leaves, arrives = ends[a][1], ends[b][0]
+            for name, there in ((a, leaves), (b, arrives)):
+                if len(there) != 1:
+                    raise CannotFold(f"{prefix + name}: a graph inside has one input and one output, not {len(there)}")
+            self.before[arrives[0]].append(leaves[0])
+            self.after[leaves[0]].append(arrives[0])
+        return inputs, outputs
+
+    def is_membrane(self, name: str) -> bool:
+        return self.kind[name] == "LI" and any(self.kind[after] == "Threshold" for after in self.after[name])
+
+    def resets(self, name: str) -> list[str]:
+        """The Scale nodes that make the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold."""
+        membranes = [m for m in self.before[name] if self.is_membrane(m)]
+        scales = [s for s in self.after[name] if self.kind[s] == "Scale" and self.after[s] == membranes]
+        return scales if self.kind[name] == "Threshold" and len(membranes) == len(scales) == 1 else []
+
+    def order(self, last: str) -> tuple[list[str], set[Edge]]:
+        """The nodes that ``last`` needs, each behind what feeds it, and the edges that carry the previous step.
+
+        The walk needs no deep stack. The feedback of a soft reset is part of its neuron, and is not in the order.
+        """
+        cut: set[Edge] = set()
+        resets = {(name, scale) for name in self.nodes for scale in self.resets(name)}
+        for _ in range(MOST_CUTS):
+            order, closed = self._walk(last, cut, resets)
+            if closed is None:
+                return order, cut
+            cut.add(closed)
+        raise CannotFold(f"{last}: the NIR graph has more cycles than this importer cuts ({MOST_CUTS})")
+
+    def _walk(self, last: str, cut: set[Edge], resets: set[Edge]) -> tuple[list[str], Edge | None]:
+        """The order; or an edge that must be cut as well. Cycles that end at a neuron are cut at once."""
+        order: list[str] = []
+        seen: set[str] = set()
+        roots = [last]
+        while roots:
+            root = roots.pop()
+            if root in seen:
+                continue
+            seen.add(root)
+            path, position = [root], {root: 0}
+            rest = [iter(self._needs(root, roots))]
+            while path:
+                name, fresh = path[-1], None
+                for source in rest[-1]:
+                    if (source, name) in cut or (source, name) in resets:
+                        roots.append(source)
+                    elif source in position:
+                        closed = self._cut(path[position[source] :], source)
+                        if closed != (source, name):
+                            return [], closed
+                        cut.add(closed)
+                    elif source not in seen:
+                        fresh = source
+                        break
+                if fresh is not None:
+                    seen.add(fresh)
+                    position[fresh] = len(path)
+                    path.append(fresh)
+                    rest.append(iter(self._needs(fresh, roots)))
+                    continue
+                order.append(name)
+                rest.pop()
+                del position[path.pop()]
+        return order, None
+
+    def _needs(self, name: str, roots: list[str]) -> list[str]:
+        """What must run before a node; the source of a Delay may run later in the step."""
+        if self.kind[name] != "Delay":
+            return self.before[name]
+        roots += self.before[name]
+        return []
+
+    def _cut(self, cycle: list[str], source: str) -> Edge:
+        """The edge of a cycle that gets the delay. cycle: each node reads the next, the last one reads the first."""
+        if self.kind[source] in NEURONS:
+            return source, cycle[-1]
+        for reader, name in itertools.pairwise(cycle):
+            if self.kind[name] in NEURONS:
+                return name, reader
+        raise CannotFold(f"{source}: the NIR graph has a cycle without a neuron or a delay (through {cycle[-1]})")
