@@ -413,5 +413,7 @@ def test_energy_with_memory_and_neurobench(run):
     folder, _ = run
     energy = call("energy", folder, "--samples", 8, "--memory")
     assert energy.exit_code == 0 and "crossing" in energy.output
+    own = call("benchmark", folder, "--samples", 8)
+    assert own.exit_code == 0 and "NeuroBench's own numbers" in own.output and "activation" in own.output
     measured = call("benchmark", folder, "--neurobench", "--samples", 8)
     assert measured.exit_code == 0 and "NeuroBench" in measured.output and "8 test samples" in measured.output

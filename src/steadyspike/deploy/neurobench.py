@@ -235,7 +235,7 @@ def compare(network: FoldedNetwork, x: Tensor, labels: Tensor, batch_size: int =
     names = {s.layer for s in synapses}
     others = [layer for layer in report.layers if layer.name not in names]
     unseen = (sum(o.acs for o in others) / len(samples), sum(o.macs for o in others) / len(samples))
-    return Comparison(theirs, _ours(network, report), synapses, unseen, len(samples))
+    return Comparison(theirs, own_metrics(network, report), synapses, unseen, len(samples))
 
 
 def _by_synapse(
@@ -259,8 +259,8 @@ def _by_synapse(
     return list(rows.values())
 
 
-def _ours(network: FoldedNetwork, report: EnergyReport) -> dict[str, float]:
-    """NeuroBench's metrics by our own counts, under its names."""
+def own_metrics(network: FoldedNetwork, report: EnergyReport) -> dict[str, float]:
+    """NeuroBench's metrics by our own counts, under its names; operations per sample."""
     tensors = [t for node in network.graph for t in node.tensors.values()]
     weights = [node.tensors["weight"] for node in network.graph if node.op in _SYNAPSES]
     sizes = {node.name: math.prod(node.shape) for node in network.graph}
