@@ -33,9 +33,9 @@ class NeuronCase:
         return False
 
     def __str__(self) -> str:
-        place = "in cache" if self.size == IN_CACHE else "out of cache"
+        location = "in cache" if self.size == IN_CACHE else "out of cache"
         kept = ", freed memory kept" if self.kept else ""
-        return f"neuron, T={self.steps}, {self.size // 2**20} MiB ({place}{kept})"
+        return f"neuron, T={self.steps}, {self.size // 2**20} MiB ({location}{kept})"
 
 
 @dataclass(frozen=True)

@@ -60,18 +60,18 @@ def work(only: str, seconds: float) -> dict[str, float]:
             net = ss.models.create(name, num_classes=10, **options).to(memory_format=torch.channels_last)
             x = torch.randn(batch, net.in_channels, 32, 32).contiguous(memory_format=torch.channels_last)
             cases[f"network: {name}"] = (net, x)
-    found = {}
+    actual = {}
     for name, (layer, x) in cases.items():
         if only not in name:
             continue
         leaf = x.requires_grad_(not name.startswith("network"))
         layer.train()
-        found[f"{name}, training"] = best(lambda layer=layer, x=leaf: layer(x).sum().backward(), seconds)  # type: ignore[misc]
+        actual[f"{name}, training"] = best(lambda layer=layer, x=leaf: layer(x).sum().backward(), seconds)  # type: ignore[misc]
         layer.eval()
         with torch.no_grad():
-            found[f"{name}, evaluation"] = best(lambda layer=layer, x=leaf: layer(x), seconds)  # type: ignore[misc]
-    found["memory of the process (MiB)"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return found
+            actual[f"{name}, evaluation"] = best(lambda layer=layer, x=leaf: layer(x), seconds)  # type: ignore[misc]
+    actual["memory of the process (MiB)"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return actual
 
 
 def main() -> None:

@@ -165,14 +165,14 @@ def work_of(runtime: Runtime, x: Tensor) -> Work:
 def agreement(runtime: Runtime, folded: FoldedNetwork, x: Tensor) -> float:
     """The share of spikes, over all layers, in which the runtime differs from the folded network."""
     expected, _ = spikes_of_layers(folded, x)
-    found: dict[str, Tensor] = {}
+    actual: dict[str, Tensor] = {}
 
     def watch(node, value):  # type: ignore[no-untyped-def]
         if node.name in expected:
-            found[node.name] = numbers_of(value) > 0
+            actual[node.name] = numbers_of(value) > 0
 
     runtime.run(x, watch=watch)
-    different = sum(int((found[name] != expected[name]).sum()) for name in expected)
+    different = sum(int((actual[name] != expected[name]).sum()) for name in expected)
     return different / sum(s.numel() for s in expected.values())
 
 

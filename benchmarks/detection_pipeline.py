@@ -57,13 +57,13 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     recipe = args.recipe or ("proof-bccd" if args.data_dir else "detect-demo")
-    found = {"recipe": recipe, **measure(recipe, args.data_dir, args.batches), "machine": describe(threads=1)}
+    actual = {"recipe": recipe, **measure(recipe, args.data_dir, args.batches), "machine": describe(threads=1)}
     print(
-        f"{recipe}: pipeline {found['pipeline_ms']:.1f} ms, training step {found['step_ms']:.1f} ms an image: "
-        f"ratio {found['ratio']:.2f} ({'kept up' if found['ratio'] < 1 else 'missed'})"
+        f"{recipe}: pipeline {actual['pipeline_ms']:.1f} ms, training step {actual['step_ms']:.1f} ms an image: "
+        f"ratio {actual['ratio']:.2f} ({'kept up' if actual['ratio'] < 1 else 'missed'})"
     )
     args.out.parent.mkdir(exist_ok=True)
-    args.out.write_text(json.dumps(found, indent=1) + "\n")
+    args.out.write_text(json.dumps(actual, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,9 +25,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--set", action="append", default=[], dest="settings")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        epochs = _epochs(options.recipe, options.settings, options.seconds, Path(place) / "short")
-        folder, updates = RunFolder(Path(place) / "run"), list[float]()
+    with tempfile.TemporaryDirectory() as location:
+        epochs = _epochs(options.recipe, options.settings, options.seconds, Path(location) / "short")
+        folder, updates = RunFolder(Path(location) / "run"), list[float]()
         write = LiveReport(folder.root)
 
         def look() -> None:

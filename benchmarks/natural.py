@@ -92,20 +92,20 @@ def trained(width: float) -> dict[str, Any]:
 
 def load(net: nn.Module, width: float) -> None:
     """The trained weights into a network that may have other neurons: what it does not have is left out."""
-    found = net.load_state_dict(trained(width)["state"], strict=False)
+    actual = net.load_state_dict(trained(width)["state"], strict=False)
     own = {f"{name}." for name, m in net.named_modules() if not any(m.children())} | {""}
-    strange = [key for key in found.missing_keys if not any(key.startswith(prefix) for prefix in own)]
-    convolutions = [key for key in found.missing_keys if "conv" in key]
+    strange = [key for key in actual.missing_keys if not any(key.startswith(prefix) for prefix in own)]
+    convolutions = [key for key in actual.missing_keys if "conv" in key]
     assert not strange and not convolutions, f"not the same network: {strange + convolutions}"
 
 
 def rate_table(width: float) -> str:
     """The firing rate of every layer in evaluation."""
-    found = trained(width)
-    values = list(found["rates"].values())
-    lines = [f"**Firing rates, width {width:g}** ({found['steps']} steps, loss {found['loss']:.2f}): mean "
+    actual = trained(width)
+    values = list(actual["rates"].values())
+    lines = [f"**Firing rates, width {width:g}** ({actual['steps']} steps, loss {actual['loss']:.2f}): mean "
              f"{sum(values) / len(values):.1%}\n", "| layer | rate |", "|---|---|"]  # fmt: skip
-    return "\n".join(lines + [f"| {name} | {rate:.1%} |" for name, rate in found["rates"].items()])
+    return "\n".join(lines + [f"| {name} | {rate:.1%} |" for name, rate in actual["rates"].items()])
 
 
 if __name__ == "__main__":

@@ -55,9 +55,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     case = NetworkCase(args.width, args.batch)
-    found, seconds = shares(args.contender, case, args.steps)
+    actual, seconds = shares(args.contender, case, args.steps)
     print(f"{case}, {args.contender}, {args.threads} thread(s): {seconds * 1e3:.0f} ms a step")
-    for kind, share in sorted(found.items(), key=lambda item: -item[1]):
+    for kind, share in sorted(actual.items(), key=lambda item: -item[1]):
         print(f"{share:7.1%}  {kind}")
 
 

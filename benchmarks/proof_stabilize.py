@@ -157,8 +157,8 @@ def main() -> None:
     variants = [v for v in VARIANTS if options.all or v != "convert"]
     plan = [(v, s) for s in SEEDS for v in variants]
     with ThreadPoolExecutor(options.jobs) as pool:
-        found = dict(zip(plan, pool.map(lambda run: started(*run, options), plan)))
-    for (variant, seed), result in found.items():
+        actual = dict(zip(plan, pool.map(lambda run: started(*run, options), plan)))
+    for (variant, seed), result in actual.items():
         with suppress(RunError):  # recorded before
             add(results_root() / "stabilize.json", entry(variant, seed, result))
     results_page.write()

@@ -53,8 +53,8 @@ def many_runs(root: Path, count: int) -> None:
         made_run(root / "runs" / f"recipe-{number % 20}" / f"{number:04d}", ended=number % 2 == 0)
     for turn in ("first", "second"):
         start = time.perf_counter()
-        found = list_runs(root / "runs")
-        print(f"list of {len(found)} runs, {turn} time: {time.perf_counter() - start:.2f} s")
+        actual = list_runs(root / "runs")
+        print(f"list of {len(actual)} runs, {turn} time: {time.perf_counter() - start:.2f} s")
 
 
 def live(root: Path, epochs: int, layers: int) -> None:
@@ -75,8 +75,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--layers", type=int, default=40)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        root = Path(place)
+    with tempfile.TemporaryDirectory() as location:
+        root = Path(location)
         large_report(root, options.epochs, options.layers)
         live(root, options.epochs, options.layers)
         many_runs(root, options.runs)

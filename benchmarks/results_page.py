@@ -93,16 +93,16 @@ def grid(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def cell(recorded: Recorded, recipe: str, number: str = "", digits: int = 2, seeds: bool = True) -> str:
     """``"76.09 ± 0.04 (3 seeds)"``; without ``seeds`` the spread only."""
-    found, ends = recorded.summary(recipe, number), recorded.ended_otherwise(recipe)
-    if found is None:
+    actual, ends = recorded.summary(recipe, number), recorded.ended_otherwise(recipe)
+    if actual is None:
         return ends or NOT_RUN
-    text = found.written(digits)
+    text = actual.written(digits)
     return "; ".join([text if seeds else text.rpartition(" (")[0], *([ends] if ends else [])])
 
 
 def first_step(recorded: Recorded, recipe: str) -> str:
-    found = recorded.summary(recipe, "after step 1")
-    return f"{found.mean:.2f}" if found is not None else "-"
+    actual = recorded.summary(recipe, "after step 1")
+    return f"{actual.mean:.2f}" if actual is not None else "-"
 
 
 def proof(recorded: Recorded) -> str:

@@ -82,12 +82,12 @@ class Pool:
 
 def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[str, Any]]:
     """metric by contender; contenders take turns, and only the one whose turn it is holds its tensors."""
-    wanted = {"prepare": (type(case).__name__, asdict(case))}
+    expected = {"prepare": (type(case).__name__, asdict(case))}
     rows: dict[str, dict[str, Any]] = {name: {} for name in case.contenders}
     for _ in range(max(2, args.rounds // 2) if case.slow else args.rounds):
         for name, row in rows.items():
             worker = pool.get(name, "kept" if case.kept else "default")
-            prepared = worker.ask(**wanted)
+            prepared = worker.ask(**expected)
             for metric in ("forward", "train"):
                 answer = prepared if failed(prepared) else worker.ask(time=metric, budget=args.budget)
                 if failed(answer) or failed(row.get(metric)):
@@ -98,7 +98,7 @@ def measure(case: Case, args: argparse.Namespace, pool: Pool) -> dict[str, dict[
     for name, row in rows.items():
         if name not in COPIES and not failed(row.get("train")):
             worker = pool.get(name, "own")
-            answer = worker.ask(**wanted)
+            answer = worker.ask(**expected)
             row["peak"] = answer if failed(answer) else worker.ask(peak=1)
             worker.ask(drop=1)
     pool.close()  # some libraries keep tensors that they should drop, and the next case may need the memory

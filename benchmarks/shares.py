@@ -55,12 +55,12 @@ def shares(run: Callable[[], object]) -> dict[str, float]:
             run()
         seconds["all"] = time.perf_counter() - start
         best = seconds if not best or seconds["all"] < best["all"] else best
-    found = {name: best[name] for name in TIMED if name in best}
+    actual = {name: best[name] for name in TIMED if name in best}
     for name, operators in (("dense convolution forward", ("mkldnn_convolution",)),
                             ("dense convolution backward", ("convolution_backward",))):  # fmt: skip
-        found[name] = _operators(run, operators)
-    found["the rest"] = max(0.0, best["all"] - sum(found.values()))
-    return {**found, "all": best["all"]}
+        actual[name] = _operators(run, operators)
+    actual["the rest"] = max(0.0, best["all"] - sum(actual.values()))
+    return {**actual, "all": best["all"]}
 
 
 def _operators(run: Callable[[], object], names: tuple[str, ...]) -> float:
@@ -70,8 +70,8 @@ def _operators(run: Callable[[], object], names: tuple[str, ...]) -> float:
     return sum(row.cpu_time_total for row in rows if row.key in {f"aten::{name}" for name in names}) / 1e6
 
 
-def share_table(title: str, found: dict[str, float]) -> str:
+def share_table(title: str, actual: dict[str, float]) -> str:
     """Milliseconds and per cent of the whole."""
-    lines = [f"**{title}: {1e3 * found['all']:.0f} ms**\n", "| part | ms | share |", "|---|---|---|"]
-    rows = [(name, value) for name, value in found.items() if name != "all" and value > 0]
-    return "\n".join(lines + [f"| {name} | {1e3 * t:.0f} | {t / found['all']:.0%} |" for name, t in rows])
+    lines = [f"**{title}: {1e3 * actual['all']:.0f} ms**\n", "| part | ms | share |", "|---|---|---|"]
+    rows = [(name, value) for name, value in actual.items() if name != "all" and value > 0]
+    return "\n".join(lines + [f"| {name} | {1e3 * t:.0f} | {t / actual['all']:.0%} |" for name, t in rows])

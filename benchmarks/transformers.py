@@ -134,8 +134,8 @@ def ask(case: str, contender: str, threads: int, budget: float) -> dict[str, flo
 
 def work(case: str, contender: str, budget: float) -> dict[str, float]:
     runs = prepare(case, contender)
-    found: dict[str, float] = {name: (run(), seconds(run, budget))[1] for name, run in runs.items()}  # type: ignore[func-returns-value]
-    return {**found, "peak": peak(runs)}
+    actual: dict[str, float] = {name: (run(), seconds(run, budget))[1] for name, run in runs.items()}  # type: ignore[func-returns-value]
+    return {**actual, "peak": peak(runs)}
 
 
 def main() -> None:

@@ -89,16 +89,16 @@ PARTS = {
 
 def imports(path: Path) -> set[str]:
     """Names of all steadyspike modules a file imports, lazily or not."""
-    found = set()
+    actual = set()
     package = ("steadyspike", *path.relative_to(PACKAGE).parts[:-1])
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            actual |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             start = package[: len(package) - node.level + 1] if node.level else ()
             origin = ".".join([*start, *([node.module] if node.module else [])])
-            found |= {f"{origin}.{alias.name}" for alias in node.names}
-    return {name for name in found if name.startswith("steadyspike")}
+            actual |= {f"{origin}.{alias.name}" for alias in node.names}
+    return {name for name in actual if name.startswith("steadyspike")}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -38,8 +38,8 @@ def test_commands_are_pinned():
 
 def test_analyse_gives_a_number_per_layer_and_a_verdict(run, tmp_path):
     folder, _ = run
-    for place in (folder, folder / "checkpoints" / "last.ckpt"):
-        result = CliRunner().invoke(app, ["analyse", str(place), "--samples", "64", "--timesteps", "4"])
+    for location in (folder, folder / "checkpoints" / "last.ckpt"):
+        result = CliRunner().invoke(app, ["analyse", str(location), "--samples", "64", "--timesteps", "4"])
         assert result.exit_code == 0, result.output
         assert "stem.lif" in result.output and "mean shift" in result.output and "64 samples" in result.output
     figure = tmp_path / "shift.svg"
@@ -149,8 +149,8 @@ def test_recipes_are_listed_with_the_papers_number():
 
 
 def test_recipes_by_several_words_and_by_place():
-    found = names_in(call("recipes", "t4", "cifar100", "TEBN").output)
-    assert found == ["cifar100-resnet19-t4-tebn", "cifar100-resnet19-t4-tebn-mp", "cifar100-resnet19-t4-tebn-original"]
+    actual = names_in(call("recipes", "t4", "cifar100", "TEBN").output)
+    assert actual == ["cifar100-resnet19-t4-tebn", "cifar100-resnet19-t4-tebn-mp", "cifar100-resnet19-t4-tebn-original"]
     ablation = names_in(call("recipes", "--where", "table 2").output)
     assert "cifar100-resnet19-t4-trsg" in ablation and "cifar10-resnet19-t4" not in ablation
     assert len(names_in(call("recipes", "--where", "figure 9").output)) == 36

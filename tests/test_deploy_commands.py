@@ -150,9 +150,9 @@ def test_forged_facts_are_one_line_or_read(run, event_run, tmp_path):
     image, forged = tmp_path / "a.png", tmp_path / "forged.safetensors"
     Image.fromarray(np.zeros(load_run(run).data.dataset.size, np.uint8)).save(image)
     lines: list[str] = []
-    for place, file in ((run, image), (folded, recordings[0])):
-        network = load(place / "folded.safetensors")
-        content, tensors = read_parts(place / "folded.safetensors")
+    for location, file in ((run, image), (folded, recordings[0])):
+        network = load(location / "folded.safetensors")
+        content, tensors = read_parts(location / "folded.safetensors")
         refused = set()
         for key, facts in _forged_facts(content["extra"]):
             try:
@@ -259,7 +259,7 @@ def test_a_run_that_was_trained_on_is_folded_again(run, tmp_path):
     assert any(not bool((a == b).all()) for a, b in zip(before.buffers(), after.buffers()))
 
 
-def folded_of(place):
+def folded_of(location):
     from steadyspike.commands.shared.deployed import folded
 
-    return folded(place, None)[0]
+    return folded(location, None)[0]

@@ -18,34 +18,34 @@ METHODS = {("os", "system"), ("os", "popen"), ("subprocess", "getoutput"), ("sub
 
 def forbidden(tree: ast.AST) -> list[str]:
     """What a module does that no part of the package needs."""
-    found = []
+    actual = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found += [f"imports {alias.name}" for alias in node.names if alias.name.split(".")[0] in MODULES]
+            actual += [f"imports {alias.name}" for alias in node.names if alias.name.split(".")[0] in MODULES]
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in MODULES and not node.level:
-            found.append(f"imports from {node.module}")
+            actual.append(f"imports from {node.module}")
         elif isinstance(node, ast.Call):
-            found += _forbidden_call(node)
-    return found
+            actual += _forbidden_call(node)
+    return actual
 
 
 def _forbidden_call(node: ast.Call) -> list[str]:
-    found = []
+    actual = []
     if isinstance(node.func, ast.Name) and node.func.id in CALLS:
-        found.append(f"calls {node.func.id}")
+        actual.append(f"calls {node.func.id}")
     if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
         owner, name = node.func.value.id, node.func.attr
         if (owner, name) in METHODS:
-            found.append(f"calls {owner}.{name}")
+            actual.append(f"calls {owner}.{name}")
         if (owner, name) == ("torch", "load"):
             safe = [k for k in node.keywords if k.arg == "weights_only" and getattr(k.value, "value", None) is True]
-            found += [] if safe else ["calls torch.load without weights_only=True"]
+            actual += [] if safe else ["calls torch.load without weights_only=True"]
         if (owner, name) == ("np", "load"):
-            found += [f"calls np.load with {k.arg}" for k in node.keywords if k.arg == "allow_pickle"]
-    found += [
+            actual += [f"calls np.load with {k.arg}" for k in node.keywords if k.arg == "allow_pickle"]
+    actual += [
         "uses a shell" for k in node.keywords if k.arg == "shell" and getattr(k.value, "value", True) is not False
     ]
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT / "src" / "steadyspike")))
@@ -86,13 +86,13 @@ def canonical(name: str) -> str:
 
 def locked() -> dict[str, str]:
     lines = (ROOT / "requirements-lock.txt").read_text().splitlines()
-    found = {}
+    actual = {}
     for line in lines:
         if not line.startswith("#"):
             match = re.fullmatch(r"([a-z0-9-]+)==(\S+) --hash=sha256:[0-9a-f]{64}", line)
             assert match is not None, f"not a pinned package with a hash: {line}"
-            found[match[1]] = match[2]
-    return found
+            actual[match[1]] = match[2]
+    return actual
 
 
 def test_the_lock_agrees_with_the_constraints() -> None:

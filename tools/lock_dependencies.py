@@ -25,16 +25,16 @@ def canonical(name: str) -> str:
 
 def installed() -> dict[str, str]:
     """Name to version (without a local part) of every installed package that the lock holds."""
-    found = {canonical(d.metadata["Name"]): d.version.partition("+")[0] for d in distributions()}
-    return {name: version for name, version in sorted(found.items()) if name not in LEFT_OUT}
+    actual = {canonical(d.metadata["Name"]): d.version.partition("+")[0] for d in distributions()}
+    return {name: version for name, version in sorted(actual.items()) if name not in LEFT_OUT}
 
 
 def fetched(pins: dict[str, str]) -> dict[str, tuple[str, str]]:
     """Name to (version, sha256) of the wheel that pip would fetch here."""
     with tempfile.TemporaryDirectory() as folder:
-        wanted, report = Path(folder) / "pins.txt", Path(folder) / "report.json"
-        wanted.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
-        command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "-q", "-r", str(wanted)]
+        expected, report = Path(folder) / "pins.txt", Path(folder) / "report.json"
+        expected.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
+        command = ["install", "--dry-run", "--ignore-installed", "--no-deps", "-q", "-r", str(expected)]
         subprocess.run([sys.executable, "-m", "pip", *command, "--report", str(report)], check=True)
         entries = json.loads(report.read_text())["install"]
     return {

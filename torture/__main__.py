@@ -29,8 +29,8 @@ Runner = Callable[[float, int], list[Tally]]
 
 def runner(name: str) -> Runner:
     """``torture(scale, seed)`` of a kind's module."""
-    found: Runner = importlib.import_module(KINDS[name]).torture
-    return found
+    actual: Runner = importlib.import_module(KINDS[name]).torture
+    return actual
 
 
 def main() -> int:
@@ -46,9 +46,9 @@ def main() -> int:
     tallies: list[Tally] = []
     for name in options.kinds or KINDS:
         started = time.monotonic()
-        found = runner(name)(options.scale, seed)
+        actual = runner(name)(options.scale, seed)
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
-        tallies += found
+        tallies += actual
     print("\n" + table(tallies))
     failures = [failure for tally in tallies for failure in tally.failures]
     for failure in failures[:50]:

@@ -190,11 +190,11 @@ def torture(scale: float, seed: int) -> list[Tally]:
         for case in random.Random(seed).sample(cases, len(cases)):
             folder = Path(tempfile.mkdtemp(prefix="torture-"))
             try:
-                found = problem(case, folder)
+                actual = problem(case, folder)
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
-            tally.refused += found is None
-            tally.failures += [] if found is None else [found]
+            tally.refused += actual is None
+            tally.failures += [] if actual is None else [actual]
         tallies.append(tally)
         failed = len(tally.failures)
         print(f"  {kind:<16} {tally.tries:>7} files {tally.refused:>7} refused {failed:>3} failed", flush=True)

@@ -22,8 +22,8 @@ TRIES = 100  # of each command
 
 def files(root: Path) -> list[Path]:
     """What a run wrote and reads again."""
-    found = [*root.glob("*.json"), *root.glob("*.toml"), *root.glob("*.csv"), *root.glob("*.safetensors")]
-    return sorted([*found, *root.glob("checkpoints/*")])
+    actual = [*root.glob("*.json"), *root.glob("*.toml"), *root.glob("*.csv"), *root.glob("*.safetensors")]
+    return sorted([*actual, *root.glob("checkpoints/*")])
 
 
 def damage(root: Path, chance: random.Random) -> str:
@@ -93,9 +93,9 @@ def one(job: Job) -> str | None:
     told = damage(out, chance)
     if job.resume and chance.random() < 0.7:  # most often before the run ended
         (out / "result.json").is_file() and (out / "result.json").unlink()
-    found = problem(out, job.root / "straight", job.resume, out.with_suffix(".log"))
+    actual = problem(out, job.root / "straight", job.resume, out.with_suffix(".log"))
     shutil.rmtree(out)
-    return None if found is None else f"{job.kind}, try {job.number} of seed {job.seed} ({told}): {found}"
+    return None if actual is None else f"{job.kind}, try {job.number} of seed {job.seed} ({told}): {actual}"
 
 
 def torture(scale: float, seed: int) -> list[Tally]:
@@ -106,10 +106,10 @@ def torture(scale: float, seed: int) -> list[Tally]:
         tallies = []
         for kind, resume in (("resume of a damaged run", True), ("evaluate of a damaged run", False)):
             tally = Tally(kind)
-            for found in shared_out(
+            for actual in shared_out(
                 one, [Job(kind, resume, i, seed, root) for i in range(max(1, round(TRIES * scale)))]
             ):
-                tally.count(found)
+                tally.count(actual)
             tallies.append(tally)
             tally.say()
         return tallies

@@ -47,7 +47,7 @@ def folded_files(folder: Path, count: int, seed: int, forged: bool) -> Tally:
     network, x = small_network(), torch.rand(3, 1, 2, 6, 6)
     whole = save(network, folder / "whole.safetensors", {"classes": ["a", "b", "c"]})
     content, tensors = read_parts(whole)
-    data, wanted, path = whole.read_bytes(), network(x), folder / "changed.safetensors"
+    data, expected, path = whole.read_bytes(), network(x), folder / "changed.safetensors"
     tally = Tally("forged folded files" if forged else "damaged folded files")
     for i in range(count):
         dice = random.Random(f"{seed} {i}")
@@ -62,7 +62,7 @@ def folded_files(folder: Path, count: int, seed: int, forged: bool) -> Tally:
             lead = (1, 1) if node.timed else (1,)
             dtype = next((n.tensors["weight"].dtype for n in again.graph if "weight" in n.tensors), torch.float32)
             again(torch.zeros(*lead, *node.shape, dtype=dtype), None if node.timed else 1)
-            if not forged and not torch.equal(again(x), wanted):
+            if not forged and not torch.equal(again(x), expected):
                 failure = "accepted with other content"
             tally.accepted += 1
         except DamagedFile as error:
@@ -131,7 +131,7 @@ def _run(folder: Path, data: bytes, numbers: range, seed: int, write: int) -> No
     try:
         for i in numbers:
             path.write_bytes(mutated(data, random.Random(f"{seed} {i}")))
-            said = "read"
+            printed = "read"
             try:
                 reader = Reader(256 << 20)
                 with h5py.File(path, "r") as file:
@@ -144,10 +144,10 @@ def _run(folder: Path, data: bytes, numbers: range, seed: int, write: int) -> No
             try:
                 network_of(graph_of_tree(restored(tree, content), "file"), None, "file")
             except (DamagedFile, CannotFold) as error:
-                said = "refused" if "\n" not in str(error) else "more than one line"
+                printed = "refused" if "\n" not in str(error) else "more than one line"
             except BaseException as error:
-                said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-            os.write(write, said.encode() + b"\n")
+                printed = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            os.write(write, printed.encode() + b"\n")
     finally:
         path.unlink(missing_ok=True)
         os._exit(0)

@@ -38,15 +38,15 @@ def write_forged(path: Path, content: Any, tensors: dict[str, Tensor]) -> None:
 
 def _places(thing: Any) -> list[tuple[Any, Any]]:
     """Every (container, key) of a nested description."""
-    found: list[tuple[Any, Any]] = []
+    actual: list[tuple[Any, Any]] = []
     todo = [thing]
     while todo:
         item = todo.pop()
         keys = list(item) if isinstance(item, dict) else range(len(item)) if isinstance(item, list) else []
         for key in keys:
-            found.append((item, key))
+            actual.append((item, key))
             todo.append(item[key])
-    return found
+    return actual
 
 
 def forge(

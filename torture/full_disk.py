@@ -88,10 +88,10 @@ def one(job: Job) -> Outcome:
             filler.unlink(missing_ok=True)
         else:
             code = ended(fork(lambda: limited_files(out, chance.randrange(500, largest)), log))
-        said = log.read_text(errors="replace").strip().splitlines()
-        known = ("CheckpointError: ", "OSError: ", "RunError: ")
-        if code != 0 and not (said and said[-1].startswith(known)):
-            return Outcome(mounted, True, f"ended with {code}: {said[-1:] or 'nothing said'}")
+        printed = log.read_text(errors="replace").strip().splitlines()
+        reference = ("CheckpointError: ", "OSError: ", "RunError: ")
+        if code != 0 and not (printed and printed[-1].startswith(reference)):
+            return Outcome(mounted, True, f"ended with {code}: {printed[-1:] or 'nothing printed'}")
         return Outcome(mounted, code != 0, finish(out) or difference(out, job.root / "straight"))
 
 

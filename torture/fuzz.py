@@ -77,10 +77,10 @@ def fuzz(reader: Reader, count: int, seed: int, keep: Path | None = None) -> Tal
 def _watch(reader: Reader, start: int, count: int, seed: int, folder: Path, shared: mmap.mmap) -> str | None:
     """Runs files start, start + 1, ... in a process until the end or a failure, which is returned."""
     shared[:] = _STATE.pack(start, 0, 0, 0, 0)
-    said, write = os.pipe()
+    printed, write = os.pipe()
     child = os.fork()
     if child == 0:
-        os.close(said)
+        os.close(printed)
         _work(reader, start, count, seed, folder, shared, write)
     os.close(write)
     last, since, stopped = start, time.monotonic(), False
@@ -93,7 +93,7 @@ def _watch(reader: Reader, start: int, count: int, seed: int, folder: Path, shar
             os.kill(child, signal.SIGKILL)
             ended, stopped = os.waitpid(child, 0), True
             break
-    with os.fdopen(said, "rb") as pipe:
+    with os.fdopen(printed, "rb") as pipe:
         text = pipe.read().decode("utf-8", "replace")
     if stopped:
         return f"still reading after {PATIENCE:.0f} seconds"

@@ -35,7 +35,7 @@ def run(launcher: str, out: Path, resume: bool = False, seconds: float = 600) ->
 
 def ranks(parent: int) -> list[int]:
     """Processes below ``parent`` that train: those with a rank in their environment."""
-    found: list[int] = []
+    actual: list[int] = []
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -49,10 +49,10 @@ def ranks(parent: int) -> list[int]:
         below += children.get(pid, [])
         try:
             if b"\0LOCAL_RANK=" in b"\0" + Path(f"/proc/{pid}/environ").read_bytes():
-                found.append(pid)
+                actual.append(pid)
         except OSError:
             continue
-    return sorted(found)
+    return sorted(actual)
 
 
 def one(launcher: str, out: Path, straight: Path, chance: random.Random) -> str | None:
@@ -77,9 +77,9 @@ def one(launcher: str, out: Path, straight: Path, chance: random.Random) -> str 
             return f"did not end within 300 s after a process was killed at row {rows}"
     if victims and code == 0 and not (out / "result.json").exists():
         return f"ended with 0 although a process was killed at row {rows}"
-    code, said = run(launcher, out, resume=True)
+    code, printed = run(launcher, out, resume=True)
     if code != 0:
-        return f"the resumed run ended with {code}: {said.strip()[-300:]}"
+        return f"the resumed run ended with {code}: {printed.strip()[-300:]}"
     return difference(out, straight)
 
 
@@ -91,15 +91,15 @@ def torture(scale: float, seed: int) -> list[Tally]:
         root = Path(name)
         for launcher in ("--devices", "torchrun"):
             straight = root / f"straight-{launcher.strip('-')}"
-            code, said = run(launcher, straight)
+            code, printed = run(launcher, straight)
             tally = Tally(f"killed rank under {launcher}")
             if code != 0:
-                tally.count(f"the run without a fault ended with {code}: {said.strip()[-300:]}")
+                tally.count(f"the run without a fault ended with {code}: {printed.strip()[-300:]}")
             else:
                 for number in range(max(1, round(TRIES * scale))):
                     chance = random.Random(f"{seed}/{launcher}/{number}")
-                    found = one(launcher, root / f"{launcher.strip('-')}-{number}", straight, chance)
-                    tally.count(None if found is None else f"{launcher}, try {number} of seed {seed}: {found}")
+                    actual = one(launcher, root / f"{launcher.strip('-')}-{number}", straight, chance)
+                    tally.count(None if actual is None else f"{launcher}, try {number} of seed {seed}: {actual}")
             tallies.append(tally)
             tally.say()
     return tallies

@@ -155,8 +155,8 @@ def torture(scale: float, seed: int) -> list[Tally]:
     with work_folder(in_memory=True) as name:
         root = Path(name)
         duration = straight_run(root / "straight")
-        found = {where: calls(root / where, where) for where in PLACES}
-        job = partial(Job, seed=seed, root=root, duration=duration, calls=found)
+        actual = {where: calls(root / where, where) for where in PLACES}
+        job = partial(Job, seed=seed, root=root, duration=duration, calls=actual)
         tallies = []
         for kind, tries in FAULTS.items():
             tally, hits = Tally(kind), 0

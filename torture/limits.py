@@ -72,17 +72,17 @@ def limited(action: Callable[[], object], memory: int = 1024 * MIB, seconds: flo
         os.close(read)
         _report(action, memory, write)
     os.close(write)
-    said, end = b"", time.monotonic() + seconds
+    printed, end = b"", time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0 and select.select([read], [], [], left)[0]:
         if not (part := os.read(read, 1 << 16)):
             break
-        said += part
+        printed += part
     else:
         os.kill(child, signal.SIGKILL)
     os.close(read)
     _, status = os.waitpid(child, 0)
-    if said and os.WIFEXITED(status):
-        return Outcome(**loads(said))
+    if printed and os.WIFEXITED(status):
+        return Outcome(**loads(printed))
     if time.monotonic() >= end:
         return Outcome("killed", f"after {seconds} seconds", 0, seconds)
     return Outcome("killed", f"by signal {os.WTERMSIG(status) if os.WIFSIGNALED(status) else 'none'}", 0, 0.0)

@@ -197,10 +197,10 @@ def _clips(path: Path) -> object:
         (entry / "meta.json").write_text(json.dumps({"sha256": file_sha256(entry / "clips.npy"), "settings": {}}))
     else:
         (entry / "meta.json").write_bytes(raw[4 + length :])
-    found = cached_clips(root, "x", {}, 3, _made, shape=(2, 2, 4, 4))
-    assert found.shape == CLIPS.shape and found.dtype.kind in "uf"
-    assert forged or np.array_equal(found, CLIPS), "other clips than were written"
-    return found
+    actual = cached_clips(root, "x", {}, 3, _made, shape=(2, 2, 4, 4))
+    assert actual.shape == CLIPS.shape and actual.dtype.kind in "uf"
+    assert forged or np.array_equal(actual, CLIPS), "other clips than were written"
+    return actual
 
 
 def readers() -> tuple[Reader, ...]:

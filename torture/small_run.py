@@ -52,8 +52,8 @@ def ended(pid: int, seconds: float = 120.0) -> int:
     """How a process ended: its exit code, or minus the signal; one that does not end is killed: -1000."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
+        actual, status = os.waitpid(pid, os.WNOHANG)
+        if actual:
             return os.waitstatus_to_exitcode(status)
         time.sleep(0.005)
     os.kill(pid, signal.SIGKILL)

@@ -20,13 +20,13 @@ def _bars(count: int, noise: float, seed: int) -> TensorDataset:
     labels = torch.randint(2, (count,), generator=random)
     places = torch.randint(12, (count,), generator=random)
     images = noise * torch.rand(count, 1, 12, 12, generator=random)
-    for image, label, place in zip(images, labels.tolist(), places.tolist()):
-        _draw(image[0], label, place)
+    for image, label, location in zip(images, labels.tolist(), places.tolist()):
+        _draw(image[0], label, location)
     return TensorDataset(images, labels)
 
 
-def _draw(image: Tensor, label: int, place: int) -> None:
+def _draw(image: Tensor, label: int, location: int) -> None:
     if label:
-        image[:, place] += 1
+        image[:, location] += 1
     else:
-        image[place, :] += 1
+        image[location, :] += 1

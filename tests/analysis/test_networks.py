@@ -185,38 +185,38 @@ def test_other_starts_take_the_place_of_the_layer_s_own_for_a_while(batch):
     for _ in range(5):
         model(batch[0])
     model.eval()
-    known = final_potentials(model, [batch[0]])
+    reference = final_potentials(model, [batch[0]])
     with torch.no_grad():
         before = model(batch[0])
-        with starting(model, "zero", known), ss.probe(model, record=("m", "current")) as seen:
+        with starting(model, "zero", reference), ss.probe(model, record=("m", "current")) as seen:
             model(batch[0])
         first = seen["stem.lif"]
         torch.testing.assert_close(first.m[0], first.current[0] / 2)  # tau = 2, U[0] = 0
         for kind in KINDS[1:]:
-            with starting(model, kind, known):
+            with starting(model, kind, reference):
                 assert model(batch[0]).isfinite().all()
         assert torch.equal(model(batch[0]), before)
-    with pytest.raises(ValueError, match="unknown start"), starting(model, "one", known):
+    with pytest.raises(ValueError, match="unknown start"), starting(model, "one", reference):
         pass
 
 
 def test_estimated_starts_have_the_distribution_they_were_estimated_from():
     layer = Layer(threshold=0.8, init=0.1)
     x = currents(5)
-    known = final_potentials(layer, [x])["lif"]
+    reference = final_potentials(layer, [x])["lif"]
     with ss.probe(layer) as seen:
         layer(x)
     record = seen["lif"]
     u = record.u[-1][record.spikes.bool().any(0)].double()
-    assert known.mean == pytest.approx(float(u.mean()))
-    for start in (SampledInit(known.quantiles), QuantileInit(known.quantiles)):
+    assert reference.mean == pytest.approx(float(u.mean()))
+    for start in (SampledInit(reference.quantiles), QuantileInit(reference.quantiles)):
         drawn = start.potential(x).double()
         assert drawn.shape == x.shape[1:]
-        assert float(drawn.mean()) == pytest.approx(known.mean, abs=0.02)
+        assert float(drawn.mean()) == pytest.approx(reference.mean, abs=0.02)
         assert float(drawn.std()) == pytest.approx(float(u.std()), rel=0.05)
-    matched = QuantileInit(known.quantiles).potential(x)
+    matched = QuantileInit(reference.quantiles).potential(x)
     assert matched[0][x[0, 0].argmax()] == matched[0].max()
-    assert ChannelInit(known.channels).potential(x)[:, 3].unique().numel() == 1
+    assert ChannelInit(reference.channels).potential(x)[:, 3].unique().numel() == 1
 
 
 class Small(nn.Module):
@@ -295,14 +295,14 @@ def test_a_layer_whose_own_values_are_not_finite_is_the_one_that_is_named(what, 
     init = LearnedInit((10,)) if what == "imp" else "mp"
     model = nn.Sequential(ss.LIF(), ss.LIF(init=init, learn=("threshold", "tau")), ss.LIF())
     broken = model[1]
-    place = {
+    location = {
         "running_mean": lambda: broken.running_mean,
         "imp": lambda: next(broken.init.parameters()),
         "threshold": lambda: broken.constant_parameter("threshold"),
         "tau": lambda: broken.constant_parameter("leak"),
     }[what]()
     with torch.no_grad():
-        place.fill_(value)
+        location.fill_(value)
     report = ss.analyse(model, 1 + torch.randn(4, 64, 10))
     assert [row.finite for row in report.layers][:2] == [True, False]
     assert re.search(text, report.layers[1].broken) and not report.layers[1].judged

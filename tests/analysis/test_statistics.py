@@ -78,8 +78,8 @@ def test_ljung_box_equals_its_definition_and_is_calibrated():
 def test_ljung_box_counts_constant_series_apart():
     x = random(10, 4)
     x[:, 0] = 2.5
-    found = autocorrelation.independent_share(x)
-    assert found.constant == 0.25 and found.neurons == 4
+    actual = autocorrelation.independent_share(x)
+    assert actual.constant == 0.25 and actual.neurons == 4
     assert math.isnan(float(autocorrelation.ljung_box(x)[0]))
     walk = random(100, 50).cumsum(0)
     assert autocorrelation.independent_share(walk).share < 0.05

@@ -48,8 +48,8 @@ def test_trsg_is_v_times_rs(seed, reset, kind):
     _, got = grads(x, u0, v, a, ScanSpec("trsg", kind, reset), cotangent)
     leaves = [z.clone().requires_grad_() for z in (x, u0, v, a)]
     product = leaves[2] * reference_scan(*leaves, ScanSpec("rs", kind, reset)).out
-    wanted = torch.autograd.grad((product * cotangent).sum(), leaves)
-    for g, w in zip(got, wanted):
+    expected = torch.autograd.grad((product * cotangent).sum(), leaves)
+    for g, w in zip(got, expected):
         torch.testing.assert_close(g, w, rtol=1e-10, atol=1e-10)
 
 

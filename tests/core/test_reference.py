@@ -37,7 +37,7 @@ def compare(spec, kind, steps, channelwise, seed=0):
     args = (spec.family, spec.reset.kind)
     flags = {"strict": spec.strict, "decay_input": spec.decay_input}
     out, S, M, U = numpy_lif.forward(current, U0, V, a, *args, **flags)
-    wanted = numpy_lif.backward(
+    expected = numpy_lif.backward(
         current, U0, V, a, *args, spec.reset.detach, kind, WIDTHS[kind], gO, gU, gM, spec.surrogate.scale, **flags
     )
     np.testing.assert_allclose(got.out.detach(), out, rtol=1e-12, atol=1e-12)
@@ -47,7 +47,7 @@ def compare(spec, kind, steps, channelwise, seed=0):
     sums = [np.where(fired, U[-1], 0.0), fired.astype(float)]
     for row, value in zip(got.active, sums):
         np.testing.assert_allclose(row, value.sum(0) if channelwise else [value.sum()], rtol=1e-12, atol=1e-12)
-    for name, g, w in zip(("I", "U0", "V", "a"), grads, wanted):
+    for name, g, w in zip(("I", "U0", "V", "a"), grads, expected):
         w = w if name in ("I", "U0") or channelwise else w.sum(keepdims=True)
         np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-10, err_msg=f"dL/d{name}")
 

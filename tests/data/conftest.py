@@ -1,4 +1,4 @@
-"""Shared pieces: random recordings, a place for caches, and the real data where STEADYSPIKE_DATA names it."""
+"""Shared pieces: random recordings, folders for data and caches, and the real data where STEADYSPIKE_DATA names it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from steadyspike.data.place import Place
+from steadyspike.data.data_folders import DataFolders
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def data_folders(tmp_path: Path) -> DataFolders:
     (tmp_path / "data").mkdir()
-    return Place.of(tmp_path / "data", tmp_path / "cache", download=False)
+    return DataFolders.of(tmp_path / "data", tmp_path / "cache", download=False)
 
 
 @pytest.fixture(scope="session")

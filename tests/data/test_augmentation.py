@@ -73,10 +73,10 @@ FACTORS = torch.tensor([0.1, 0.55, 1.0, 1.9])
 )
 def test_colour_operations_are_pillows(ours, pillow) -> None:
     x = photos()
-    wanted = with_pillow(x, pillow).int()
+    expected = with_pillow(x, pillow).int()
     # A product that is a whole number may be cut off on either side of it.
-    assert (ours(x).int() - wanted).abs().max() <= 1
-    assert (ours(x).int() != wanted).float().mean() < 0.02
+    assert (ours(x).int() - expected).abs().max() <= 1
+    assert (ours(x).int() != expected).float().mean() < 0.02
 
 
 @pytest.mark.parametrize("interpolation", affine_maps.INTERPOLATIONS)
@@ -129,9 +129,9 @@ def test_rand_augment_draws_from_some_operations_and_fills_with_a_colour() -> No
     five = ["equalize", "rotate", "shear_x", "translate_x", "translate_y"]
     chosen = Augment(rand="rand-m9-n1-mstd0.0-inc1", operations=five, interpolation="bicubic")
     y = chosen(x, generator(), (1.0, 2.0, 3.0))
-    found = torch.unique(y[~(y == x).flatten(1).all(1)].flatten(1), dim=0).view(-1, *x.shape[1:])
-    assert len(found) == 1 + 2 * 4
-    filled = (found == torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]).all(1).flatten(1).sum(1)
+    actual = torch.unique(y[~(y == x).flatten(1).all(1)].flatten(1), dim=0).view(-1, *x.shape[1:])
+    assert len(actual) == 1 + 2 * 4
+    filled = (actual == torch.tensor([1, 2, 3], dtype=torch.uint8)[:, None, None]).all(1).flatten(1).sum(1)
     assert (filled > 10).sum() == 8
     assert chosen.as_dict()["operations"] == five and "operations" not in Augment(flip=True).as_dict()
     with pytest.raises(DataError, match="no operation 'roll'; it has auto_contrast"):

@@ -51,8 +51,8 @@ def test_the_crop_of_a_long_image_is_that_of_the_whole_resized_image(monkeypatch
     image = Image.fromarray(random)
     whole = resize_and_centre(image, 64, 56), squeeze(image, 56)
     monkeypatch.setattr("steadyspike.data.images.MOST_RESIZED", 1)
-    for expected, found in zip(whole, (resize_and_centre(image, 64, 56), squeeze(image, 56))):
-        assert (expected.int() - found.int()).abs().max() <= 2
+    for expected, actual in zip(whole, (resize_and_centre(image, 64, 56), squeeze(image, 56))):
+        assert (expected.int() - actual.int()).abs().max() <= 2
 
 
 def test_sixteen_bits_in_strips_are_what_they_are_at_once(tmp_path: Path, monkeypatch: Any) -> None:

@@ -19,12 +19,12 @@ import pytest
 
 import steadyspike.data as data
 from steadyspike.data import cache
-from steadyspike.data import place as place_module
+from steadyspike.data import data_folders as folders_module
 from steadyspike.data.cache import build_once, key_of, writable_dir
 from steadyspike.data.clip_cache import cached_clips
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.disk.checksum import file_sha256
 
 
@@ -189,7 +189,7 @@ def test_a_folder_that_cannot_be_written_falls_back_and_nothing_is_made(tmp_path
     assert writable_dir(blocked / "below", tmp_path / "next") == tmp_path / "next"
     assert not (tmp_path / "next").exists()
     with pytest.raises(DataError, match=r"file: cannot be written to \(cache_dir\)"):
-        Place.of(None, blocked, download=False)
+        DataFolders.of(None, blocked, download=False)
 
 
 def test_a_full_disk_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     def can_write(path: Path) -> bool:
         return folder not in (path, *path.parents)
 
-    for module in (cache, place_module):
+    for module in (cache, folders_module):
         monkeypatch.setattr(module, "can_write", can_write)
 
     def refuse(path: Path) -> None:
@@ -241,9 +241,9 @@ def test_an_incomplete_one_is_built_where_it_can_be(tmp_path: Path, monkeypatch:
     shared = tmp_path / "data" / ".steadyspike"
     shared.mkdir(parents=True)
     monkeypatch.setattr(cache, "can_write", lambda path: shared not in (path, *path.parents))
-    monkeypatch.setattr(place_module, "can_write", cache.can_write)
-    place = Place.of(tmp_path / "data", None, download=False)
-    assert place.ready == (shared,) and place.cache_dir == tmp_path / "home" / "steadyspike"
-    assert place.within("a").where("b") == place.cache_dir / "a" / "b"
+    monkeypatch.setattr(folders_module, "can_write", cache.can_write)
+    location = DataFolders.of(tmp_path / "data", None, download=False)
+    assert location.ready == (shared,) and location.cache_dir == tmp_path / "home" / "steadyspike"
+    assert location.within("a").where("b") == location.cache_dir / "a" / "b"
     (shared / "a" / "b").mkdir(parents=True)
-    assert place.within("a").where("b") == shared / "a" / "b"
+    assert location.within("a").where("b") == shared / "a" / "b"

@@ -20,10 +20,10 @@ from typer.testing import CliRunner
 import steadyspike.data as data
 from steadyspike.commands.data import app
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset_catalogue import expected_shape
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
-from steadyspike.data.place import Place
 from steadyspike.data.sets import mnist
 from steadyspike.data.show import contact_sheet, drawable, event_pixels, frame_pixels, image_pixels
 
@@ -142,12 +142,12 @@ def test_idx_archives_are_known_by_what_they_hold(idx_dir: Path) -> None:
         (folder / name).unlink()
         (folder / f"{name}.gz").write_bytes(gzip.compress(raw, compresslevel=1, mtime=12345))
     spec = replace(mnist.MNIST, md5=tuple(md5))
-    place = Place.of(idx_dir, None, download=False)
-    assert len(mnist.load(place, spec).source) == 60
+    location = DataFolders.of(idx_dir, None, download=False)
+    assert len(mnist.load(location, spec).source) == 60
     path = folder / f"{mnist.FILES[1]}.gz"
     path.write_bytes(gzip.compress(idx.encode(np.zeros(40, np.uint8))))
     with pytest.raises(DataError, match=r"has md5 \w+ unpacked, but .* It is left as it is") as caught:
-        mnist.load(place, spec)
+        mnist.load(location, spec)
     assert "elete" not in str(caught.value) and "emove" not in str(caught.value)
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import cifar_batch as files
 from steadyspike.data.formats import plain_pickle
-from steadyspike.data.place import Place
 from steadyspike.data.sets import cifar
 
 from .samples import cifar_pixels, write_cifar10
@@ -26,11 +26,11 @@ from .samples import cifar_pixels, write_cifar10
 SMALL = replace(cifar.CIFAR10, train_rows=20, test_rows=20)
 
 
-def test_both_layouts_give_the_same_images(place: Place) -> None:
-    write_cifar10(place.data_dir)
-    binary = cifar.load(place, SMALL)
-    os.rename(place.data_dir / "cifar-10-batches-bin", place.data_dir / "elsewhere")
-    python = cifar.load(place, SMALL)
+def test_both_layouts_give_the_same_images(data_folders: DataFolders) -> None:
+    write_cifar10(data_folders.data_dir)
+    binary = cifar.load(data_folders, SMALL)
+    os.rename(data_folders.data_dir / "cifar-10-batches-bin", data_folders.data_dir / "elsewhere")
+    python = cifar.load(data_folders, SMALL)
     assert torch.equal(binary.source.data, python.source.data)  # type: ignore[attr-defined]
     assert torch.equal(binary.labels, python.labels)
     assert binary.classes == python.classes == cifar.CIFAR10_NAMES
@@ -38,15 +38,15 @@ def test_both_layouts_give_the_same_images(place: Place) -> None:
     assert binary.population.official_test is not None and binary.population.official_test.sum() == 20
 
 
-def test_a_smaller_size_averages_squares_of_pixels(place: Place) -> None:
-    write_cifar10(place.data_dir)
-    full, small = cifar.load(place, SMALL), cifar.load(place, SMALL, 16)
+def test_a_smaller_size_averages_squares_of_pixels(data_folders: DataFolders) -> None:
+    write_cifar10(data_folders.data_dir)
+    full, small = cifar.load(data_folders, SMALL), cifar.load(data_folders, SMALL, 16)
     pixels = full.source.data[7].double()  # type: ignore[attr-defined]
     mean = pixels[:, 4:6, 10:12].mean((1, 2))
     assert torch.equal(small.source.data[7][:, 2, 5], mean.round().to(torch.uint8))  # type: ignore[attr-defined]
     assert small.size == (16, 16) and small.augment.padding == 2 and full.augment.padding == 4
     with pytest.raises(DataError, match="32, 16, 8 or 4"):
-        cifar.load(place, SMALL, 12)
+        cifar.load(data_folders, SMALL, 12)
 
 
 def test_planes_are_red_green_blue_row_by_row(tmp_path: Path) -> None:
@@ -71,41 +71,41 @@ def archive_of(folder: Path, inner: str, path: Path) -> Remote:
     return Remote(path.name, "http://127.0.0.1:1/", hashlib.md5(path.read_bytes()).hexdigest())
 
 
-def test_read_from_the_archive_after_its_hash_was_checked(tmp_path: Path, place: Place) -> None:
+def test_read_from_the_archive_after_its_hash_was_checked(tmp_path: Path, data_folders: DataFolders) -> None:
     write_cifar10(tmp_path / "made")
-    remote = archive_of(tmp_path / "made", "cifar-10-batches-bin", place.data_dir / "cifar-10-binary.tar.gz")
+    remote = archive_of(tmp_path / "made", "cifar-10-batches-bin", data_folders.data_dir / "cifar-10-binary.tar.gz")
     spec = replace(SMALL, binary=("cifar-10-batches-bin", remote))
-    assert len(cifar.load(place, spec).source) == 120
-    assert len(cifar.load(place, spec).source) == 120, "the second time from what was extracted"
+    assert len(cifar.load(data_folders, spec).source) == 120
+    assert len(cifar.load(data_folders, spec).source) == 120, "the second time from what was extracted"
 
 
 @pytest.mark.parametrize("wreck", ["hash", "truncated", "empty"])
-def test_wrong_archives(tmp_path: Path, place: Place, wreck: str) -> None:
+def test_wrong_archives(tmp_path: Path, data_folders: DataFolders, wreck: str) -> None:
     """The published hash stands in the spec: nothing is extracted and the archive is left alone."""
     write_cifar10(tmp_path / "made")
-    path = place.data_dir / "cifar-10-binary.tar.gz"
+    path = data_folders.data_dir / "cifar-10-binary.tar.gz"
     archive_of(tmp_path / "made", "cifar-10-batches-bin", path)
     if wreck != "hash":
         os.truncate(path, path.stat().st_size // 2 if wreck == "truncated" else 0)
     with pytest.raises(DataError, match=r"cifar-10-binary\.tar\.gz: has md5 .* c32a1d4ab5d03f1284b67883e8d87530 is"):
-        cifar.load(place, SMALL)
+        cifar.load(data_folders, SMALL)
     assert path.exists()
-    assert not list(place.cache_dir.rglob("*.bin"))
+    assert not list(data_folders.cache_dir.rglob("*.bin"))
 
 
-def test_a_download_that_fails_says_where_the_data_was_looked_for(place: Place) -> None:
+def test_a_download_that_fails_says_where_the_data_was_looked_for(data_folders: DataFolders) -> None:
     remote = Remote("a.tar.gz", "http://127.0.0.1:1/x", "0")
-    folder = re.escape(str(place.data_dir))
+    folder = re.escape(str(data_folders.data_dir))
     with pytest.raises(
         DataError, match=rf"^cifar10 was not found in {folder}, .*: {folder}/a.tar.gz: .*failed"
     ) as told:
-        replace(place, download=True).downloaded(remote, "cifar10")
-    assert told.value.path == place.data_dir / "a.tar.gz"
+        replace(data_folders, download=True).downloaded(remote, "cifar10")
+    assert told.value.path == data_folders.data_dir / "a.tar.gz"
 
 
-def test_not_there_and_no_download(place: Place) -> None:
+def test_not_there_and_no_download(data_folders: DataFolders) -> None:
     with pytest.raises(DataError, match=r"downloading is off; put cifar-10-binary\.tar\.gz"):
-        cifar.load(place, SMALL)
+        cifar.load(data_folders, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_not_there_and_no_download(place: Place) -> None:
         (lambda raw: bytes([10]) + raw[1:], "has label 10; there are 10 classes"),
     ],
 )
-def test_wrong_binary_files_are_named(place: Place, change, message: str) -> None:  # type: ignore[no-untyped-def]
-    write_cifar10(place.data_dir)
-    path = place.data_dir / "cifar-10-batches-bin" / "data_batch_3.bin"
+def test_wrong_binary_files_are_named(data_folders: DataFolders, change, message: str) -> None:  # type: ignore[no-untyped-def]
+    write_cifar10(data_folders.data_dir)
+    path = data_folders.data_dir / "cifar-10-batches-bin" / "data_batch_3.bin"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(DataError, match=rf"data_batch_3\.bin.*{message}"):
-        cifar.load(place, SMALL)
+        cifar.load(data_folders, SMALL)
 
 
 class Evil:

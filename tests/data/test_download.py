@@ -29,9 +29,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     log: list[tuple[str, str | None]]
 
     def do_GET(self) -> None:
-        wanted = self.headers.get("Range")
-        self.log.append((self.path, wanted))
-        start = int(wanted.split("=")[1].rstrip("-")) if wanted and self.path == "/file" else 0
+        expected = self.headers.get("Range")
+        self.log.append((self.path, expected))
+        start = int(expected.split("=")[1].rstrip("-")) if expected and self.path == "/file" else 0
         if self.path == "/gone":
             return self.send_error(404)
         if self.path in BROKEN:
@@ -85,7 +85,7 @@ def test_a_part_of_another_file_is_thrown_away(tmp_path: Path, server) -> None: 
     url, log = server
     (tmp_path / "a.bin.part").write_bytes(b"x" * 5000)
     assert fetch(Remote("a.bin", f"{url}/file", MD5), tmp_path).read_bytes() == CONTENT
-    assert [wanted for _, wanted in log] == ["bytes=5000-", None]
+    assert [expected for _, expected in log] == ["bytes=5000-", None]
 
 
 def test_a_complete_part_is_taken(tmp_path: Path, server) -> None:  # type: ignore[no-untyped-def]

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import steadyspike.data as data
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import aedat2, aedat31, atis
 from steadyspike.data.frames import FrameSettings, clip
-from steadyspike.data.place import Place
 from steadyspike.data.sets import dvs_cifar10, dvs_gesture, nmnist
 
 from .samples import aedat4_bytes, recording
@@ -224,7 +224,7 @@ def test_dvs_gesture_bad_files(gestures: Path) -> None:
     with pytest.raises(DataError, match=r"trials_to_test\.txt: lists 'elsewhere.aedat', which is not there"):
         data.load("dvs-gesture", gestures.parent)
     with pytest.raises(DataError, match=r"put DvsGesture\.tar\.gz"):
-        dvs_gesture.locate(Place.of(gestures.parent.parent, None, False))
+        dvs_gesture.locate(DataFolders.of(gestures.parent.parent, None, False))
 
 
 def test_nmnist_with_one_part_only(digits_dir: Path) -> None:

@@ -155,9 +155,9 @@ def test_damaged_cifar_pickles(tmp_path: Path, change: Callable[[bytes], bytes])
     pixels, labels = cifar_pixels(4)
     path = tmp_path / "data_batch_1"
     path.write_bytes(change(pickle.dumps({"labels": labels, "data": pixels, "filenames": ["a"] * 4}, protocol=2)))
-    found = attempt(lambda: cifar_batch.read_pickle(path, "labels", 10, 4), path)
-    if found is not None:
-        images, classes = found
+    actual = attempt(lambda: cifar_batch.read_pickle(path, "labels", 10, 4), path)
+    if actual is not None:
+        images, classes = actual
         assert images.shape == (4, 3, 32, 32) and images.dtype == np.uint8
         assert classes.min() >= 0 and classes.max() < 10
 

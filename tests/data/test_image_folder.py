@@ -198,8 +198,8 @@ def test_three_parts_are_not_confused(folder: Path, tmp_path: Path, name: str) -
             photograph(folder / "test" / label / f"{number}.png", seed=number)
     bundle = data.load("folder", folder, cache_dir=tmp_path / "c", size=8)
     ids = bundle.dataset.population.ids
-    found = {part: {ids[i].split("/")[0] for i in bundle.split.part(part)} for part in ("train", "validation", "test")}
-    assert found == {"train": {"train"}, "validation": {name}, "test": {"test"}}
+    actual = {part: {ids[i].split("/")[0] for i in bundle.split.part(part)} for part in ("train", "validation", "test")}
+    assert actual == {"train": {"train"}, "validation": {name}, "test": {"test"}}
     assert str(bundle).startswith("folder: 2 classes, 3 x 8 x 8, 24 train, 24 validation, 10 test; split official+")
     without = data.load("folder", folder, cache_dir=tmp_path / "c", size=8, validation="none").split
     assert (len(without.train), len(without.validation), len(without.test)) == (24, 0, 10)

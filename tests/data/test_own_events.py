@@ -31,8 +31,8 @@ def test_a_folder_of_recordings_is_a_data_set(tmp_path):
     assert len(bundle.indices("train")) == len(bundle.indices("test")) == 6
     ((x, y),) = list(bundle.eval_loader("test", 8))
     assert x.shape == (4, 6, 2, *SIZE) and y.tolist() == [0, 0, 0, 1, 1, 1]
-    wanted = integrate(recording(60, SIZE, seed=11), 4)
-    assert torch.equal(x[:, 4], torch.from_numpy(wanted).float())
+    expected = integrate(recording(60, SIZE, seed=11), 4)
+    assert torch.equal(x[:, 4], torch.from_numpy(expected).float())
 
 
 def test_class_folders_alone_are_split_at_random(tmp_path):

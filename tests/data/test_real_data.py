@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import steadyspike.data as data
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.formats import aedat2, atis
 from steadyspike.data.frames import integrate
-from steadyspike.data.place import Place
 from steadyspike.data.sets import cifar
 
 pytestmark = pytest.mark.real_data
@@ -27,7 +27,7 @@ def test_cifar10_both_layouts_and_statistics(real_data: Path, tmp_path: Path) ->
     assert np.bincount(bundle.dataset.population.labels[bundle.split.validation]).tolist() == [500] * 10
     (tmp_path / "py").mkdir()
     (tmp_path / "py" / "cifar-10-batches-py").symlink_to(real_data / "cifar-10-batches-py")
-    python = cifar.load(Place.of(tmp_path / "py", tmp_path, False), cifar.CIFAR10)
+    python = cifar.load(DataFolders.of(tmp_path / "py", tmp_path, False), cifar.CIFAR10)
     assert torch.equal(images, python.source.data)  # type: ignore[attr-defined]
     assert python.classes == bundle.classes
 
@@ -40,7 +40,7 @@ def test_cifar10_as_an_image_folder(real_data: Path, tmp_path: Path) -> None:
     from steadyspike.data.show import raw_samples
 
     decoded = {image.tobytes() for image in raw_samples(bundle, ships)}
-    binary = cifar.load(Place.of(real_data, tmp_path, False), cifar.CIFAR10)
+    binary = cifar.load(DataFolders.of(real_data, tmp_path, False), cifar.CIFAR10)
     stored = {image.numpy().tobytes() for image in binary.source.data[50_000:]}  # type: ignore[attr-defined]
     assert decoded <= stored
 

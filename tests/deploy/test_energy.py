@@ -207,15 +207,15 @@ def test_spikes_are_counted_from_the_bits_of_the_scan(monkeypatch):
     x = 3 * torch.rand(3, 4, 2, 8, 8)
     settle(model, x)
     network = fold(model, x)
-    found = []
+    actual = []
 
     def noted(value: Tensor):
-        found.append(known_spikes(value))
-        return found[-1]
+        actual.append(known_spikes(value))
+        return actual[-1]
 
     monkeypatch.setattr(scanned_module, "known_spikes", noted)
     bits = count_operations(network, [x, x[:, :2]])
-    assert sum(spikes is not None for spikes in found) >= 4
+    assert sum(spikes is not None for spikes in actual) >= 4
     monkeypatch.setattr(scanned_module, "known_spikes", lambda value: None)
     values = count_operations(network, [x, x[:, :2]])
     assert values.total("acs") > 0 and bits.total("acs") == values.total("acs")

@@ -31,21 +31,21 @@ def test_round_trip_is_bit_equal(saved):
 
 def test_no_flipped_bit_is_accepted_with_other_content(saved, tmp_path):
     network, path, x = saved
-    content, wanted = path.read_bytes(), network(x)
+    content, expected = path.read_bytes(), network(x)
     generator, damaged = random.Random(0), tmp_path / "damaged.safetensors"
     header = int.from_bytes(content[:8], "little")
     places = [generator.randrange(8 + header) for _ in range(200)] + [
         generator.randrange(len(content)) for _ in range(100)
     ]
-    for place in places:
+    for location in places:
         flipped = bytearray(content)
-        flipped[place] ^= 1 << generator.randrange(8)
+        flipped[location] ^= 1 << generator.randrange(8)
         damaged.write_bytes(flipped)
         try:
             again = load(damaged)
         except DamagedFile:
             continue
-        assert torch.equal(again(x), wanted), f"byte {place} was flipped and believed"
+        assert torch.equal(again(x), expected), f"byte {location} was flipped and believed"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])

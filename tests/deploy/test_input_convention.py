@@ -100,13 +100,13 @@ def test_fold_check_stream_and_energy_take_the_same_input(name):
         report = ss.check_model(model, x)
     assert report.ok, str(report)
     assert count_operations(network, [x]).samples == BATCH
-    wanted = model(x)
+    expected = model(x)
     for one in (ss.stream(network), *([] if name == "fixed steps" else [ss.stream(model)])):
         outs = torch.stack([one(frame) for frame in (x if axis else [x] * STEPS)])
-        averaged = wanted.ndim == 2
-        assert torch.allclose(outs.mean(0) if averaged else outs, wanted, atol=1e-5)
+        averaged = expected.ndim == 2
+        assert torch.allclose(outs.mean(0) if averaged else outs, expected, atol=1e-5)
     decision = ss.stream(network).run(x)
-    assert torch.allclose(decision.logits, wanted if wanted.ndim == 2 else wanted.mean(0), atol=1e-5)
+    assert torch.allclose(decision.logits, expected if expected.ndim == 2 else expected.mean(0), atol=1e-5)
 
 
 @pytest.mark.parametrize(

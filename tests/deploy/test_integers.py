@@ -18,10 +18,10 @@ from tests.deploy.trained import settle, trained
 
 
 def agreement(network, integer, x):
-    wanted, _ = spikes_of_layers(network, x)
+    expected, _ = spikes_of_layers(network, x)
     seen = {}
     out = integer.run(x, watch=lambda node, value: seen.__setitem__(node.name, value > 0) if node.op == "lif" else None)
-    same = [float((seen[name] == s).double().mean()) for name, s in wanted.items()]
+    same = [float((seen[name] == s).double().mean()) for name, s in expected.items()]
     return sum(same) / len(same), out
 
 
@@ -71,8 +71,8 @@ def test_sixteen_bits_are_nearly_the_network(name):
     network = fold(model, x)
     share, out = agreement(network, IntegerNetwork(network, 16), x)
     # Decays have 12 bits, so a few spikes flip in later steps and move the outputs; the first step shows the weights.
-    wanted = network(x)
-    assert share > 0.98 and torch.allclose(out[0], wanted[0], atol=1e-3 * float(wanted.abs().max()))
+    expected = network(x)
+    assert share > 0.98 and torch.allclose(out[0], expected[0], atol=1e-3 * float(expected.abs().max()))
 
 
 def test_eight_bits_agree_on_most_spikes_and_weights_fit():

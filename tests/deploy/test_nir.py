@@ -79,9 +79,9 @@ def test_float64_networks_stay_float64(tmp_path, mode):
     x = x.double()
     assert {b.dtype for b in again.buffers()} == {torch.float64}
     assert torch.equal(next(again.buffers()), next(network.buffers()))
-    wanted, out = spikes_of_layers(network, x)
+    expected, out = spikes_of_layers(network, x)
     got, other = spikes_of_layers(again, x)
-    assert all(torch.equal(got[name.replace(".", "_")], s) for name, s in wanted.items())
+    assert all(torch.equal(got[name.replace(".", "_")], s) for name, s in expected.items())
     assert torch.allclose(other, out, atol=1e-12, rtol=1e-12)
     for node in network.graph.neurons():
         twin = again.node(node.name.replace(".", "_"))

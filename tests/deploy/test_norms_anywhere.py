@@ -61,11 +61,11 @@ def network_of(name: str, steps: int) -> tuple[nn.Module, Tensor]:
 def test_batched_and_streamed(name, steps):
     model, x = network_of(name, steps)
     model, x = model.double(), x.double()
-    network, wanted = fold(model, x), model(x)
+    network, expected = fold(model, x), model(x)
     assert not network.proofs[0].silent
-    assert torch.allclose(network(x), wanted, atol=1e-12)
+    assert torch.allclose(network(x), expected, atol=1e-12)
     one = ss.stream(network)
-    assert torch.allclose(torch.stack([one(frame) for frame in x]), wanted, atol=1e-12)
+    assert torch.allclose(torch.stack([one(frame) for frame in x]), expected, atol=1e-12)
     for other in (1, 3, 9):
         frames = torch.cat([x] * 9)[:other]
         assert torch.allclose(network(frames), model(frames), atol=1e-12)

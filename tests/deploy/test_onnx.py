@@ -119,9 +119,9 @@ def with_all_spikes(network):
 def assert_spikes_agree(network, x, path):
     every = with_all_spikes(network)
     (got,) = run(export_onnx(every, path), input=x)
-    wanted = every(x).numpy()
-    assert set(np.unique(wanted)) == {0, 1} and got.shape == wanted.shape
-    assert (got == wanted).mean() >= 0.9999
+    expected = every(x).numpy()
+    assert set(np.unique(expected)) == {0, 1} and got.shape == expected.shape
+    assert (got == expected).mean() >= 0.9999
 
 
 def test_onnxruntime_gives_the_same_spikes(small, tmp_path):
@@ -205,6 +205,6 @@ def test_every_network(name, tmp_path):
     model, x = trained(name, **({"tie_stream_threshold": True} if name.startswith("sew") else {}))
     network = fold(model, x)
     (got,) = run(export_onnx(network, tmp_path / "net.onnx"), input=x)
-    wanted = network(x)
-    assert np.allclose(got, wanted.numpy(), atol=1e-4 * max(1.0, float(wanted.abs().max())))
+    expected = network(x)
+    assert np.allclose(got, expected.numpy(), atol=1e-4 * max(1.0, float(expected.abs().max())))
     assert_spikes_agree(network, x, tmp_path / "spikes.onnx")

@@ -50,11 +50,11 @@ def assert_same(
     network: FoldedNetwork, runtime: Runtime, x: Tensor, timesteps: int | None = None, *, silent_layers: int = 0
 ) -> None:
     expected, logits = spikes_of_layers(network, x, timesteps)
-    found, out = spikes_of(runtime, x, timesteps)
-    assert list(found) == list(expected)
-    different = sum(int((found[name] != expected[name]).sum()) for name in expected)
+    actual, out = spikes_of(runtime, x, timesteps)
+    assert list(actual) == list(expected)
+    different = sum(int((actual[name] != expected[name]).sum()) for name in expected)
     total = sum(s.numel() for s in expected.values())
-    assert all(found[name].shape == expected[name].shape for name in expected)
+    assert all(actual[name].shape == expected[name].shape for name in expected)
     silent = [name for name, spikes in expected.items() if not bool(spikes.any())]
     assert len(silent) <= silent_layers, f"layers that never fire prove nothing: {silent}"
     assert different <= DIFFER * total, f"{different} of {total} spikes differ"
@@ -78,10 +78,10 @@ def test_threads_and_instruction_sets_give_the_same_bits(instructions, threads):
     expected, logits = spikes_of(compile(network, way="events"), x)
     try:
         torch.set_num_threads(threads)
-        found, out = spikes_of(compile(network, way="events", instructions=instructions), x)
+        actual, out = spikes_of(compile(network, way="events", instructions=instructions), x)
     finally:
         torch.set_num_threads(before)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert all(torch.equal(actual[name], expected[name]) for name in expected)
     torch.testing.assert_close(out, logits)
 
 

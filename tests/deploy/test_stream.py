@@ -18,11 +18,11 @@ def test_frame_by_frame_equals_the_batch_call(name, norm):
     model, x = trained(name, norm=norm)
     model, x = model.double(), x.double()
     frames = x if x.ndim == 5 else x.expand(4, *x.shape)
-    wanted = model(x)
+    expected = model(x)
     one = stream(model)
     got = torch.stack([one(frame) for frame in frames])
-    assert torch.allclose(got, wanted, atol=1e-12) and one.step == 4
-    assert torch.allclose(one.mean, wanted.mean(0), atol=1e-12)
+    assert torch.allclose(got, expected, atol=1e-12) and one.step == 4
+    assert torch.allclose(one.mean, expected.mean(0), atol=1e-12)
 
 
 @pytest.mark.parametrize("norm", ["tdbn", "tebn"])
@@ -47,15 +47,15 @@ def test_two_streams_do_not_know_of_each_other():
 
 def test_early_exit_keeps_the_logits_of_the_step_of_decision():
     model, x = trained("resnet19_tiny")
-    wanted = model(x).detach().cumsum(0) / torch.arange(1, 5).view(-1, 1, 1)
-    margins = (wanted[0].topk(2).values[:, 0] - wanted[0].topk(2).values[:, 1]).sort().values
+    expected = model(x).detach().cumsum(0) / torch.arange(1, 5).view(-1, 1, 1)
+    margins = (expected[0].topk(2).values[:, 0] - expected[0].topk(2).values[:, 1]).sort().values
     rule = Margin(float(margins[1]) - 1e-6)
     logits, steps = stream(model, rule).run(x, timesteps=4)
     assert steps.min() == 1 and (steps >= 1).all()
     for i, step in enumerate(steps.tolist()):
-        assert torch.allclose(logits[i], wanted[step - 1, i], atol=1e-5)
-        assert step == 4 or rule(wanted[step - 1])[i]
-        assert not any(rule(wanted[t])[i] for t in range(step - 1))
+        assert torch.allclose(logits[i], expected[step - 1, i], atol=1e-5)
+        assert step == 4 or rule(expected[step - 1])[i]
+        assert not any(rule(expected[t])[i] for t in range(step - 1))
 
 
 def test_rules_are_checked():

@@ -35,7 +35,7 @@ def ciou(a, b):
 
 def assign(targets, anchors, stride, height, width, ratio=4.0):
     """The set of (image, class, anchor, row, column, target number), one target, anchor and neighbour at a time."""
-    found = []
+    actual = []
     for number, (image, label, x, y, w, h) in enumerate(targets):
         gx, gy = x / stride, y / stride
         for anchor, (aw, ah) in enumerate(anchors):
@@ -51,8 +51,8 @@ def assign(targets, anchors, stride, height, width, ratio=4.0):
             if (height - gy) % 1 < 0.5 and height - gy > 1:
                 cells.append((int(gx), int(gy + 0.5)))
             for column, row in cells:
-                found.append((int(image), int(label), anchor, min(row, height - 1), min(column, width - 1), number))
-    return found
+                actual.append((int(image), int(label), anchor, min(row, height - 1), min(column, width - 1), number))
+    return actual
 
 
 def sigmoid(x):
@@ -82,19 +82,19 @@ def yolo_matching(detections, labels, least=0.5):
     """
     pairs = []
     for number, (box, kind) in enumerate(labels):
-        for place, (other, label) in enumerate(detections):
+        for location, (other, label) in enumerate(detections):
             if kind == label and iou(box, other) >= least:
-                pairs.append((number, place, iou(box, other)))
+                pairs.append((number, location, iou(box, other)))
     pairs.sort(key=lambda pair: -pair[2])
     of_detection = {}
     for pair in pairs:
         of_detection.setdefault(pair[1], pair)
     of_label = {}
-    for place in sorted(of_detection):
-        of_label.setdefault(of_detection[place][0], of_detection[place])
+    for location in sorted(of_detection):
+        of_label.setdefault(of_detection[location][0], of_detection[location])
     counted = [0.0] * len(detections)
-    for _, place, overlap in of_label.values():
-        counted[place] = overlap
+    for _, location, overlap in of_label.values():
+        counted[location] = overlap
     return counted
 
 
@@ -138,8 +138,8 @@ def yolo_ap(truth, results, thresholds):
     table = {}
     for category in sorted({row["category_id"] for row in plain}):
         count = sum(row["category_id"] == category for row in plain)
-        found = hits.get(category, [])
+        actual = hits.get(category, [])
         table[category] = [
-            yolo_average_precision([(s, o >= t) for s, o in found], count) if found else 0.0 for t in thresholds
+            yolo_average_precision([(s, o >= t) for s, o in actual], count) if actual else 0.0 for t in thresholds
         ]
     return table

@@ -30,19 +30,19 @@ def white(image: Image.Image) -> tuple[int, int, int, int]:
     return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
 
 
-def assert_same_place(found: Scene, tolerance: float = 1.0) -> None:
-    assert np.abs(np.array(white(found.image)) - found.corners[0]).max() <= tolerance
+def assert_same_place(actual: Scene, tolerance: float = 1.0) -> None:
+    assert np.abs(np.array(white(actual.image)) - actual.corners[0]).max() <= tolerance
 
 
 @pytest.mark.parametrize("size", [(40, 60), (200, 100), (64, 96), (10, 300), (1, 1)])
 def test_letterbox_keeps_the_aspect_and_comes_back(size: tuple[int, int]) -> None:
     height, width = scaled_size(size, ROOM)
     assert height <= ROOM[0] and width <= ROOM[1] and (height == ROOM[0] or width == ROOM[1])
-    place = fit(size, ROOM)
+    location = fit(size, ROOM)
     boxes = np.array([[0.0, 0, size[1], size[0]], [1, 0.5, 3, 2]])
-    there = place.forward(boxes)
-    np.testing.assert_allclose(there[0], [place.left, place.top, place.left + width, place.top + height])
-    np.testing.assert_allclose(place.back(there), boxes)
+    there = location.forward(boxes)
+    np.testing.assert_allclose(there[0], [location.left, location.top, location.left + width, location.top + height])
+    np.testing.assert_allclose(location.back(there), boxes)
     image = letterbox(Image.new("RGB", (size[1], size[0]), (255, 0, 0)), ROOM)
     assert image.size == (96, 64)
     pixels = np.asarray(image)
@@ -52,31 +52,31 @@ def test_letterbox_keeps_the_aspect_and_comes_back(size: tuple[int, int]) -> Non
 
 def test_a_mosaic_puts_four_images_corner_to_corner() -> None:
     scenes = [scene((40, 60), (10, 10, 30, 20)) for _ in range(4)]
-    found = mosaic(scenes, ROOM, (100, 70))
-    assert found.image.size == (192, 128) and len(found.corners) == 4
-    assert found.corners.tolist() == [[50, 40, 70, 50], [110, 40, 130, 50], [50, 80, 70, 90], [110, 80, 130, 90]]
-    pixels = np.asarray(found.image)[..., 0]
-    for left, top, right, bottom in found.corners.astype(int):
+    actual = mosaic(scenes, ROOM, (100, 70))
+    assert actual.image.size == (192, 128) and len(actual.corners) == 4
+    assert actual.corners.tolist() == [[50, 40, 70, 50], [110, 40, 130, 50], [50, 80, 70, 90], [110, 80, 130, 90]]
+    pixels = np.asarray(actual.image)[..., 0]
+    for left, top, right, bottom in actual.corners.astype(int):
         assert (pixels[top:bottom, left:right] == 255).all()
     assert (pixels == 255).sum() == 4 * 200 and (pixels[0] == GREY[0]).all()
 
 
 def test_a_mosaic_cuts_what_leaves_the_canvas() -> None:
-    found = mosaic([scene((64, 96), (0, 0, 90, 60)) for _ in range(4)], ROOM, (48, 32))
-    assert found.corners[0].tolist() == [0, 0, 42, 28]
+    actual = mosaic([scene((64, 96), (0, 0, 90, 60)) for _ in range(4)], ROOM, (48, 32))
+    assert actual.corners[0].tolist() == [0, 0, 42, 28]
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, (48.0, 32.0)), (0.5, (40.0, 30.0)), (1.5, (55.0, 38.0))])
 def test_zoom_moves_image_and_boxes_alike(scale: float, shift: tuple[float, float]) -> None:
-    found = zoom(scene((128, 192), (80, 50, 112, 74)), ROOM, scale, shift)
-    assert found.image.size == (96, 64)
-    assert_same_place(found)
+    actual = zoom(scene((128, 192), (80, 50, 112, 74)), ROOM, scale, shift)
+    assert actual.image.size == (96, 64)
+    assert_same_place(actual)
 
 
 def test_mirror_moves_image_and_boxes_alike() -> None:
-    found = mirrored(scene(ROOM, (10, 20, 30, 50)))
-    assert found.corners.tolist() == [[66, 20, 86, 50]]
-    assert white(found.image) == (66, 20, 86, 50)
+    actual = mirrored(scene(ROOM, (10, 20, 30, 50)))
+    assert actual.corners.tolist() == [[66, 20, 86, 50]]
+    assert white(actual.image) == (66, 20, 86, 50)
 
 
 def test_boxes_that_are_hardly_there_go() -> None:
@@ -109,8 +109,8 @@ def test_equal_seeds_give_equal_scenes() -> None:
     assert_same_place(plain)
     assert plain.image.size == (96, 64)
     for seed in range(20):
-        found = made(seed)
-        assert (found.corners >= 0).all() and (found.corners <= [96, 64, 96, 64]).all()
+        actual = made(seed)
+        assert (actual.corners >= 0).all() and (actual.corners <= [96, 64, 96, 64]).all()
 
 
 @pytest.mark.parametrize("wrong", [{"mosaic": 2.0}, {"scale": 1.0}, {"hsv": (0.1, 0.2)}, {"flip": "yes"}])

@@ -15,8 +15,8 @@ from tests.detection import literal
 def boxes(count: int, seed: int = 0) -> torch.Tensor:
     """Centre boxes of many places and shapes."""
     generator = torch.Generator().manual_seed(seed)
-    place = torch.rand(count, 2, generator=generator, dtype=torch.float64) * 20
-    return torch.cat([place, torch.rand(count, 2, generator=generator, dtype=torch.float64) * 12 + 0.2], 1)
+    location = torch.rand(count, 2, generator=generator, dtype=torch.float64) * 20
+    return torch.cat([location, torch.rand(count, 2, generator=generator, dtype=torch.float64) * 12 + 0.2], 1)
 
 
 def test_corners_and_centres_are_inverse() -> None:
@@ -28,11 +28,11 @@ def test_corners_and_centres_are_inverse() -> None:
 
 def test_iou_is_that_of_single_boxes() -> None:
     a, b = to_corners(boxes(15)), to_corners(boxes(9, 1))
-    found = pairwise_iou(a, b)
-    assert found.shape == (15, 9)
+    actual = pairwise_iou(a, b)
+    assert actual.shape == (15, 9)
     for i in range(15):
         for j in range(9):
-            assert float(found[i, j]) == pytest.approx(literal.iou(a[i].tolist(), b[j].tolist()), abs=1e-12)
+            assert float(actual[i, j]) == pytest.approx(literal.iou(a[i].tolist(), b[j].tolist()), abs=1e-12)
 
 
 def test_iou_of_empty_boxes_is_zero() -> None:
@@ -82,16 +82,16 @@ def test_decoding_is_the_published_formula() -> None:
     anchors = torch.tensor([[[10.0, 14], [23, 27]], [[81, 82], [135, 169]]])
     rows = decode(maps, anchors, (16, 32))
     assert rows.shape == (2, 2 * (24 + 6), 7)
-    place = 0
+    location = 0
     for raw, own, stride in zip(maps, anchors, (16, 32)):
         for a in range(2):
             for i in range(raw.shape[2]):
                 for j in range(raw.shape[3]):
                     x, y, w, h, *rest = (literal.sigmoid(v) for v in raw[1, a, i, j].tolist())
-                    wanted = [(2 * x - 0.5 + j) * stride, (2 * y - 0.5 + i) * stride]
-                    wanted += [(2 * w) ** 2 * float(own[a, 0]), (2 * h) ** 2 * float(own[a, 1]), *rest]
-                    assert rows[1, place].tolist() == pytest.approx(wanted, rel=1e-4, abs=1e-4)
-                    place += 1
+                    expected = [(2 * x - 0.5 + j) * stride, (2 * y - 0.5 + i) * stride]
+                    expected += [(2 * w) ** 2 * float(own[a, 0]), (2 * h) ** 2 * float(own[a, 1]), *rest]
+                    assert rows[1, location].tolist() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+                    location += 1
 
 
 @pytest.mark.parametrize("overlap", [0.3, 0.6])
@@ -100,9 +100,9 @@ def test_suppression_is_the_greedy_rule(overlap: float) -> None:
     some = to_corners(boxes(120, 2))
     scores = (torch.rand(120, generator=generator) * 20).round() / 20  # with equal ones
     classes = torch.randint(3, (120,), generator=generator)
-    wanted = literal.suppress(some.tolist(), scores.tolist(), classes.tolist(), overlap)
-    assert suppress(some, scores, overlap, classes=classes).tolist() == wanted
-    assert suppress(some, scores, overlap, most=5, classes=classes).tolist() == wanted[:5]
+    expected = literal.suppress(some.tolist(), scores.tolist(), classes.tolist(), overlap)
+    assert suppress(some, scores, overlap, classes=classes).tolist() == expected
+    assert suppress(some, scores, overlap, most=5, classes=classes).tolist() == expected[:5]
     alone = literal.suppress(some.tolist(), scores.tolist(), [0] * 120, overlap)
     assert suppress(some, scores, overlap).tolist() == alone
 

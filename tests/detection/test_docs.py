@@ -23,5 +23,5 @@ def test_sizes(name: str) -> None:
 
 def test_every_detection_set_has_a_row() -> None:
     rows = "\n".join(line for line in TEXT.splitlines() if line.startswith("|"))
-    found = [name for name in data.names() if data.dataset_catalogue.entry(name)[1].task == "detection"]
-    assert found and all(f"`{name}`" in rows for name in found)
+    actual = [name for name in data.names() if data.dataset_catalogue.entry(name)[1].task == "detection"]
+    assert actual and all(f"`{name}`" in rows for name in actual)

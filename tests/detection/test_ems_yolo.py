@@ -102,8 +102,8 @@ def test_gains_start_in_proportion_to_the_threshold(neuron: str, threshold: floa
     last = {id(block.last_norm()) for block in net.modules() if isinstance(block, EMSBlock)}
     for module in net.modules():
         if isinstance(module, ConvNorm):
-            wanted = threshold * (0.2 if id(module.norm) in last else 1.0)
-            assert module.norm.weight.detach().unique().tolist() == pytest.approx([wanted])
+            expected = threshold * (0.2 if id(module.norm) in last else 1.0)
+            assert module.norm.weight.detach().unique().tolist() == pytest.approx([expected])
     assert len(last) == 8
     other = small(neuron=neuron, gain=0.5, last_gain=0.1)
     assert float(other.stem.norm.weight[0].detach()) == pytest.approx(0.5 * threshold)

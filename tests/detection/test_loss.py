@@ -30,47 +30,47 @@ def targets(count: int, seed: int = 0, size: tuple[int, int] = (96, 160)) -> tor
 @pytest.mark.parametrize(("scale", "stride"), [(0, 16), (1, 32)])
 def test_assignment_is_the_literal_rule(scale: int, stride: int) -> None:
     rows, size = targets(40), (96 // stride, 160 // stride)
-    found = assign(rows, ANCHORS[scale], stride, size)
-    wanted = literal.assign(rows.tolist(), ANCHORS[scale].tolist(), stride, *size)
-    got = zip(*(t.tolist() for t in (found.image, found.classes, found.anchor, found.row, found.column)))
-    assert sorted(got) == sorted(row[:5] for row in wanted)
-    assert len(wanted) > 20
-    for image, label, anchor, row, column, number in wanted:
+    actual = assign(rows, ANCHORS[scale], stride, size)
+    expected = literal.assign(rows.tolist(), ANCHORS[scale].tolist(), stride, *size)
+    got = zip(*(t.tolist() for t in (actual.image, actual.classes, actual.anchor, actual.row, actual.column)))
+    assert sorted(got) == sorted(row[:5] for row in expected)
+    assert len(expected) > 20
+    for image, label, anchor, row, column, number in expected:
         x, y, w, h = (v / stride for v in rows[number, 2:].tolist())
         same = (
-            (found.image == image) & (found.classes == label) & (found.anchor == anchor) & (found.row == row)
-            & (found.column == column)
+            (actual.image == image) & (actual.classes == label) & (actual.anchor == anchor) & (actual.row == row)
+            & (actual.column == column)
         )  # fmt: skip
-        near = found.boxes[same] - torch.tensor([x - column, y - row, w, h], dtype=torch.float64)
+        near = actual.boxes[same] - torch.tensor([x - column, y - row, w, h], dtype=torch.float64)
         assert float(near.abs().amax(1).min()) < 1e-9
 
 
 def test_no_boxes_match_nothing() -> None:
-    found = assign(torch.zeros(0, 6), ANCHORS[0], 16, (4, 4))
-    assert len(found.image) == 0
+    actual = assign(torch.zeros(0, 6), ANCHORS[0], 16, (4, 4))
+    assert len(actual.image) == 0
 
 
 def literal_loss(maps, rows, gains, classes):
     """(box, obj, cls) by loops; of several matches of one place the last of `assign`'s order counts."""
     box = obj = cls = 0.0
     for raw, anchors, stride, weight in zip(maps, ANCHORS, (16, 32), (4.0, 1.0)):
-        found = assign(rows, anchors, stride, tuple(raw.shape[2:4]))
-        wanted, near, entropy = {}, [], []
-        for n in range(len(found.image)):
-            place = tuple(int(t[n]) for t in (found.image, found.anchor, found.row, found.column))
-            values = raw[place].tolist()
-            aw, ah = (found.anchors[n]).tolist()
+        actual = assign(rows, anchors, stride, tuple(raw.shape[2:4]))
+        expected, near, entropy = {}, [], []
+        for n in range(len(actual.image)):
+            location = tuple(int(t[n]) for t in (actual.image, actual.anchor, actual.row, actual.column))
+            values = raw[location].tolist()
+            aw, ah = (actual.anchors[n]).tolist()
             x, y, w, h = (literal.sigmoid(v) for v in values[:4])
             overlap = literal.ciou(
-                (2 * x - 0.5, 2 * y - 0.5, (2 * w) ** 2 * aw, (2 * h) ** 2 * ah), found.boxes[n].tolist()
+                (2 * x - 0.5, 2 * y - 0.5, (2 * w) ** 2 * aw, (2 * h) ** 2 * ah), actual.boxes[n].tolist()
             )
             near.append(1 - overlap)
-            wanted[place] = max(overlap, 0.0)
-            entropy += [literal.bce(values[5 + k], float(k == int(found.classes[n]))) for k in range(classes)]
+            expected[location] = max(overlap, 0.0)
+            entropy += [literal.bce(values[5 + k], float(k == int(actual.classes[n]))) for k in range(classes)]
         if near:
             box += sum(near) / len(near)
             cls += sum(entropy) / len(entropy) if classes > 1 else 0.0
-        cells = [literal.bce(float(raw[place][4]), wanted.get(place, 0.0)) for place in _places(raw)]
+        cells = [literal.bce(float(raw[location][4]), expected.get(location, 0.0)) for location in _places(raw)]
         obj += weight * sum(cells) / len(cells)
     return gains.box * box, gains.obj * obj, gains.cls * cls
 
@@ -91,17 +91,17 @@ def maps_of(classes: int, seed: int = 0) -> list[torch.Tensor]:
 def test_the_loss_is_the_literal_one(classes: int) -> None:
     maps, rows, gains = maps_of(classes), targets(12), Gains(0.05, 1.0, 0.5)
     rows[:, 1] %= classes
-    found = detection_loss(maps, rows, ANCHORS, (16, 32), gains)
-    wanted = literal_loss(maps, rows, gains, classes)
-    assert [float(found.box), float(found.obj), float(found.cls)] == pytest.approx(wanted, rel=1e-5)
-    assert float(found.total) == pytest.approx(sum(wanted), rel=1e-5)
-    assert (float(found.cls) == 0) == (classes == 1)
+    actual = detection_loss(maps, rows, ANCHORS, (16, 32), gains)
+    expected = literal_loss(maps, rows, gains, classes)
+    assert [float(actual.box), float(actual.obj), float(actual.cls)] == pytest.approx(expected, rel=1e-5)
+    assert float(actual.total) == pytest.approx(sum(expected), rel=1e-5)
+    assert (float(actual.cls) == 0) == (classes == 1)
 
 
 def test_a_batch_without_boxes_has_the_loss_of_its_background() -> None:
     maps = maps_of(3)
-    found = detection_loss(maps, torch.zeros(0, 6, dtype=torch.float64), ANCHORS, (16, 32), Gains())
-    assert float(found.box) == float(found.cls) == 0 and float(found.obj) > 0
+    actual = detection_loss(maps, torch.zeros(0, 6, dtype=torch.float64), ANCHORS, (16, 32), Gains())
+    assert float(actual.box) == float(actual.cls) == 0 and float(actual.obj) > 0
 
 
 def test_gradients_by_finite_differences() -> None:
@@ -112,15 +112,15 @@ def test_gradients_by_finite_differences() -> None:
     step = 1e-5
     for scale, raw in enumerate(maps):
         strongest = raw.grad.abs().flatten().topk(6).indices
-        for place in strongest.tolist():
-            if place % 8 in (2, 3):  # sizes: the aspect weight alpha is held, see test_boxes
+        for location in strongest.tolist():
+            if location % 8 in (2, 3):  # sizes: the aspect weight alpha is held, see test_boxes
                 continue
             both = []
             for sign in (step, -step):
                 moved = [m.detach().clone() for m in maps]
-                moved[scale].view(-1)[place] += sign
+                moved[scale].view(-1)[location] += sign
                 both.append(float(detection_loss(moved, rows, ANCHORS, (16, 32), gains).total))
-            got = float(raw.grad.flatten()[place])
+            got = float(raw.grad.flatten()[location])
             assert got == pytest.approx((both[0] - both[1]) / (2 * step), rel=0.05, abs=1e-4)
 
 

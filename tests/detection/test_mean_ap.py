@@ -29,7 +29,7 @@ def truth(annotations, images=(1,), categories=(1,)):
     return {"images": [{"id": i} for i in images], "annotations": rows, "categories": listed}
 
 
-def found(*rows):
+def detected(*rows):
     return [{"image_id": i, "category_id": c, "bbox": box, "score": s} for i, c, box, s in rows]
 
 
@@ -53,12 +53,12 @@ def random_case(seed: int):
         box = [float(v) for v in (*random.uniform(0, 300, 2), *random.uniform(5, 90, 2))]
         results.append((int(random.choice(images)), int(random.choice(categories)), box, float(random.random())))
     random.shuffle(results)
-    return truth(annotations, images, categories), found(*results)
+    return truth(annotations, images, categories), detected(*results)
 
 
 def test_a_perfect_result() -> None:
-    known = truth([(1, 1, [10, 10, 50, 50], 0)])
-    numbers = mean_ap(known, found((1, 1, [10, 10, 50, 50], 0.5)))
+    reference = truth([(1, 1, [10, 10, 50, 50], 0)])
+    numbers = mean_ap(reference, detected((1, 1, [10, 10, 50, 50], 0.5)))
     assert list(numbers) == list(NUMBERS)
     assert [numbers[name] for name in ("AP", "AP50", "AR1", "APm")] == pytest.approx([1.0] * 4)
     assert numbers["APs"] == numbers["APl"] == numbers["ARs"] == -1.0
@@ -67,27 +67,27 @@ def test_a_perfect_result() -> None:
 
 def test_by_hand() -> None:
     """Two objects; the best detection is wrong, the second finds one: precision 1/2 up to recall 1/2."""
-    known = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [50, 50, 10, 10], 0)])
-    results = found((1, 1, [100, 100, 10, 10], 0.9), (1, 1, [0, 0, 10, 10], 0.8))
-    numbers = mean_ap(known, results)
+    reference = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [50, 50, 10, 10], 0)])
+    results = detected((1, 1, [100, 100, 10, 10], 0.9), (1, 1, [0, 0, 10, 10], 0.8))
+    numbers = mean_ap(reference, results)
     assert numbers["AP50"] == pytest.approx(51 * 0.5 / 101) and numbers["AR100"] == 0.5 and numbers["AR1"] == 0.0
-    assert class_ap(known, results) == {"c1": {"AP": numbers["AP"], "AP50": numbers["AP50"]}}
+    assert class_ap(reference, results) == {"c1": {"AP": numbers["AP"], "AP50": numbers["AP50"]}}
 
 
 def test_a_crowd_is_neither_right_nor_wrong() -> None:
-    known = truth([(1, 1, [0, 0, 100, 100], 1), (1, 1, [200, 0, 40, 40], 0)])
-    inside = found((1, 1, [10, 10, 20, 20], 0.9), (1, 1, [40, 10, 20, 20], 0.8), (1, 1, [200, 0, 40, 40], 0.5))
-    assert mean_ap(known, inside)["AP"] == pytest.approx(1.0)
+    reference = truth([(1, 1, [0, 0, 100, 100], 1), (1, 1, [200, 0, 40, 40], 0)])
+    inside = detected((1, 1, [10, 10, 20, 20], 0.9), (1, 1, [40, 10, 20, 20], 0.8), (1, 1, [200, 0, 40, 40], 0.5))
+    assert mean_ap(reference, inside)["AP"] == pytest.approx(1.0)
 
 
 def test_nothing_found_and_nothing_to_find() -> None:
-    known = truth([(1, 1, [0, 0, 10, 10], 0)])
-    assert mean_ap(known, [])["AP"] == 0.0 == mean_ap(known, [])["AR100"]
+    reference = truth([(1, 1, [0, 0, 10, 10], 0)])
+    assert mean_ap(reference, [])["AP"] == 0.0 == mean_ap(reference, [])["AR100"]
     assert mean_ap(truth([]), [])["AP"] == -1.0
-    assert mean_ap(truth([]), found((1, 1, [0, 0, 5, 5], 0.5)))["AP"] == -1.0
+    assert mean_ap(truth([]), detected((1, 1, [0, 0, 5, 5], 0.5)))["AP"] == -1.0
     for engine in OTHERS:
         pytest.importorskip(engine.replace("-", "_"))
-        assert mean_ap(known, [], engine=engine) == mean_ap(known, [])
+        assert mean_ap(reference, [], engine=engine) == mean_ap(reference, [])
 
 
 @pytest.mark.parametrize(
@@ -105,32 +105,32 @@ def test_nothing_found_and_nothing_to_find() -> None:
     ],
 )
 def test_what_is_wrong_is_named(change, message) -> None:
-    known, results = truth([(1, 1, [0, 0, 10, 10], 0)]), found((1, 1, [0, 0, 10, 10], 0.5))
-    change(known, results)
+    reference, results = truth([(1, 1, [0, 0, 10, 10], 0)]), detected((1, 1, [0, 0, 10, 10], 0.5))
+    change(reference, results)
     with pytest.raises(DataError, match=message):
-        mean_ap(known, results)
+        mean_ap(reference, results)
 
 
 def test_files_and_their_faults(tmp_path: Path) -> None:
-    known, results = random_case(0)
-    (tmp_path / "truth.json").write_text(json.dumps(known))
+    reference, results = random_case(0)
+    (tmp_path / "truth.json").write_text(json.dumps(reference))
     (tmp_path / "results.json").write_text(json.dumps(results))
-    assert mean_ap(tmp_path / "truth.json", str(tmp_path / "results.json")) == mean_ap(known, results)
+    assert mean_ap(tmp_path / "truth.json", str(tmp_path / "results.json")) == mean_ap(reference, results)
     with pytest.raises(DataError, match="cannot be read"):
         mean_ap(tmp_path / "none.json", results)
     (tmp_path / "results.json").write_text("[")
     with pytest.raises(DataError, match=r"results\.json: is not JSON"):
-        mean_ap(known, tmp_path / "results.json")
+        mean_ap(reference, tmp_path / "results.json")
     with pytest.raises(DataError, match="engine must be"):
-        mean_ap(known, results, engine="mine")
+        mean_ap(reference, results, engine="mine")
 
 
 def test_an_annotation_of_id_0_counts() -> None:
     """Both other evaluators take a match with it for none."""
-    known = truth([(1, 1, [0, 0, 10, 10], 0)])
-    known["annotations"][0]["id"] = 0
+    reference = truth([(1, 1, [0, 0, 10, 10], 0)])
+    reference["annotations"][0]["id"] = 0
     for engine in ("own", *(o for o in OTHERS if _there(o))):
-        assert mean_ap(known, found((1, 1, [0, 0, 10, 10], 0.5)), engine=engine)["AP"] == pytest.approx(1.0)
+        assert mean_ap(reference, detected((1, 1, [0, 0, 10, 10], 0.5)), engine=engine)["AP"] == pytest.approx(1.0)
 
 
 def _there(engine: str) -> bool:
@@ -143,8 +143,8 @@ def _there(engine: str) -> bool:
 @pytest.mark.parametrize("seed", range(6))
 def test_agreement_with_other_evaluators(engine: str, seed: int) -> None:
     pytest.importorskip(engine.replace("-", "_"))
-    known, results = random_case(seed)
-    ours, theirs = mean_ap(known, results), mean_ap(known, results, engine=engine)
+    reference, results = random_case(seed)
+    ours, theirs = mean_ap(reference, results), mean_ap(reference, results, engine=engine)
     assert ours == pytest.approx(theirs, abs=1e-12)
     assert 0 < ours["AP"] < 1 and all(ours[name] > -1 for name in NUMBERS)
 
@@ -163,33 +163,33 @@ def test_the_coco_authors_own_check() -> None:
     assert yolo_ap(*files) == pytest.approx(_literal_yolo(*(json.loads(file.read_text()) for file in files)), abs=1e-9)
 
 
-def _literal_yolo(known, results) -> dict[str, float]:
-    table = np.array(list(literal.yolo_ap(known, results, IOU_THRESHOLDS).values()))
+def _literal_yolo(reference, results) -> dict[str, float]:
+    table = np.array(list(literal.yolo_ap(reference, results, IOU_THRESHOLDS).values()))
     return {"yolo_AP50": table[:, 0].mean(), "yolo_AP": table.mean()}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_number_of_yolo_is_that_of_its_matching_box_by_box(seed: int) -> None:
-    known, results = random_case(seed)
-    for place, row in enumerate(results):  # equal scores: the published code sorts them in no fixed order
-        row["score"] += 1e-6 * place
-    assert yolo_ap(known, results) == pytest.approx(_literal_yolo(known, results), abs=1e-9)
+    reference, results = random_case(seed)
+    for location, row in enumerate(results):  # equal scores: the published code sorts them in no fixed order
+        row["score"] += 1e-6 * location
+    assert yolo_ap(reference, results) == pytest.approx(_literal_yolo(reference, results), abs=1e-9)
 
 
 def test_of_two_detections_of_one_box_the_one_with_the_higher_score_counts() -> None:
     """The better placed one is a false alarm, as in YOLO's code: 0.6 of overlap with score 0.9 comes first."""
-    known = truth([(1, 1, [0, 0, 10, 10], 0)])
-    results = found((1, 1, [0, 0, 10, 6], 0.9), (1, 1, [0, 0, 10, 10], 0.8))
-    numbers = yolo_ap(known, results)
+    reference = truth([(1, 1, [0, 0, 10, 10], 0)])
+    results = detected((1, 1, [0, 0, 10, 6], 0.9), (1, 1, [0, 0, 10, 10], 0.8))
+    numbers = yolo_ap(reference, results)
     assert numbers["yolo_AP50"] == pytest.approx(0.995, abs=1e-3)
     # right at .5, .55 and .6 only
     assert numbers["yolo_AP"] == pytest.approx(0.3 * numbers["yolo_AP50"], abs=1e-2)
 
 
 def test_the_number_of_yolo_is_another() -> None:
-    known = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [50, 50, 10, 10], 0)])
-    results = found((1, 1, [0, 0, 10, 10], 0.8))
-    assert mean_ap(known, results)["AP50"] == pytest.approx(51 / 101)
+    reference = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [50, 50, 10, 10], 0)])
+    results = detected((1, 1, [0, 0, 10, 10], 0.8))
+    assert mean_ap(reference, results)["AP50"] == pytest.approx(51 / 101)
     # recall 0, .5, then a straight line down to precision 0 at recall 1: .5 + .25
-    assert yolo_ap(known, results)["yolo_AP50"] == pytest.approx(0.75, abs=1e-3)
+    assert yolo_ap(reference, results)["yolo_AP50"] == pytest.approx(0.75, abs=1e-3)
     assert yolo_ap(truth([]), [])["yolo_AP"] == -1.0

@@ -28,11 +28,11 @@ def test_epochs_that_were_not_evaluated_are_no_gaps(run):
     view = read_run(run)
     assert view.measure is BOXES and view.score() == (0.7, "test", True) and view.part == "validation"
     assert view.evaluated() == [1, 3] and view.evaluated_curve() == pytest.approx([0.28, 0.56])
-    found = page_data([view])["runs"][0]
-    assert found["score"] == {"validation": {"x": [2, 4], "y": [0.28, 0.56]}}
-    assert found["loss"]["training"]["x"] == [1, 2, 3, 4, 5] and found["loss"]["validation"]["x"] == [2, 4]
-    assert found["test"] == [] and found["boxes"]["all"] == {"x": [2, 4], "y": [0.7, 0.7]}
-    assert found["boxes"]["bar"]["y"] == [None, None]
+    actual = page_data([view])["runs"][0]
+    assert actual["score"] == {"validation": {"x": [2, 4], "y": [0.28, 0.56]}}
+    assert actual["loss"]["training"]["x"] == [1, 2, 3, 4, 5] and actual["loss"]["validation"]["x"] == [2, 4]
+    assert actual["test"] == [] and actual["boxes"]["all"] == {"x": [2, 4], "y": [0.7, 0.7]}
+    assert actual["boxes"]["bar"]["y"] == [None, None]
 
 
 def test_the_page_names_the_metric_and_has_the_table_and_the_pictures(run):

@@ -64,8 +64,8 @@ def test_a_run_leaves_its_map_table_and_pictures(finished):
 
 @pytest.mark.parametrize("part", ["test", "validation"])
 def test_evaluation_gives_the_logged_numbers_again(finished, part):
-    found = evaluate_run(finished.root, part=part)
-    assert found.reproduces is True or (part == "validation" and found.logged is None)
+    actual = evaluate_run(finished.root, part=part)
+    assert actual.reproduces is True or (part == "validation" and actual.logged is None)
 
 
 def test_a_changed_number_is_noticed(finished, tmp_path):
@@ -205,9 +205,9 @@ def test_predictions_are_drawn_and_written(finished, tmp_path, monkeypatch):
     ]
     done = CliRunner().invoke(app, args)
     assert done.exit_code == 0, done.output
-    found = json.loads((tmp_path / "out" / "predictions.json").read_text())
-    assert [one["file"] for one in found["images"]] == ["0.png", "video/0.png", "video/1.png"]
-    for one in found["images"]:
+    actual = json.loads((tmp_path / "out" / "predictions.json").read_text())
+    assert [one["file"] for one in actual["images"]] == ["0.png", "video/0.png", "video/1.png"]
+    for one in actual["images"]:
         with Image.open(tmp_path / "out" / one["picture"]) as picture:
             factor = picture.width // one["width"]  # small images are enlarged
             assert picture.size == (factor * one["width"], factor * one["height"])

@@ -33,13 +33,13 @@ def name(path: Path) -> str:
 
 def blocks(path: Path) -> list[Block]:
     """Returns the fenced blocks of a page in order, each with the output that the page shows for it."""
-    text, found = path.read_text(), []
+    text, actual = path.read_text(), []
     matches = list(FENCE.finditer(text))
     for match, behind in zip(matches, [*matches[1:], None]):
         shown = behind is not None and behind["language"] == "output" and not text[match.end() : behind.start()].strip()
         line = text.count("\n", 0, match.start("code")) + 1
-        found.append(Block(match["language"], match["code"], line, behind["code"] if behind and shown else None))
-    return found
+        actual.append(Block(match["language"], match["code"], line, behind["code"] if behind and shown else None))
+    return actual
 
 
 def prose(path: Path) -> str:

@@ -20,12 +20,12 @@ def module(part: str):
 
 def described() -> dict[str, object]:
     """Returns every object that a directive of a reference page names."""
-    found = {}
+    actual = {}
     for page in (DOCS / "reference").glob("*.md"):
         for path in DIRECTIVE.findall(page.read_text()):
             *parts, last = path.split(".")
-            found[path] = getattr(importlib.import_module(".".join(["steadyspike", *parts])), last)
-    return found
+            actual[path] = getattr(importlib.import_module(".".join(["steadyspike", *parts])), last)
+    return actual
 
 
 @pytest.mark.parametrize("part", MODULES)
@@ -39,8 +39,8 @@ def test_every_public_name_is_described_and_used(part: str) -> None:
         if name == "__version__" or inspect.ismodule(value):
             assert f"ss.{name}" in page.read_text(), name
             continue
-        known = any(value is other for other in objects.values())
-        assert known, f"{name} has no directive in docs/reference: add it to {page.name}, with an example"
+        reference = any(value is other for other in objects.values())
+        assert reference, f"{name} has no directive in docs/reference: add it to {page.name}, with an example"
         assert re.search(rf"\b{name}\b", code + top), f"no example of {page.name} uses {name}"
 
 

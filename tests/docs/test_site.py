@@ -61,7 +61,7 @@ def test_search_works_from_disk(site: Path, tmp_path: Path) -> None:
     try:
         browser.screen(1300)
         browser.call("Page.navigate", url=(site / "search.html").as_uri() + "?q=raster")
-        found = "new Promise(r => setTimeout(() => r(document.querySelectorAll('#search-results a').length), 1500))"
-        assert browser.run(found) > 0
+        actual = "new Promise(r => setTimeout(() => r(document.querySelectorAll('#search-results a').length), 1500))"
+        assert browser.run(actual) > 0
     finally:
         browser.close()

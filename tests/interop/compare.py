@@ -33,11 +33,11 @@ def observed(run: Run, model: nn.Module, x: Tensor) -> tuple[list[Tensor], list[
 
 def assert_equal(run: Run, original: nn.Module, converted: nn.Module, x: Tensor, tolerance: float = 1e-10) -> None:
     """The same outputs and gradients, with spikes among the outputs and a gradient that is not zero."""
-    expected, found = observed(run, original, x), observed(run, converted, x)
-    assert len(expected[0]) == len(found[0])
+    expected, actual = observed(run, original, x), observed(run, converted, x)
+    assert len(expected[0]) == len(actual[0])
     assert any(0 < float((o != 0).double().mean()) < 1 for o in expected[0]), "this input shows nothing"
     assert bool(expected[1][0].any())  # type: ignore[union-attr]
-    for theirs, ours in zip((*expected[0], *expected[1]), (*found[0], *found[1]), strict=True):
+    for theirs, ours in zip((*expected[0], *expected[1]), (*actual[0], *actual[1]), strict=True):
         assert (theirs is None) == (ours is None)
         if theirs is not None:
             torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance, check_dtype=False)

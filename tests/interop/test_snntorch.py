@@ -97,8 +97,8 @@ def test_a_neuron_at_exactly_its_threshold_does_not_fire() -> None:
     layer = snn.Leaky(0.5)
     x = torch.tensor([1.0, 0.5, 1.5, 0.0]).view(4, 1, 1)
     expected = explicit(layer, x)
-    found = explicit(converted(layer), x)
-    assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1]) and expected[0][0] == 0
+    actual = explicit(converted(layer), x)
+    assert torch.equal(actual[0], expected[0]) and torch.equal(actual[1], expected[1]) and expected[0][0] == 0
 
 
 class Net(nn.Module):

@@ -100,9 +100,9 @@ def test_a_neuron_at_exactly_its_threshold_fires_in_both() -> None:
 def test_recorded_potentials(v_reset: float | None, mode: str) -> None:
     def run(model: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
         out = torch.stack([model(x_t) for x_t in x]) if mode == "s" else model(x)
-        found = out, model.v_seq, model.v
+        actual = out, model.v_seq, model.v
         functional.reset_net(model)
-        return found
+        return actual
 
     node = neuron.LIFNode(tau=1.7, v_reset=v_reset, step_mode=mode, store_v_seq=True)
     assert_equal(run, node, converted(node), current(T, B, 3))
@@ -348,12 +348,12 @@ def test_what_is_left_is_named_with_the_reason(reason: str) -> None:
 def test_a_conversion_in_the_middle_of_a_sequence_goes_on() -> None:
     x, node, ours = current(9, B, 3), neuron.LIFNode(tau=3.0), neuron.LIFNode(tau=3.0)
     expected = torch.stack([torch.stack((node(x_t), node.v)) for x_t in x])
-    found = [torch.stack((ours(x_t), ours.v)) for x_t in x[:3]]
+    actual = [torch.stack((ours(x_t), ours.v)) for x_t in x[:3]]
     ss.convert(ours, report=None)
-    found += [torch.stack((ours(x_t), ours.v)) for x_t in x[3:6]]
+    actual += [torch.stack((ours(x_t), ours.v)) for x_t in x[3:6]]
     ss.undo(ours)
-    found += [torch.stack((ours(x_t), ours.v)) for x_t in x[6:]]
-    torch.testing.assert_close(torch.stack(found), expected)
+    actual += [torch.stack((ours(x_t), ours.v)) for x_t in x[6:]]
+    torch.testing.assert_close(torch.stack(actual), expected)
 
 
 class HalfThreshold(neuron.LIFNode):

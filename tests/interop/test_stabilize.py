@@ -75,8 +75,8 @@ def test_a_window_carries_parts_of_a_long_sequence() -> None:
     x = current(6, B, 3)
     expected = multi(x)
     with ss.window(part):
-        found = torch.cat([part(x[:2]), part(x[2:3]), part(x[3:])])
-    assert torch.equal(found, expected)
+        actual = torch.cat([part(x[:2]), part(x[2:3]), part(x[3:])])
+    assert torch.equal(actual, expected)
     torch.testing.assert_close(part.running_mean, multi.running_mean)
 
 

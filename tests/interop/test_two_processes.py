@@ -64,8 +64,8 @@ def trained(change: str, wrapper: str, rank: int | None) -> dict[str, Tensor]:
 def worker(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    found = {(change, wrapper): trained(change, wrapper, rank) for change in CHANGES for wrapper in WRAPPERS}
-    torch.save(found, Path(folder) / f"{rank}.pt")
+    actual = {(change, wrapper): trained(change, wrapper, rank) for change in CHANGES for wrapper in WRAPPERS}
+    torch.save(actual, Path(folder) / f"{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -82,8 +82,8 @@ def test_two_processes_equal_one(change: str, wrapper: str, two_processes: list[
     alone = trained(change, wrapper, None)
     start = CHANGES[change](network(), report=None).state_dict()
     assert any(not torch.equal(start[name], value) for name, value in alone.items() if name.startswith("0."))
-    for found in two_processes:
-        together = found[change, wrapper]
+    for actual in two_processes:
+        together = actual[change, wrapper]
         assert together.keys() == alone.keys()
         for name, value in alone.items():
             torch.testing.assert_close(together[name], value, rtol=1e-10, atol=1e-12, msg=lambda m, n=name: f"{n}: {m}")

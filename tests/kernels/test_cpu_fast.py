@@ -169,7 +169,7 @@ def test_same_bits_on_every_instruction_set(dtype: torch.dtype, shape: tuple[int
         for isa in range(len(CpuBackend().instruction_sets)):
             backend = CpuBackend(isa=isa)
             scan = Scan(x, inputs.u0, inputs.v, inputs.a, Call.of(spec, channelwise=case.v == "channel"))
-            found = (*backend.forward(scan), *backend.backward(scan, OutputGradients(g)))
-            results.append([t for t in found if t is not None])  # no M
+            actual = (*backend.forward(scan), *backend.backward(scan, OutputGradients(g)))
+            results.append([t for t in actual if t is not None])  # no M
         for other in results[1:]:
             assert all(torch.equal(p, q) for p, q in zip(results[0], other, strict=True))

@@ -40,11 +40,11 @@ def test_they_are_those_of_the_values(
     with torch.set_grad_enabled(training):
         out = output(layer, dtype, last)
     for x in (out, out.flatten(0, 1)[None], out.view(2, 8, *out.shape[2:]) if not last else out):
-        known = known_spikes(x)
-        assert known is not None and 0.01 < known.rate < 0.9
-        looked = pack_spikes(x, known.level)
-        assert looked is not None and torch.equal(looked.words, known.words)
-        assert torch.equal(known.counts, looked.counts) and torch.equal(known.unpack(), x)
+        reference = known_spikes(x)
+        assert reference is not None and 0.01 < reference.rate < 0.9
+        looked = pack_spikes(x, reference.level)
+        assert looked is not None and torch.equal(looked.words, reference.words)
+        assert torch.equal(reference.counts, looked.counts) and torch.equal(reference.unpack(), x)
 
 
 def test_changes_are_seen() -> None:
@@ -60,8 +60,8 @@ def test_changes_are_seen() -> None:
             assert known_spikes(out) is not None
             change(out)
             assert known_spikes(out) is None
-            found = find_spikes(out)
-            assert found is None or torch.equal(found.unpack(), out)
+            actual = find_spikes(out)
+            assert actual is None or torch.equal(actual.unpack(), out)
 
 
 def test_parts_and_other_orders_have_none() -> None:

@@ -37,12 +37,12 @@ def gradients(x: Tensor, spec: ScanSpec, into: set[str], backend: str) -> dict[s
         torch.full((x.shape[2],), c, dtype=torch.promote_types(x.dtype, torch.float32)) for c in (0.1, 0.7, 0.5)
     ]
     leaves = [t.clone().requires_grad_() for t in (x, *constants)]
-    found = lif_scan(*leaves, spec, membrane="m" in into, backend=backend)
-    results = [getattr(found, name) for name in sorted(into)]
+    actual = lif_scan(*leaves, spec, membrane="m" in into, backend=backend)
+    results = [getattr(actual, name) for name in sorted(into)]
     seeds = [torch.Generator().manual_seed(i) for i in range(len(results))]
     back = [torch.randn(r.shape, generator=seed).to(r.dtype) for r, seed in zip(results, seeds)]
     got = torch.autograd.grad(results, leaves, back, allow_unused=True, materialize_grads=True)
-    return {"out": found.out.detach(), **dict(zip(("x", "u0", "v", "a"), got))}
+    return {"out": actual.out.detach(), **dict(zip(("x", "u0", "v", "a"), got))}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -63,9 +63,9 @@ def test_gradients_are_those_of_the_reference(family: str, surrogate: str, dtype
 
 def test_some_of_these_gradients_are_finite() -> None:
     """So the test above compares more than NaN with NaN: only the last step is infinite, and reset to nothing."""
-    found = gradients(columns([torch.inf]), ScanSpec(surrogate="sigmoid", reset="hard"), {"out"}, "cpu")["x"]
-    assert found is not None
-    assert found[:, 0, STEPS - 1].isfinite().all() and found[0, 0, STEPS - 1] != 0
+    actual = gradients(columns([torch.inf]), ScanSpec(surrogate="sigmoid", reset="hard"), {"out"}, "cpu")["x"]
+    assert actual is not None
+    assert actual[:, 0, STEPS - 1].isfinite().all() and actual[0, 0, STEPS - 1] != 0
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -66,14 +66,14 @@ def test_a_weight_s_gradient_depends_on_spikes_of_which_only_bits_are_kept(
 def test_what_depends_on_nothing_that_is_missing_is_computed() -> None:
     """The input's gradient does not depend on the spikes: with a neuron of the reference it is complete."""
     x, weight = leaf(2, 2, 16, 8, 8), leaf(8, 16)
-    found = []
+    actual = []
     for frozen in (weight, weight.detach()):
         out = conv(fixed("reference")(x), frozen)
         assert out is not None
-        found.append(second(out.sum(), x, x))
+        actual.append(second(out.sum(), x, x))
     want = second(torch.conv2d(fixed("reference")(x).flatten(0, 1), weight[:, :, None, None]).sum(), x, x)
     assert want is not None and want.any()
-    for got in found:
+    for got in actual:
         torch.testing.assert_close(got, want)
 
 

@@ -79,11 +79,11 @@ def shapes(start: int, stop: int) -> None:
 def test_thousands_of_shapes_take_no_more_memory_than_the_last_ones() -> None:
     gc.collect()
     caches = [
-        found
+        actual
         for module in list(sys.modules.values())
         if getattr(module, "__name__", "").startswith("steadyspike.kernels")
-        for found in vars(module).values()
-        if isinstance(found, functools._lru_cache_wrapper)
+        for actual in vars(module).values()
+        if isinstance(actual, functools._lru_cache_wrapper)
     ]
     assert len(caches) >= 6
     sizes = [cache.cache_parameters()["maxsize"] for cache in caches]

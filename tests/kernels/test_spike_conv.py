@@ -67,11 +67,11 @@ def dense(g, x, weight, bias, gradient):
     return out.detach(), *torch.autograd.grad(out, (x, weight), gradient.double())
 
 
-def close(seen, wanted, terms):
+def close(seen, expected, terms):
     """A float sum of so many terms: its error grows with their number, not with luck."""
-    assert seen.shape == wanted.shape
-    bound = 2e-7 * (terms**0.5 + 2) * (wanted.abs().max().item() + 1)
-    assert (seen.double() - wanted).abs().max().item() <= bound
+    assert seen.shape == expected.shape
+    bound = 2e-7 * (terms**0.5 + 2) * (expected.abs().max().item() + 1)
+    assert (seen.double() - expected).abs().max().item() <= bound
 
 
 @pytest.mark.parametrize("isa", range(len(SETS)), ids=SETS)

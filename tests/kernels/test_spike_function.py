@@ -29,11 +29,11 @@ def compare(function, reference, x, *parameters):
     leaves = [t.detach().clone(memory_format=torch.preserve_format).requires_grad_() for t in tensors]
     out = function(*leaves)
     doubles = [t.detach().double().requires_grad_() for t in tensors]
-    wanted = reference(*doubles)
-    torch.testing.assert_close(out.double(), wanted, rtol=1e-5, atol=1e-4)
+    target = reference(*doubles)
+    torch.testing.assert_close(out.double(), target, rtol=1e-5, atol=1e-4)
     g = torch.randn(out.shape, generator=torch.Generator().manual_seed(9))
     grads = torch.autograd.grad(out, leaves, g)
-    for seen, expected in zip(grads, torch.autograd.grad(wanted, doubles, g.double())):
+    for seen, expected in zip(grads, torch.autograd.grad(target, doubles, g.double())):
         torch.testing.assert_close(seen.double(), expected, rtol=1e-5, atol=2e-4)
     return out
 
@@ -136,8 +136,8 @@ def test_a_nan_gradient_is_not_lost():
     g = torch.zeros_like(out)
     g[3, 2, 1, 1] = float("nan")
     (dw,) = torch.autograd.grad(out, weight, g)
-    (wanted,) = torch.autograd.grad(F.conv2d(x, weight), weight, g)
-    assert torch.equal(dw.isnan(), wanted.isnan()) and dw.isnan().any()
+    (expected,) = torch.autograd.grad(F.conv2d(x, weight), weight, g)
+    assert torch.equal(dw.isnan(), expected.isnan()) and dw.isnan().any()
 
 
 @pytest.mark.parametrize(("kernel", "padding", "dilation"), [(1, 1, 1), (3, 3, 1), (2, 1, 9), (3, 1, 1)])
@@ -149,8 +149,8 @@ def test_a_nan_gradient_is_not_lost_where_its_output_reads_only_padding(kernel, 
     g = torch.ones_like(out)
     g[3, 2, 0, 0] = bad
     (dw,) = torch.autograd.grad(out, weight, g)
-    (wanted,) = torch.autograd.grad(F.conv2d(x, weight, None, 1, padding, dilation), weight, g)
-    assert torch.equal(dw.isnan(), wanted.isnan()) and not dw.isfinite().all()
+    (expected,) = torch.autograd.grad(F.conv2d(x, weight, None, 1, padding, dilation), weight, g)
+    assert torch.equal(dw.isnan(), expected.isnan()) and not dw.isfinite().all()
 
 
 def test_values_are_looked_at_whatever_happened_on_the_way():
@@ -165,10 +165,10 @@ def test_values_are_looked_at_whatever_happened_on_the_way():
 
 def test_an_input_that_changes_later_does_not_change_the_gradient():
     x, weight = spikes(4, 16, 8, 8), torch.randn(8, 16, 3, 3, requires_grad=True)
-    wanted = torch.autograd.grad(F.conv2d(x, weight).sum(), weight)[0]
+    expected = torch.autograd.grad(F.conv2d(x, weight).sum(), weight)[0]
     out = spike_conv2d(x, weight, costs=ALWAYS)
     x.zero_()
-    torch.testing.assert_close(torch.autograd.grad(out.sum(), weight)[0], wanted)
+    torch.testing.assert_close(torch.autograd.grad(out.sum(), weight)[0], expected)
     out = spike_conv2d(spikes(4, 16, 8, 8), weight, costs=ALWAYS)
     with torch.no_grad():
         weight.mul_(2)

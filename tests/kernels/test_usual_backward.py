@@ -54,8 +54,8 @@ def test_exact_ties_have_the_gradient_of_the_reference(isa: int, strict: bool, p
     # The reference multiplies by V and divides by it again, which is exact for V = 1 only.
     torch.testing.assert_close(got[0], want[0], rtol=0 if v == 1 else 3e-7, atol=0)
     rtol, atol = TOLERANCE[torch.float32]
-    for found, expected in zip(got[2:], want[2:]):
-        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol * x.shape[2] / width)
+    for actual, expected in zip(got[2:], want[2:]):
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol * x.shape[2] / width)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -99,9 +99,9 @@ def test_long_scans_count_no_step_twice(isa: int, t: int) -> None:
     scan = Scan(x, torch.zeros(1), torch.ones(64), torch.full((64,), 0.5), Call.of(spec))
     got, want = CpuBackend(isa=isa).backward(scan, OutputGradients(g)), reference_gradients(scan, spec, g)
     rtol, atol = TOLERANCE[torch.float32]
-    for found, expected in zip(got[2:], want[2:]):
-        assert not found[0].isfinite()
-        torch.testing.assert_close(found[1:], expected[1:], rtol=rtol, atol=10 * atol)
+    for actual, expected in zip(got[2:], want[2:]):
+        assert not actual[0].isfinite()
+        torch.testing.assert_close(actual[1:], expected[1:], rtol=rtol, atol=10 * atol)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -111,13 +111,13 @@ def test_the_three_families_agree_to_the_last_bit_at_v_1(isa: int, dtype: torch.
     """One training serves all three where V is fixed at 1: the gradients by input and tau are the same numbers."""
     x = torch.randn(steps, 3, 1000, generator=torch.Generator().manual_seed(3)).to(dtype)
     g = torch.randn(x.shape, generator=torch.Generator().manual_seed(4)).to(dtype)
-    backend, found = CpuBackend(isa=isa), []
+    backend, actual = CpuBackend(isa=isa), []
     for family in ("trsg", "rs", "as"):
         scan = Scan(x, torch.full((1,), 0.3), torch.ones(1), torch.full((1,), 0.4), Call.of(ScanSpec(family, Rect())))
         dx, du0, _, da = backend.backward(scan, OutputGradients(g))
-        found.append((dx, du0, da))
-    for other in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], other))
+        actual.append((dx, du0, da))
+    for other in actual[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(actual[0], other))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -130,5 +130,5 @@ def test_every_width_has_the_gradients_of_the_reference(isa: int, width: float) 
     scan = Scan(x, torch.full((1,), 0.3), torch.full((1,), 0.8), torch.full((1,), 0.4), Call.of(spec))
     got, want = CpuBackend(isa=isa).backward(scan, OutputGradients(g)), reference_gradients(scan, spec, g)
     rtol, atol = TOLERANCE[torch.float32]
-    for found, expected in zip(got, want):
-        torch.testing.assert_close(found, expected, rtol=rtol, atol=atol * 500)
+    for actual, expected in zip(got, want):
+        torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol * 500)

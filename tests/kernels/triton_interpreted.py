@@ -135,14 +135,14 @@ def test_ties_at_the_threshold_and_at_window_edges(reset: Reset, strict: bool) -
 
 
 @pytest.mark.parametrize("spec", few_specs()[::5], ids=str)
-@pytest.mark.parametrize("wanted", ["out", "u", "m", "out m"])
-def test_gradient_of_some_outputs_only(wanted: str, spec: ScanSpec) -> None:
+@pytest.mark.parametrize("outputs", ["out", "u", "m", "out m"])
+def test_gradient_of_some_outputs_only(outputs: str, spec: ScanSpec) -> None:
     inputs = draw_inputs(Case(spec, shape=(3, 2, 3, 2)))
 
     def gradients(backend: str) -> tuple[Tensor, ...]:
         leaves = [t.clone().requires_grad_() for t in (inputs.x, inputs.u0, inputs.v, inputs.a)]
-        result = lif_scan(*leaves, spec, membrane="m" in wanted.split(), backend=backend)
-        loss = sum(getattr(result, name).cos().sum() for name in wanted.split())
+        result = lif_scan(*leaves, spec, membrane="m" in outputs.split(), backend=backend)
+        loss = sum(getattr(result, name).cos().sum() for name in outputs.split())
         assert isinstance(loss, Tensor)
         return torch.autograd.grad(loss, leaves, materialize_grads=True)
 

@@ -47,8 +47,8 @@ def patterns(name: str) -> tuple[Tensor, Tensor]:
 
 def weights_and_neurons(model: nn.Module) -> tuple[int, int]:
     """(parameters outside the neurons, neuron layers); every LIF adds k and w."""
-    found = len(neurons(model))
-    return sum(p.numel() for p in model.parameters()) - 2 * found, found
+    actual = len(neurons(model))
+    return sum(p.numel() for p in model.parameters()) - 2 * actual, actual
 
 
 def one_step(model: nn.Module, x: Tensor) -> None:

@@ -132,8 +132,8 @@ def test_dual_attention_is_its_formula() -> None:
     s, y = heads_of(out / 0.5, 2), layer.y(out).flatten(3)
     first, second = (torch.stack([y[:, :, i : i + 4], y[:, :, 8 + i : 12 + i]], 2) for i in (0, 4))
     current = torch.einsum("tbhdl,tbhdn->tbhln", first, s) / (0.3 * 4) ** 0.5
-    found = layer.lif_attention(current.flatten(3)).view_as(current) / 0.5
-    z = torch.einsum("tbhdl,tbhln->tbhdn", second, found) / (0.2 * 6) ** 0.5
+    actual = layer.lif_attention(current.flatten(3)).view_as(current) / 0.5
+    z = torch.einsum("tbhdl,tbhln->tbhdn", second, actual) / (0.2 * 6) ** 0.5
     torch.testing.assert_close(layer(x), layer.proj(layer.lif_out(z.reshape(3, 2, *SHAPE))), rtol=1e-4, atol=1e-5)
 
 

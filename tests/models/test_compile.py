@@ -53,7 +53,7 @@ def test_a_part_that_was_compiled_runs_compiled(part: str) -> None:
     torch._dynamo.reset()
     model, x, calls = member("resnet19_tiny", timesteps=2).eval(), images("resnet19_tiny"), []
     with torch.no_grad():
-        wanted = model(x)
+        expected = model(x)
         model.get_submodule(part).compile(backend=lambda graph, _: calls.append(part) or graph.forward)
-        torch.testing.assert_close(model(x), wanted)
+        torch.testing.assert_close(model(x), expected)
     assert calls

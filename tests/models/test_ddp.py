@@ -44,8 +44,8 @@ def trained(name: str, rank: int | None, steps: int, dtype: torch.dtype) -> dict
         x, y = batch(name, rank, dtype)
         nn.functional.cross_entropy(net(x).mean(0), y).backward()
         optimizer.step()
-    found = {f"state {k}": v for k, v in model.state_dict().items()}
-    return found | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
+    actual = {f"state {k}": v for k, v in model.state_dict().items()}
+    return actual | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
 
 
 def by_events(name: str, rank: int | None) -> tuple[dict[str, Tensor], int]:
@@ -61,10 +61,10 @@ def by_events(name: str, rank: int | None) -> tuple[dict[str, Tensor], int]:
 
 
 def results(name: str, rank: int | None) -> dict[str, Any]:
-    found: dict[str, Any] = {"float64": trained(name, rank, 3, torch.float64)}
+    actual: dict[str, Any] = {"float64": trained(name, rank, 3, torch.float64)}
     if EVENTS:
-        found["events"], found["ran"] = by_events(name, rank)
-    return found
+        actual["events"], actual["ran"] = by_events(name, rank)
+    return actual
 
 
 def worker(rank: int, folder: str) -> None:

@@ -65,8 +65,8 @@ def step(net: nn.Module, model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Te
     """Output, statistics and gradients of a training step."""
     out = net(x)
     nn.functional.cross_entropy(out.mean(0), y).backward()
-    found = {"output": out.detach()} | {f"buffer {k}": v for k, v in model.named_buffers()}
-    return found | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
+    actual = {"output": out.detach()} | {f"buffer {k}": v for k, v in model.named_buffers()}
+    return actual | {f"gradient {k}": p.grad for k, p in model.named_parameters() if p.grad is not None}
 
 
 def by_events(name: str, way: str, layout: str, rank: int) -> dict[str, Tensor]:
@@ -89,10 +89,10 @@ def by_events(name: str, way: str, layout: str, rank: int) -> dict[str, Tensor]:
         if "checkpointing" in way:
             assert recompute_blocks(model) > 0
         net = DistributedDataParallel(model, broadcast_buffers=False)
-        found = step(net, model, *frames(name, rank, layout))
+        actual = step(net, model, *frames(name, rank, layout))
     finally:
         function._forward, function.COSTS = forward, costs
-    return found | {"ran": torch.tensor(sum(ran)), "dense": torch.tensor(len(ran) - sum(ran))}
+    return actual | {"ran": torch.tensor(sum(ran)), "dense": torch.tensor(len(ran) - sum(ran))}
 
 
 def worker(rank: int, folder: str) -> None:
@@ -117,8 +117,8 @@ def test_two_processes_equal_the_dense_network(
     model = ss.use_dense(network(name))
     want = step(model, model, *frames(name, None, "contiguous"))
     assert want["output"].any() and all(value.any() for key, value in want.items() if key.endswith(".k"))
-    for rank, found in enumerate(two_processes):
-        got = dict(found[case])
+    for rank, actual in enumerate(two_processes):
+        got = dict(actual[case])
         assert got.pop("ran") > 0 and got.pop("dense") == 0
         assert got.keys() == want.keys()
         for key, value in want.items():

@@ -36,8 +36,8 @@ def test_a_step_agrees_with_the_dense_one(name: str, monkeypatch: pytest.MonkeyP
     x = clip(name)
     out, grads = step(model, x)
     assert ran, "no layer ran by events"
-    wanted, wanted_grads = step(dense, x)
-    torch.testing.assert_close(out, wanted, rtol=1e-3, atol=1e-4)
+    expected, wanted_grads = step(dense, x)
+    torch.testing.assert_close(out, expected, rtol=1e-3, atol=1e-4)
     assert grads.keys() == wanted_grads.keys()
     for parameter, grad in grads.items():
         scale = wanted_grads[parameter].abs().max().item()

@@ -80,10 +80,10 @@ def test_a_step_is_that_of_three_layers(neuron: str, bias: bool, groups: list[bo
     three = apart(one)
     for seed in range(2):
         x = sums_of_spikes(seed, torch.float64)
-        (out, grads), (wanted, wanted_grads) = step(one, x), step(three, x)
+        (out, grads), (expected, wanted_grads) = step(one, x), step(three, x)
         assert groups.pop(0) and not groups.pop(0)
-        torch.testing.assert_close(out, wanted)
-        assert out.stride() == wanted.stride() and out.any()
+        torch.testing.assert_close(out, expected)
+        assert out.stride() == expected.stride() and out.any()
         for mine, other in zip(grads, wanted_grads):
             torch.testing.assert_close(mine, other)
     for (name, mine), other in zip(one.state_dict().items(), three.state_dict().values()):
@@ -150,11 +150,11 @@ def test_rows_are_the_product_of_heads(heads: int, channels: int, together: int,
     spikes = torch.rand(3, 10, 3 * heads * channels, generator=torch.Generator().manual_seed(0)) < 0.3
     qkv = spikes.double().requires_grad_()
     q, k, v = (part.unflatten(2, (heads, -1)).permute(0, 2, 3, 1) for part in qkv.chunk(3, 2))
-    wanted = spike_attention(q, k, v, scale).permute(0, 3, 1, 2).flatten(2)
+    expected = spike_attention(q, k, v, scale).permute(0, 3, 1, 2).flatten(2)
     out = rows_attention(qkv, heads, scale)
-    assert torch.equal(out, wanted)
+    assert torch.equal(out, expected)
     g = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
-    mine, other = (torch.autograd.grad((o * g).square().sum(), qkv, create_graph=True)[0] for o in (out, wanted))
+    mine, other = (torch.autograd.grad((o * g).square().sum(), qkv, create_graph=True)[0] for o in (out, expected))
     torch.testing.assert_close(mine, other)
     second, wanted_second = (torch.autograd.grad(d.square().sum(), qkv)[0] for d in (mine, other))
     torch.testing.assert_close(second, wanted_second)

@@ -14,20 +14,20 @@ from tests.models.members import TINY, clip, images, member, one_step
 
 def layouts(model: torch.nn.Module, x: Tensor) -> dict[str, bool]:
     """For each neuron layer on images: are input and output channels_last at every step?"""
-    found: dict[str, bool] = {}
+    actual: dict[str, bool] = {}
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, current: Tensor, u0: Tensor, result: ScanResult) -> None:
             # A 1x1 image, or one channel, has both layouts at once.
             if current.ndim == 5 and min(current.shape[2:]) > 1:
                 steps = (current[0], current[-1], result.out[0], result.out[-1])
-                found[name] = all(s.is_contiguous(memory_format=torch.channels_last) for s in steps)
+                actual[name] = all(s.is_contiguous(memory_format=torch.channels_last) for s in steps)
 
         return Tap(see)
 
     with tapped(model, "layout", make):
         model(x)
-    return found
+    return actual
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -38,8 +38,8 @@ def test_channels_last_reaches_every_neuron(name: str, norm: str, static: bool) 
     model = member(name, norm=norm, image_size=32, **options).to(memory_format=torch.channels_last)
     size = (2, model.in_channels, 32, 32) if static else (8, model.in_channels, 32, 32)
     x = torch.randn(size).contiguous(memory_format=torch.channels_last)
-    found = layouts(model, x if static else x.unflatten(0, (4, 2)))
-    assert found and all(found.values()), [layer for layer, kept in found.items() if not kept]
+    actual = layouts(model, x if static else x.unflatten(0, (4, 2)))
+    assert actual and all(actual.values()), [layer for layer, kept in actual.items() if not kept]
 
 
 @pytest.mark.parametrize("name", TINY)

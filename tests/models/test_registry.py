@@ -24,8 +24,18 @@ def test_every_family_has_a_tiny_member() -> None:
 
 
 def test_the_names_that_recipes_use_exist() -> None:
-    wanted = {"resnet19", "cnn7", "vggsnn", "vgg9", "resnet34", "sew_resnet34", "ms_resnet18", "ms_resnet34", "sew_dvs"}
-    assert wanted <= set(models.names())
+    expected = {
+        "resnet19",
+        "cnn7",
+        "vggsnn",
+        "vgg9",
+        "resnet34",
+        "sew_resnet34",
+        "ms_resnet18",
+        "ms_resnet34",
+        "sew_dvs",
+    }
+    assert expected <= set(models.names())
     assert models.names("sew_dvs") == ["sew_dvs", "sew_dvs_tiny"]
 
 
@@ -102,8 +112,8 @@ def test_every_norm_takes_images_and_clips(name: str, norm: str) -> None:
 @pytest.mark.parametrize("name", TINY)
 def test_width_scales_every_layer(name: str) -> None:
     def sizes(model: nn.Module) -> dict[str, tuple[int, int]]:
-        found = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
-        return {n: (m.weight.shape[1], m.weight.shape[0]) for n, m in found.items()}
+        actual = {n: m for n, m in model.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+        return {n: (m.weight.shape[1], m.weight.shape[0]) for n, m in actual.items()}
 
     narrow, wide = (sizes(member(name, width=w, num_classes=8)) for w in (0.25, 0.5))
     first, last = next(iter(narrow)), list(narrow)[-1]

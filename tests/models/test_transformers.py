@@ -136,8 +136,8 @@ def test_qkformer_is_right_by_default_and_its_defect_is_found() -> None:
     report = ss.check_model(member(name, neuron=ZERO), images(name), batch_dim=0)
     assert report.ok, str(report)
     legacy = member(name, neuron=ZERO, legacy_tb_lif=True)
-    found = ss.check_model(legacy, images(name), batch_dim=0)
-    (leak,) = [c for c in found.failures if c.name == "batch"]
+    actual = ss.check_model(legacy, images(name), batch_dim=0)
+    (leak,) = [c for c in actual.failures if c.name == "batch"]
     assert leak.layer is not None and leak.layer.startswith("body.5.lif")
     with pytest.raises(ValueError, match=r"MP-Init's mean .* has no meaning"):
         models.create(name, legacy_tb_lif=True)
@@ -200,11 +200,11 @@ def test_who_looks_at_the_attention_sees_its_current_and_changes_nothing(name: s
     for mode in (True, False):
         model.train(mode)
         start = {key: value.clone() for key, value in model.state_dict().items()}
-        wanted, state = model(x), {key: value.clone() for key, value in model.state_dict().items()}
+        expected, state = model(x), {key: value.clone() for key, value in model.state_dict().items()}
         model.load_state_dict(start)
         seen.clear()
         handles = [b.attention.register_forward_hook(lambda m, a, out: seen.append(out)) for b in blocks]
-        torch.testing.assert_close(model(x), wanted, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(model(x), expected, rtol=1e-5, atol=1e-6)
         for key, value in model.state_dict().items():
             torch.testing.assert_close(value, state[key], msg=key)
         assert len(seen) == len(blocks)

@@ -48,8 +48,8 @@ def test_each_network_starts_as_its_official_code(name: str) -> None:
     spreads = conv_spread(model)
     assert spreads
     for std, fan_in, fan_out in spreads:
-        wanted = 1 / math.sqrt(3 * fan_in) if OFFICIAL[name] == "default" else math.sqrt(2 / fan_out)
-        assert abs(std / wanted - 1) < 0.06
+        expected = 1 / math.sqrt(3 * fan_in) if OFFICIAL[name] == "default" else math.sqrt(2 / fan_out)
+        assert abs(std / expected - 1) < 0.06
     if OFFICIAL[name] == "imagenet":
         assert abs(model.head.fc.weight.std().item() / 0.01 - 1) < 0.05 and not model.head.fc.bias.any()
 
@@ -63,16 +63,16 @@ def test_each_network_starts_as_its_official_code(name: str) -> None:
         ("spikingresformer_cifar", {"head", "tokens", "images"}),
     ],
 )
-def test_transformers_start_with_truncated_normals_where_their_code_does(name: str, wanted: set[str]) -> None:
-    found = set()
+def test_transformers_start_with_truncated_normals_where_their_code_does(name: str, expected: set[str]) -> None:
+    actual = set()
     for m in member(name, width=0.25, image_size=32).modules():
         if isinstance(m, (nn.Conv2d, nn.Linear)) and m.weight.numel() > 500:
             kind = "head" if isinstance(m, nn.Linear) else "tokens" if m.kernel_size == (1, 1) else "images"
             spread = m.weight.std().item()
             truncated = abs(spread / 0.02 - 1) < 0.1 and m.weight.max().item() > 2.2 * spread  # a uniform ends at 1.73
-            assert truncated == (kind in wanted), (name, kind)
-            found |= {kind} if truncated else set()
-    assert found == wanted
+            assert truncated == (kind in expected), (name, kind)
+            actual |= {kind} if truncated else set()
+    assert actual == expected
 
 
 def test_init_is_an_option() -> None:

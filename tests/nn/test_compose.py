@@ -270,8 +270,8 @@ def test_an_objective_brings_everything_of_its_own() -> None:
 
 def test_mpbn_as_a_norm_takes_the_lif_in_any_form() -> None:
     assert compose("mpbn", LIF).neuron == neuron_factory("mpbn")
-    given, wanted = (neuron_factory(name, tau=3.0, channelwise=True) for name in ("lif", "mpbn"))
-    assert compose("mpbn", given).neuron == wanted
+    given, expected = (neuron_factory(name, tau=3.0, channelwise=True) for name in ("lif", "mpbn"))
+    assert compose("mpbn", given).neuron == expected
     with pytest.raises(ValueError, match="no form for 'lif-tet'"):
         compose("mpbn", neuron_factory("lif-tet"))
 

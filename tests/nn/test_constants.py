@@ -86,10 +86,10 @@ def test_fixed_constants_are_the_numbers_that_were_asked_for(threshold: float, t
 def test_learned_constants_start_as_near_as_the_parameter_can(threshold: float, tau: float) -> None:
     lif = ss.LIF(threshold, tau)
     k, w = lif.k.detach(), lif.w.detach()
-    for raw, value, wanted in ((k, threshold_from_k, threshold), (w, leak_from_w, 1 / tau)):
-        error = abs(value(raw).item() - wanted)
+    for raw, value, expected in ((k, threshold_from_k, threshold), (w, leak_from_w, 1 / tau)):
+        error = abs(value(raw).item() - expected)
         for end in (-torch.inf, torch.inf):
-            assert error <= abs(value(torch.nextafter(raw, torch.full_like(raw, end))).item() - wanted)
+            assert error <= abs(value(torch.nextafter(raw, torch.full_like(raw, end))).item() - expected)
     assert lif.threshold.item() == pytest.approx(threshold, rel=2e-7)
 
 

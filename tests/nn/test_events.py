@@ -97,9 +97,9 @@ def test_it_is_undone(calls):
 
 def test_copies_pickles_and_checkpoints(calls):
     model = ss.use_events(network())
-    wanted = step(model, X)
-    same(step(copy.deepcopy(model), X), wanted)
-    same(step(pickle.loads(pickle.dumps(model)), X), wanted)
+    expected = step(model, X)
+    same(step(copy.deepcopy(model), X), expected)
+    same(step(pickle.loads(pickle.dumps(model)), X), expected)
     plain = network()
     plain.load_state_dict(model.state_dict())
     assert list(plain.state_dict()) == list(model.state_dict())
@@ -116,18 +116,18 @@ def test_activation_checkpointing(calls, reentrant):
     for m in model.modules():  # statistics of the first run are those of the second only if they do not move
         if isinstance(m, ss.LIF):
             m.init = ss.ConstantInit(0.0)
-    wanted = step(model, X)
+    expected = step(model, X)
     again = ss.use_events(Checkpointed(*copy.deepcopy(model)))
     x = X.clone().requires_grad_()
-    same(step(again, x), wanted)
+    same(step(again, x), expected)
     assert len(calls) == 6
 
 
 def test_with_save_memory(calls):
     model = network()
-    wanted = step(copy.deepcopy(model), X)
-    same(step(ss.save_memory(ss.use_events(copy.deepcopy(model))), X), wanted)
-    same(step(ss.use_events(ss.save_memory(copy.deepcopy(model))), X), wanted)
+    expected = step(copy.deepcopy(model), X)
+    same(step(ss.save_memory(ss.use_events(copy.deepcopy(model))), X), expected)
+    same(step(ss.use_events(ss.save_memory(copy.deepcopy(model))), X), expected)
     assert len(calls) == 6
 
 
@@ -164,8 +164,8 @@ def test_other_padding_and_groups_are_left_alone(calls):
         nn.Conv2d(8, 8, 3, padding=1, padding_mode="reflect"),
         nn.Conv2d(8, 8, 2, padding="same"),
     ):
-        wanted = layer(x)
-        assert torch.equal(ss.use_events(layer)(x), wanted)
+        expected = layer(x)
+        assert torch.equal(ss.use_events(layer)(x), expected)
     assert calls == []
     layer = nn.Conv2d(8, 8, 3, padding="same", dilation=2)
     torch.testing.assert_close(ss.use_events(copy.deepcopy(layer))(x), layer(x))
@@ -175,8 +175,8 @@ def test_other_padding_and_groups_are_left_alone(calls):
 def test_a_convolution_that_an_instance_replaced_runs(calls):
     layer, x = nn.Conv2d(8, 8, 3), (torch.rand(4, 8, 6, 6) < 0.2).float()
     layer._conv_forward = lambda x, weight, bias: nn.functional.conv2d(x, 2 * weight, bias)
-    wanted = layer(x)
-    assert torch.equal(ss.use_events(layer)(x), wanted) and calls == []
+    expected = layer(x)
+    assert torch.equal(ss.use_events(layer)(x), expected) and calls == []
 
 
 def test_small_layers_are_dense_without_looking():

@@ -116,7 +116,7 @@ def test_a_batch_without_a_finite_mean(monkeypatch: pytest.MonkeyPatch, channels
 @pytest.mark.parametrize("channels", [None, 8])
 def test_a_parameter_out_of_its_range(monkeypatch: pytest.MonkeyPatch, raw: float, channels: int | None) -> None:
     for name in "kw":
-        found = []
+        actual = []
         for parts in (False, True):
             with monkeypatch.context() as patch:
                 if parts:
@@ -124,8 +124,8 @@ def test_a_parameter_out_of_its_range(monkeypatch: pytest.MonkeyPatch, raw: floa
                 layer = ss.LIF(channels=channels)
                 with torch.no_grad():
                     getattr(layer, name)[-1] = raw
-                found.append([*gradients(layer, current()), layer.k.detach(), layer.w.detach()])
-        for got, want in zip(*found, strict=True):
+                actual.append([*gradients(layer, current()), layer.k.detach(), layer.w.detach()])
+        for got, want in zip(*actual, strict=True):
             assert got is not None and want is not None and torch.equal(got.nan_to_num(7.0), want.nan_to_num(7.0))
 
 
@@ -186,15 +186,15 @@ def test_an_init_that_is_any_module() -> None:
 
 @pytest.mark.parametrize(("training", "init_training"), [(True, False), (False, True), (False, False), (True, True)])
 def test_modes_of_layer_and_init(monkeypatch: pytest.MonkeyPatch, training: bool, init_training: bool) -> None:
-    found = []
+    actual = []
     for _ in range(2):
         layer = ss.LIF()
         layer(current())
         layer.train(training)
         layer.init.train(init_training)
-        found.append([layer(current()), layer.running_mean])
+        actual.append([layer(current()), layer.running_mean])
         in_parts(monkeypatch)
-    assert all(torch.equal(got, want) for got, want in zip(*found))
+    assert all(torch.equal(got, want) for got, want in zip(*actual))
 
 
 def test_frozen_shared_and_parametrized_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,15 +339,15 @@ def test_a_parameter_out_of_its_range_comes_back() -> None:
 
 def test_saved_tensors_that_come_back_with_other_strides() -> None:
     """The C++ scan multiplies by the slopes of V and a in their memory, which has to be that of a plain vector."""
-    found = []
+    actual = []
     for unpack in (lambda t: t, lambda t: t.repeat_interleave(2, -1)[..., ::2]):
         torch.manual_seed(0)
         layer, x = ss.LIF(channels=4), torch.randn(3, 2, 4, requires_grad=True)
         with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
             out = layer(x)
         out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
-        found.append([x.grad, layer.k.grad, layer.w.grad])
-    for got, want in zip(*found, strict=True):
+        actual.append([x.grad, layer.k.grad, layer.w.grad])
+    for got, want in zip(*actual, strict=True):
         torch.testing.assert_close(got, want)
 
 

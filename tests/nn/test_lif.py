@@ -84,9 +84,9 @@ def test_threshold_and_tau_get_the_float64_gradient(gradient, reset, channels):
     (lif(x) * cotangent).sum().backward()
     (double(x.double()) * cotangent).sum().backward()
     for name in ("k", "w"):
-        got, wanted = getattr(lif, name).grad, getattr(double, name).grad
-        assert wanted.abs().min() > 1e-3
-        torch.testing.assert_close(got.double(), wanted, rtol=2e-4, atol=2e-4)
+        got, expected = getattr(lif, name).grad, getattr(double, name).grad
+        assert expected.abs().min() > 1e-3
+        torch.testing.assert_close(got.double(), expected, rtol=2e-4, atol=2e-4)
 
 
 def test_threshold_stays_positive_under_an_adversary():
@@ -133,8 +133,8 @@ def test_output_has_the_dtype_of_the_input_and_the_membrane_is_float32(dtype):
     lif = ss.LIF(threshold=0.6, init="zero")
     y = lif(x)
     assert y.dtype == dtype
-    wanted = ss.LIF(threshold=0.6, init="zero")(x.float() if dtype != torch.float64 else x)
-    assert torch.equal((y > 0), (wanted > 0))
+    expected = ss.LIF(threshold=0.6, init="zero")(x.float() if dtype != torch.float64 else x)
+    assert torch.equal((y > 0), (expected > 0))
     x.requires_grad_()
     lif(x).sum().backward()
     assert x.grad.dtype == dtype and lif.k.grad.dtype == torch.float32
@@ -342,7 +342,7 @@ def test_deepcopy_pickle_and_state_dict_after_training(channels):
     for seed in range(3):
         lif(current(5, 3, 4, seed=seed)).sum().backward()
     x = current(5, 7, 4, seed=9)
-    wanted = lif.eval()(x)
+    expected = lif.eval()(x)
     buffer = io.BytesIO()
     torch.save(lif.state_dict(), buffer)
     buffer.seek(0)
@@ -351,7 +351,7 @@ def test_deepcopy_pickle_and_state_dict_after_training(channels):
     assert set(lif.state_dict()) == {"k", "w", "init.running_mean"}
     for twin in (copy.deepcopy(lif), pickle.loads(pickle.dumps(lif)), fresh.eval()):
         assert torch.equal(twin.running_mean, lif.running_mean) and lif.running_mean.abs().max() > 0
-        assert torch.equal(twin(x), wanted)
+        assert torch.equal(twin(x), expected)
 
 
 def test_ema_copies_follow_the_running_mean():
@@ -386,8 +386,8 @@ def test_streaming_equals_one_call_gradients_included(cuts, channels, gradient):
     lif.running_mean.fill_(0.3)
     whole, pieces = x.clone().requires_grad_(), x.clone().requires_grad_()
     lif.eval()
-    wanted = lif(whole)
-    (wanted * cotangent).sum().backward()
+    expected = lif(whole)
+    (expected * cotangent).sum().backward()
     wanted_grads = whole.grad, lif.k.grad.clone(), lif.w.grad.clone()
     lif.zero_grad()
     state, outs = None, []
@@ -396,7 +396,7 @@ def test_streaming_equals_one_call_gradients_included(cuts, channels, gradient):
         outs.append(y)
     assert state.step == 6
     got = torch.cat(outs)
-    assert torch.equal(got, wanted)
+    assert torch.equal(got, expected)
     (got * cotangent).sum().backward()
     for g, w in zip((pieces.grad, lif.k.grad, lif.w.grad), wanted_grads):
         torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
@@ -440,10 +440,10 @@ def test_compile_fullgraph_equals_eager(training, backend):
     for _ in range(2):
         model.zero_grad()
         twin.zero_grad()
-        wanted, got = model(x), compiled(x)
-        torch.testing.assert_close(got, wanted)
+        expected, got = model(x), compiled(x)
+        torch.testing.assert_close(got, expected)
         if training:
-            wanted.square().sum().backward()
+            expected.square().sum().backward()
             got.square().sum().backward()
             for p, q in zip(model.parameters(), twin.parameters()):
                 torch.testing.assert_close(q.grad, p.grad)
@@ -461,8 +461,8 @@ def test_compile_fullgraph_takes_another_batch_size(backend, init):
     for batch in (6, 5, 3):
         x = current(4, batch, 5, seed=batch)
         lif.eval()
-        wanted = lif(x)
-        torch.testing.assert_close(compiled(x), wanted)
+        expected = lif(x)
+        torch.testing.assert_close(compiled(x), expected)
         lif.train()
         compiled(x).sum().backward()
 

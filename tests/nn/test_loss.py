@@ -100,8 +100,8 @@ def test_task_losses_take_soft_targets() -> None:
 
 def test_predictions_are_those_the_loss_trains() -> None:
     for name, cls in LOSSES.items():
-        wanted = logits()[-1] if name == "lts" else logits().mean(0)
-        torch.testing.assert_close(cls().predict(logits()), wanted)
+        expected = logits()[-1] if name == "lts" else logits().mean(0)
+        torch.testing.assert_close(cls().predict(logits()), expected)
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -122,9 +122,9 @@ def test_twin_loss_is_its_formula() -> None:
     a, b = logits(1), logits(2)
     p, q = a.mean(0).softmax(1), b.mean(0).softmax(1)
     kl = (p * (p / q).log()).mean() + (q * (q / p).log()).mean()
-    wanted = 0.5 * (nll(a.mean(0)) + nll(b.mean(0))) + 0.5 * kl / 2
-    torch.testing.assert_close(twin_loss(a, b, TARGET), wanted)
-    torch.testing.assert_close(Twin()(torch.cat([a, b], 1), TARGET), wanted)
+    expected = 0.5 * (nll(a.mean(0)) + nll(b.mean(0))) + 0.5 * kl / 2
+    torch.testing.assert_close(twin_loss(a, b, TARGET), expected)
+    torch.testing.assert_close(Twin()(torch.cat([a, b], 1), TARGET), expected)
     torch.testing.assert_close(twin_loss(a, a, TARGET), nll(a.mean(0)))
     with pytest.raises(ValueError, match="once or twice"):
         Twin()(torch.cat([a, b, a], 1), TARGET)
@@ -134,8 +134,8 @@ def test_guidance_teaches_each_step_by_its_neighbour() -> None:
     y = logits().requires_grad_()
     loss = guidance_loss(y, temperature=2.0, drop=0.0)
     soft = (y.detach() / 2).softmax(-1)
-    wanted = sum((soft[t - 1] * (soft[t - 1] / soft[t]).log()).sum(-1).mean() for t in range(1, T))
-    torch.testing.assert_close(loss.detach(), wanted)
+    expected = sum((soft[t - 1] * (soft[t - 1] / soft[t]).log()).sum(-1).mean() for t in range(1, T))
+    torch.testing.assert_close(loss.detach(), expected)
     loss.backward()
     assert not y.grad[0].any() and y.grad[1:].flatten(1).any(1).all()
     z = logits().requires_grad_()
@@ -164,12 +164,12 @@ def records(model: nn.Module) -> dict:
 @pytest.mark.parametrize("power", [1, 2])
 def test_rmp_loss_is_its_formula(form: str, power: int) -> None:
     seen = records(net())
-    wanted = []
+    expected = []
     for record in seen.values():
         r = record.m.detach() / record.layer.threshold.detach()
         distance = (r - record.spikes.detach()).abs() ** power
-        wanted.append((r**2 * (1 - r) ** 2).mean() if form == "product" else distance.mean())
-    torch.testing.assert_close(rmp_loss(seen.calls(), form, power).detach(), torch.stack(wanted).mean())
+        expected.append((r**2 * (1 - r) ** 2).mean() if form == "product" else distance.mean())
+    torch.testing.assert_close(rmp_loss(seen.calls(), form, power).detach(), torch.stack(expected).mean())
 
 
 def test_rmp_loss_trains_weights_and_leaves_the_threshold_to_the_dynamics() -> None:
@@ -197,10 +197,10 @@ def test_sparsity_is_on_spikes_and_not_on_v_times_spikes(gradient: str) -> None:
     mean = sum(rates) / 2
     assert float(sparsity_loss(seen.calls(), "l1").detach()) == pytest.approx(mean)
     assert float(sparsity_loss(seen.calls(), "l2").detach()) == pytest.approx(mean / 2)
-    wanted = sum((r - 0.1) ** 2 for r in rates) / 2
-    assert float(sparsity_loss(seen.calls(), "target", 0.1).detach()) == pytest.approx(wanted)
-    wanted = sum(max(0.0, r - rates[0]) for r in rates) / 2
-    assert float(sparsity_loss(seen.calls(), "hinge", rates[0]).detach()) == pytest.approx(wanted)
+    expected = sum((r - 0.1) ** 2 for r in rates) / 2
+    assert float(sparsity_loss(seen.calls(), "target", 0.1).detach()) == pytest.approx(expected)
+    expected = sum(max(0.0, r - rates[0]) for r in rates) / 2
+    assert float(sparsity_loss(seen.calls(), "hinge", rates[0]).detach()) == pytest.approx(expected)
 
 
 def test_descent_on_sparsity_raises_the_threshold() -> None:
@@ -217,11 +217,11 @@ def test_descent_on_sparsity_raises_the_threshold() -> None:
 def test_l2_reaches_only_neurons_that_fired() -> None:
     layer = LIF(init="zero", learn=()).double()
     x = torch.tensor([[[1.8, 2.2]]], dtype=torch.float64).requires_grad_()  # M = 0.9 and 1.1: both within the window
-    for form, wanted in {"l1": [True, True], "l2": [False, True]}.items():
+    for form, expected in {"l1": [True, True], "l2": [False, True]}.items():
         with probe(layer, record="spikes", graph=True) as seen:
             layer(x)
         (grad,) = torch.autograd.grad(sparsity_loss(seen.calls(), form), x)
-        assert (grad.flatten() != 0).tolist() == wanted
+        assert (grad.flatten() != 0).tolist() == expected
 
 
 def test_spike_rates_report_layers_and_the_whole() -> None:
@@ -401,8 +401,8 @@ def test_eagd_value_is_the_mean_of_divergences() -> None:
         return (p * (p.log() - q.log_softmax(1))).sum(1).mean()
 
     hybrids = [blocks[2](blocks[1](first.mean(0))), blocks[2](second.mean(0))]
-    wanted = kl(student.head(second).mean(0)) + 0.5 * (kl(hybrids[0]) + kl(hybrids[1])) / 2
-    torch.testing.assert_close(outcome.parts["eagd"], wanted.detach(), rtol=1e-5, atol=1e-6)
+    expected = kl(student.head(second).mean(0)) + 0.5 * (kl(hybrids[0]) + kl(hybrids[1])) / 2
+    torch.testing.assert_close(outcome.parts["eagd"], expected.detach(), rtol=1e-5, atol=1e-6)
 
 
 def test_eagd_shows_the_teacher_the_images_of_a_static_batch() -> None:

@@ -89,7 +89,7 @@ def test_overhead_counts_each_kind_as_its_formula() -> None:
     steps, channels, size = 5, 6, (3, 4)
     sites = [Site(channels, size, steps), Site(channels, size, steps)]
     c, t, n = channels, steps, channels * 12
-    wanted = {
+    expected = {
         "MP-Init + TrSG": Extra(2, 1),
         "PLIF": Extra(1, 0),
         "LTMD": Extra(1, 0),
@@ -103,7 +103,7 @@ def test_overhead_counts_each_kind_as_its_formula() -> None:
     }
     for title, (norm, name) in OVERHEAD.items():
         extra = method_overhead(norm, neuron_factory(name), sites)
-        assert extra == Extra(2 * wanted[title].parameters, 2 * wanted[title].statistics), title
+        assert extra == Extra(2 * expected[title].parameters, 2 * expected[title].statistics), title
     per_channel = layer_overhead(neuron_factory("lif", channelwise=True).at(sites[0]))
     assert per_channel == Extra(2 * c, c)
 
@@ -111,7 +111,7 @@ def test_overhead_counts_each_kind_as_its_formula() -> None:
 def test_a_plain_network_has_no_overhead() -> None:
     with torch.device("meta"):
         net = models.create("resnet19", timesteps=4, neuron=neuron_factory("lif-tdbn"))
-    found = overhead(net)
-    assert total(found) == Extra(0, 0)
-    assert sum(isinstance(net.get_submodule(name), Neuron) for name in found) > 10
+    actual = overhead(net)
+    assert total(actual) == Extra(0, 0)
+    assert sum(isinstance(net.get_submodule(name), Neuron) for name in actual) > 10
     assert growth("tdbn", neuron_factory("lif-tdbn")) == "0"

@@ -134,8 +134,8 @@ def test_autograd_grad_gives_the_whole_gradient(at_places: list[Tensor]) -> None
     for target in ("spikes", "view", "both"):
         s, x, conv, lif = chain()
         out = conv(x).square().sum()
-        wanted = {"spikes": [s], "view": [x], "both": [s, conv.weight, lif.k]}[target]
-        got = torch.autograd.grad(out, wanted)[0]
+        expected = {"spikes": [s], "view": [x], "both": [s, conv.weight, lif.k]}[target]
+        got = torch.autograd.grad(out, expected)[0]
         (want,) = torch.autograd.grad(torch.conv2d(x, conv.weight, conv.bias, 1, 1).square().sum(), x)
         torch.testing.assert_close(got.view_as(want), want, rtol=1e-4, atol=1e-4)
     assert not at_places

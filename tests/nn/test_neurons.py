@@ -227,8 +227,8 @@ def test_output_and_every_gradient_follow_the_published_equations(name: str) -> 
         trained = [p.grad.clone() for p in layer.parameters() if p.requires_grad]
         results.append([out.detach(), x.grad, *trained])
     assert name in ("readout", "ilif") or 0.05 < float(results[0][0].mean()) < 0.95
-    for got, wanted in zip(*results):
-        torch.testing.assert_close(got, wanted, rtol=2e-6, atol=2e-6)  # constants such as tau are stored in float32
+    for got, expected in zip(*results):
+        torch.testing.assert_close(got, expected, rtol=2e-6, atol=2e-6)  # constants such as tau are stored in float32
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_rate_neuron_differentiates_one_step_as_autograd_does(family: str, detac
     m, v = current()[0].requires_grad_(), torch.tensor([0.7], dtype=torch.float64)
     s = spike(m, v, spec)
     u = reset(m, s, v, spec)
-    wanted = [torch.autograd.grad(y.sum(), m, retain_graph=True)[0] for y in (s, u)]
-    for got, want in zip(local_derivatives(m.detach(), s.detach(), v, spec), wanted):
+    expected = [torch.autograd.grad(y.sum(), m, retain_graph=True)[0] for y in (s, u)]
+    for got, want in zip(local_derivatives(m.detach(), s.detach(), v, spec), expected):
         torch.testing.assert_close(got, want)
 
 
@@ -523,12 +523,12 @@ def test_ilif_equals_spikingjellys(detach: bool) -> None:
     x = torch.randn(T, B, C, 4, generator=torch.Generator().manual_seed(0)) * 2
     x[0, 0, 0] = torch.tensor([0.5, 1.5, 0.0, 4.0])
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
-    out, wanted = layer(a), node(b)
-    torch.testing.assert_close(out, wanted, rtol=0, atol=0)
+    out, expected = layer(a), node(b)
+    torch.testing.assert_close(out, expected, rtol=0, atol=0)
     assert out.max() == 4 and out.min() == 0
     weights = torch.randn(x.shape, generator=torch.Generator().manual_seed(1))
     (out * weights).sum().backward()
-    (wanted * weights).sum().backward()
+    (expected * weights).sum().backward()
     torch.testing.assert_close(a.grad, b.grad)
 
 

@@ -42,11 +42,11 @@ def norm_with_values(name: str, dtype: torch.dtype = torch.float64) -> nn.Module
 def definition(name: str, norm: nn.Module, x: Tensor) -> Tensor:
     """The norm in training mode as its paper writes it, step by step, without a shared line of code."""
 
-    def standard(values: Tensor, wanted: Tensor, eps: float) -> Tensor:
-        axes = [i for i in range(values.ndim) if i != values.ndim - wanted.ndim + 1]
+    def standard(values: Tensor, expected: Tensor, eps: float) -> Tensor:
+        axes = [i for i in range(values.ndim) if i != values.ndim - expected.ndim + 1]
         mean = values.mean(axes)
-        var = ((values - per_channel(mean, wanted)) ** 2).mean(axes)
-        return (wanted - per_channel(mean, wanted)) / (per_channel(var, wanted) + eps).sqrt()
+        var = ((values - per_channel(mean, expected)) ** 2).mean(axes)
+        return (expected - per_channel(mean, expected)) / (per_channel(var, expected) + eps).sqrt()
 
     def per_channel(p: Tensor, like: Tensor) -> Tensor:
         return p.view(1, -1, *([1] * (like.ndim - 2)))
@@ -85,8 +85,8 @@ def test_output_and_every_gradient_follow_the_definition(name: str, shape: tuple
         y = run(x)
         (y * weights).sum().backward()
         results.append([y.detach(), x.grad, *[p.grad.clone() for p in norm.parameters()]])
-    for got, wanted in zip(*results):
-        torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-9)
+    for got, expected in zip(*results):
+        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n != "none"])
@@ -104,10 +104,10 @@ def test_running_statistics_follow_torch_batch_norm(name: str) -> None:
                 seen = x[t]
             if seen is not None:
                 (twin[0] if name == "bn" else twin[t])(seen)
-    wanted = twin[:1] if norm.running_mean.ndim == 1 else twin
+    expected = twin[:1] if norm.running_mean.ndim == 1 else twin
     shape = norm.running_mean.shape
-    torch.testing.assert_close(norm.running_mean, torch.stack([b.running_mean for b in wanted]).view(shape))
-    torch.testing.assert_close(norm.running_var, torch.stack([b.running_var for b in wanted]).view(shape))
+    torch.testing.assert_close(norm.running_mean, torch.stack([b.running_mean for b in expected]).view(shape))
+    torch.testing.assert_close(norm.running_var, torch.stack([b.running_var for b in expected]).view(shape))
     assert norm.num_batches_tracked == 3
 
 
@@ -206,8 +206,8 @@ def test_tab_survives_a_mean_far_above_the_spread() -> None:
     """Sums of squares would lose every digit here: mean 1e4, spread 1, float32."""
     x = torch.randn(T, 64, C) + 1e4
     norm = TAB(C, T)
-    wanted = definition("tab", copy.deepcopy(norm).double(), x.double())
-    torch.testing.assert_close(norm(x).double(), wanted, rtol=0, atol=5e-3)
+    expected = definition("tab", copy.deepcopy(norm).double(), x.double())
+    torch.testing.assert_close(norm(x).double(), expected, rtol=0, atol=5e-3)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -267,8 +267,8 @@ def test_bntt_with_bias_is_t_batch_norms() -> None:
     norm, x = BNTT(C, T, bias=True).double(), current()
     with torch.no_grad():
         norm.bias.normal_()
-    wanted = [F.batch_norm(x[t], None, None, norm.weight[t], norm.bias[t], True, eps=1e-4) for t in range(T)]
-    torch.testing.assert_close(norm(x), torch.stack(wanted))
+    expected = [F.batch_norm(x[t], None, None, norm.weight[t], norm.bias[t], True, eps=1e-4) for t in range(T)]
+    torch.testing.assert_close(norm(x), torch.stack(expected))
 
 
 @pytest.mark.parametrize("momentum", [None, 0.0, 1.5, math.nan])

@@ -383,14 +383,14 @@ def test_a_gradient_that_is_not_finite_spoils_only_its_channel(steps: int) -> No
     y = torch.randn(steps, 2, 8, 4, 4, generator=generator) * 2
     g = torch.randn(y.shape, generator=generator)
     g[3, 0, 0, 0, 0] = torch.inf
-    found = []
+    actual = []
     for separate in (True, False):
         norm, neuron, x = TDBN(8), ss.LIF(), y.clone().requires_grad_()
         if separate:
             neuron.backend = "reference"
         out = neuron(norm(x)) if separate else norm_neuron(norm, neuron, x)
-        found.append(torch.autograd.grad(out, [x, norm.weight, norm.bias], g))
-    (dx, *by_norm), (fused_dx, *fused_by_norm) = found
+        actual.append(torch.autograd.grad(out, [x, norm.weight, norm.bias], g))
+    (dx, *by_norm), (fused_dx, *fused_by_norm) = actual
     torch.testing.assert_close(fused_dx[:, :, 1:], dx[:, :, 1:], rtol=1e-4, atol=1e-5)
     for got, want in zip(fused_by_norm, by_norm):
         torch.testing.assert_close(got[1:], want[1:], rtol=1e-4, atol=1e-4)

@@ -130,11 +130,11 @@ def test_batched_gradients_and_gradients_of_gradients() -> None:
     parts = layers(torch.float64)
     y, side = (t.requires_grad_() for t in inputs(torch.float64, "contiguous"))
     out = in_one(parts[0], parts[1], y, parts[2], side)
-    wanted = [y, side, *parts.parameters()]
+    expected = [y, side, *parts.parameters()]
     g = torch.randn(2, *out.shape, dtype=torch.float64)
-    batched = torch.autograd.grad(out, wanted, g, is_grads_batched=True, retain_graph=True)
+    batched = torch.autograd.grad(out, expected, g, is_grads_batched=True, retain_graph=True)
     for i in range(2):
-        for many, one in zip(batched, torch.autograd.grad(out, wanted, g[i], retain_graph=True)):
+        for many, one in zip(batched, torch.autograd.grad(out, expected, g[i], retain_graph=True)):
             torch.testing.assert_close(many[i], one)
     (dside,) = torch.autograd.grad(out.sum(), side, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiated twice"):

@@ -63,9 +63,9 @@ def two_processes(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, di
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_processes_equal_one(name: str, two_processes: list[dict[str, dict[str, Tensor]]]) -> None:
-    wanted = run(norm_with_values(name, torch.float32), *example())
+    expected = run(norm_with_values(name, torch.float32), *example())
     ranks = [r[name] for r in two_processes]
-    for key, value in wanted.items():
+    for key, value in expected.items():
         if key in ("out", "x"):
             got = torch.cat([r[key] for r in ranks], dim=1)
         else:
@@ -78,7 +78,7 @@ def test_two_processes_equal_one(name: str, two_processes: list[dict[str, dict[s
 def test_sync_can_be_turned_off(two_processes: list[dict[str, dict[str, Tensor]]]) -> None:
     x, weights = example()
     norm = norm_with_values("tdbn", torch.float32)
-    wanted = run(norm, x[:, SHARES[1]].contiguous(), weights[:, SHARES[1]])
-    assert torch.equal(two_processes[1]["alone"]["out"], wanted["out"])
+    expected = run(norm, x[:, SHARES[1]].contiguous(), weights[:, SHARES[1]])
+    assert torch.equal(two_processes[1]["alone"]["out"], expected["out"])
     whole = run(norm_with_values("tdbn", torch.float32), x, weights)["out"][:, SHARES[1]]
-    assert not torch.allclose(wanted["out"], whole, atol=1e-3)
+    assert not torch.allclose(expected["out"], whole, atol=1e-3)

@@ -79,12 +79,12 @@ def test_records_follow_the_equations() -> None:
     with probe(model, "0.1") as seen:
         model(x)
     layer, record = model[0][1], seen["0.1"]
-    wanted = reference_scan(
+    expected = reference_scan(
         model[0][0](x), torch.zeros(1), layer.threshold, layer.leak, layer.spec, membrane=True
     )  # the first forward starts from a running mean of 0
     v, a = layer.threshold.detach(), layer.leak.detach()
-    torch.testing.assert_close(record.m, wanted.m.detach())
-    torch.testing.assert_close(record.u[-1], wanted.u.detach())
+    torch.testing.assert_close(record.m, expected.m.detach())
+    torch.testing.assert_close(record.u[-1], expected.u.detach())
     torch.testing.assert_close(record.spikes, (record.m >= v).double())
     torch.testing.assert_close(record.u, record.m - v * record.spikes)
     torch.testing.assert_close(record.m[1:], (1 - a) * record.u[:-1] + a * record.current[1:])

@@ -33,9 +33,9 @@ def images(batch: int = 4, seed: int = 1) -> Tensor:
 
 def test_first_batch_sets_it_later_ones_move_it() -> None:
     layer, a, b = RunningRate(3, momentum=0.1), spikes(0.3), spikes(0.6, 1)
-    wanted = a.mean((0, 1, 3, 4))
-    torch.testing.assert_close(layer(a), wanted)
-    torch.testing.assert_close(layer(b), 0.9 * wanted + 0.1 * b.mean((0, 1, 3, 4)))
+    expected = a.mean((0, 1, 3, 4))
+    torch.testing.assert_close(layer(a), expected)
+    torch.testing.assert_close(layer(b), 0.9 * expected + 0.1 * b.mean((0, 1, 3, 4)))
     moved = layer.rate.clone()
     assert torch.equal(layer.eval()(a), moved) and torch.equal(layer.rate, moved)
 
@@ -110,10 +110,10 @@ def _process(rank: int, folder: str) -> None:
 def test_processes_share_the_rate_of_the_whole_batch() -> None:
     with tempfile.TemporaryDirectory() as folder:
         mp.spawn(_process, args=(folder,), nprocs=2)
-        found = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
-    wanted = RunningRate(3)(spikes(batch=4))
-    assert torch.equal(found[0], found[1])
-    torch.testing.assert_close(found[0], wanted)
+        actual = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
+    expected = RunningRate(3)(spikes(batch=4))
+    assert torch.equal(actual[0], actual[1])
+    torch.testing.assert_close(actual[0], expected)
 
 
 def test_momentum_is_checked() -> None:

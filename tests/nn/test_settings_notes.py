@@ -35,9 +35,9 @@ def notes(model, steps=2):
         ({"init": "zero", "layers": 3}, 2, False),  # not measured
     ],
 )
-def test_a_zero_start_with_few_steps_in_a_deep_network_is_noted(options, steps, found):
-    said = notes(Deep(**options), steps)
-    assert any("init='mp'" in text for text in said) == found, said
+def test_a_zero_start_with_few_steps_in_a_deep_network_is_noted(options, steps, actual):
+    printed = notes(Deep(**options), steps)
+    assert any("init='mp'" in text for text in printed) == actual, printed
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_zero_start_with_few_steps_in_a_deep_network_is_noted(options, steps, 
         ({"threshold": 1.0}, False),
     ],
 )
-def test_a_window_that_is_small_beside_the_input_is_noted(options, found):
-    said = notes(Deep(**options))
-    assert any("as wide as V" in text for text in said) == found, said
+def test_a_window_that_is_small_beside_the_input_is_noted(options, actual):
+    printed = notes(Deep(**options))
+    assert any("as wide as V" in text for text in printed) == actual, printed
 
 
 def test_a_note_is_no_failure():

@@ -46,5 +46,5 @@ def test_at_v_one_the_families_are_one():
     assert plain[0].abs().sum() > 0 and scaled[0].abs().sum() > 0
     for family in ("as", "rs", "trsg"):
         for norm, expected in (("", plain), ("-scaled", scaled)):
-            found = gradients(f"frozen-{family}-v1.0{norm}")
-            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+            actual = gradients(f"frozen-{family}-v1.0{norm}")
+            assert all(torch.equal(a, b) for a, b in zip(actual, expected, strict=True))

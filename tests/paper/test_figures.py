@@ -72,9 +72,9 @@ def test_figures_of_small_runs_name_the_data_that_were_used(name, given, still, 
     values = {"threshold": [1.0, 0.9], "tau": [2.0, 2.1], "running_mean": [0.0, 0.4]}
     monkeypatch.setattr(sweeps, "_layer_table", lambda *_: {"stem.lif": values})
     page = EXPERIMENTS[name].page(Work(Scale("mini", given), 1, Store(None)))
-    wanted = [f"mini: {still} (paper: CIFAR-100)", "mini: digits-events (paper: DVS-CIFAR10)"]
-    assert [axis.get_title() for axis in page.figures[name].axes] == wanted
-    assert [row[0] for row in page.tables[0].rows] == wanted
+    expected = [f"mini: {still} (paper: CIFAR-100)", "mini: digits-events (paper: DVS-CIFAR10)"]
+    assert [axis.get_title() for axis in page.figures[name].axes] == expected
+    assert [row[0] for row in page.tables[0].rows] == expected
     assert page.tables[0].title != "V at the end"  # it also has the first epoch
     assert all(axis.get_ylabel() for axis in page.figures[name].axes)
     large = EXPERIMENTS[name].page(Work(Scale("paper"), 1, Store(None)))
@@ -107,9 +107,9 @@ def drifting(*distances):
 @pytest.mark.parametrize("name", ["membrane", "activation"])
 def test_pages_of_distributions_say_whether_mp_init_drifts_least(name, monkeypatch):
     silent = drifting(0.9, 0.9, 0.9) | {"rates": np.zeros((3, T))}
-    found = {"tdBN": drifting(0.3, 0.3, 0.3), "TEBN": drifting(0.3, 0.3, 0.03), "MP-Init": drifting(0.1, 0.1, 0.04)}
+    actual = {"tdBN": drifting(0.3, 0.3, 0.3), "TEBN": drifting(0.3, 0.3, 0.03), "MP-Init": drifting(0.1, 0.1, 0.04)}
     assert networks.middle(3) == 2
-    monkeypatch.setattr(networks, "arrays_of", lambda *_: found)
+    monkeypatch.setattr(networks, "arrays_of", lambda *_: actual)
     make = lambda: EXPERIMENTS[name].page(Work(Scale("mini"), 1, Store(None))).tables[0].claims  # noqa: E731
     own, means = make()[:3], make()[3:]
     assert [text.partition(": ")[2].partition(",")[0] for text in (*own, *means)] == [
@@ -117,7 +117,7 @@ def test_pages_of_distributions_say_whether_mp_init_drifts_least(name, monkeypat
         "held (0.080)",
     ]  # fmt: skip
     assert own[0].startswith("MP-Init drifts less than tdBN (this layer") and "mean of layers" in means[0]
-    found["TAB"], found["MP-Init"] = silent, drifting(0.2, 0.2, 0.2)
+    actual["TAB"], actual["MP-Init"] = silent, drifting(0.2, 0.2, 0.2)
     assert make()[2].endswith("nothing to judge, TAB is silent") and make()[-1].endswith("did not hold (0.200)")
 
 
@@ -144,9 +144,9 @@ def test_windows_have_the_paper_s_widths_and_heights():
 
     m = torch.linspace(-1, 5, 6001, dtype=torch.float64)
     for v in (0.2, 2.0):
-        found = {family: simulations.output_gradient(m, v, family) for family in ("as", "rs", "trsg")}
-        assert [float(found[f].max()) for f in found] == pytest.approx([1.0, 1 / v, 1.0])
-        widths = [float((found[f] > 0).double().sum()) * 1e-3 for f in found]
+        actual = {family: simulations.output_gradient(m, v, family) for family in ("as", "rs", "trsg")}
+        assert [float(actual[f].max()) for f in actual] == pytest.approx([1.0, 1 / v, 1.0])
+        widths = [float((actual[f] > 0).double().sum()) * 1e-3 for f in actual]
         assert widths == pytest.approx([1.0, v, v], abs=5e-3)
 
 

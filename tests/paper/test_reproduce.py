@@ -127,10 +127,10 @@ def test_mini_takes_another_data_set_for_the_cases_of_its_kind():
     for given, still, events in (("", "digits", "digits-events"), ("cifar10", "cifar10", "digits-events"),
                                  ("nmnist", "digits", "nmnist")):  # fmt: skip
         cases = EXPERIMENTS["ablation"].cases("mini")
-        found = [load_recipe(*scales.Scale("mini", given).recipe(case.paper, "")) for case in cases]
-        for recipe in found:
+        actual = [load_recipe(*scales.Scale("mini", given).recipe(case.paper, "")) for case in cases]
+        for recipe in actual:
             check_recipe(recipe)
-        assert [recipe.data.name for recipe in found] == [still] * 4 + [events] * 4
+        assert [recipe.data.name for recipe in actual] == [still] * 4 + [events] * 4
 
 
 @pytest.mark.parametrize("name", ["transformers", "qkformer-gradients"])
@@ -203,9 +203,9 @@ def test_measurements_are_made_once_and_a_damaged_file_is_made_again(tmp_path):
     assert len(calls) == 1
     path = tmp_path / "measured" / "one.npz"
     whole = path.read_bytes()
-    for place in range(len(whole) - 60):  # in the content; behind it are the mark and the checksum
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        assert read_arrays(path) is None, place
+    for location in range(len(whole) - 60):  # in the content; behind it are the mark and the checksum
+        path.write_bytes(whole[:location] + bytes([whole[location] ^ 1]) + whole[location + 1 :])
+        assert read_arrays(path) is None, location
     path.write_bytes(b"PK\x03\x04 broken")
     assert read_arrays(path) is None
     store.kept("one", compute)
@@ -252,12 +252,12 @@ def test_a_figure_from_training_to_page_and_then_at_once(trained):
 
 def test_measuring_is_announced_and_done_once(trained):
     out, _ = trained
-    said = []
-    work = Work(scales.Scale("mini"), 1, Store(out), announce=said.append)
+    printed = []
+    work = Work(scales.Scale("mini"), 1, Store(out), announce=printed.append)
     for _ in range(2):
         EXPERIMENTS["predictions"].page(work)  # on what firing-rate measured
         work.measure(work.results(EXPERIMENTS["predictions"].cases("mini")[0])[0], "mine", lambda run: {})
-    assert len(said) == 1 and said[0].startswith("measuring resnet19_tiny on digits, T = 4 (for cifar")
+    assert len(printed) == 1 and printed[0].startswith("measuring resnet19_tiny on digits, T = 4 (for cifar")
 
 
 def test_a_partial_table_shows_what_is_there(trained):
@@ -313,9 +313,9 @@ def test_scores_that_are_nan_predict_no_class(trained, monkeypatch):
     """They were counted as class 0."""
     out, _ = trained
     work = Work(scales.Scale("mini"), 1, Store(out))
-    found = networks.arrays_of(work, networks.pair("mini"), "steps-1", networks.steps_of)
-    found["with MP-Init"]["logits"][0] = np.nan
-    monkeypatch.setattr(networks, "arrays_of", lambda *_: found)
+    actual = networks.arrays_of(work, networks.pair("mini"), "steps-1", networks.steps_of)
+    actual["with MP-Init"]["logits"][0] = np.nan
+    monkeypatch.setattr(networks, "arrays_of", lambda *_: actual)
     page = networks.predictions(work)
     assert page.tables[0].rows[1][1].startswith("0.00 ") and not page.tables[0].rows[0][1].startswith("0.00 ")
     (note,) = page.notes

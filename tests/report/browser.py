@@ -18,7 +18,7 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 
 def program():
     """The path of a Chromium on this machine; None if there is none."""
-    return next((found for name in PROGRAMS if (found := shutil.which(name))), None)
+    return next((actual for name in PROGRAMS if (actual := shutil.which(name))), None)
 
 
 class Browser:
@@ -53,12 +53,12 @@ class Browser:
             message["sessionId"] = self.session
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            found = self._next(60)
-            if found.get("id") == self._number:
-                if "error" in found:
-                    raise RuntimeError(f"{method}: {found['error']['message']}")
-                return found["result"]
-            self.events.append(found)
+            actual = self._next(60)
+            if actual.get("id") == self._number:
+                if "error" in actual:
+                    raise RuntimeError(f"{method}: {actual['error']['message']}")
+                return actual["result"]
+            self.events.append(actual)
 
     def _next(self, seconds):
         end = time.monotonic() + seconds
@@ -81,10 +81,10 @@ class Browser:
 
     def run(self, script):
         """The value of a JavaScript expression in the page."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in found:
-            raise RuntimeError(json.dumps(found["exceptionDetails"])[:500])
-        return found["result"].get("value")
+        actual = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in actual:
+            raise RuntimeError(json.dumps(actual["exceptionDetails"])[:500])
+        return actual["result"].get("value")
 
     def screen(self, width, height=900, theme=""):
         """The size of the window, and the colour scheme that the system is said to prefer."""
@@ -106,16 +106,16 @@ class Browser:
 
     def complaints(self):
         """Errors, warnings and uncaught exceptions since the page was opened."""
-        found = []
+        actual = []
         for event in self.events:
-            kind, said = event.get("method"), event.get("params", {})
+            kind, printed = event.get("method"), event.get("params", {})
             if kind == "Runtime.exceptionThrown":
-                found.append(said["exceptionDetails"].get("exception", {}).get("description", "exception"))
-            elif kind == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
-                found.append(str(said["args"]))
-            elif kind == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
-                found.append(said["entry"]["text"])
-        return found
+                actual.append(printed["exceptionDetails"].get("exception", {}).get("description", "exception"))
+            elif kind == "Runtime.consoleAPICalled" and printed["type"] in ("error", "warning", "assert"):
+                actual.append(str(printed["args"]))
+            elif kind == "Log.entryAdded" and printed["entry"]["level"] in ("error", "warning"):
+                actual.append(printed["entry"]["text"])
+        return actual
 
     def requests(self):
         """Addresses that were asked for since the page was opened, without pictures that are in the page."""

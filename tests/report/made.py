@@ -73,8 +73,8 @@ def _box_result(score):
 def _box_metrics(epochs, score):
     head = "epoch,step,lr,train_loss,validation_loss,validation_AP,validation_AP50,validation_yolo_AP50"
     start = [f"{e},{e * 50},0.1,{2 / e}" for e in range(1, epochs + 1)]
-    found = [f",{2.1 / e},0.2,{score * e / epochs},0.11" if e % 2 == 0 else ",,,," for e in range(1, epochs + 1)]
-    return [head, *map("".join, zip(start, found))]
+    actual = [f",{2.1 / e},0.2,{score * e / epochs},0.11" if e % 2 == 0 else ",,,," for e in range(1, epochs + 1)]
+    return [head, *map("".join, zip(start, actual))]
 
 
 def _box_map(epochs, score):

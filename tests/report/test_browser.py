@@ -30,7 +30,7 @@ def pages(tmp_path_factory):
     empty = made_run(root / "empty", ended=False)
     for name in ("metrics", "layers", "steps", "health"):
         (empty.root / f"{name}.csv").unlink()
-    found = {
+    actual = {
         "full": [read_run(full.root)],
         "three": read_runs([root / "b", root / "c", full.root]),
         "killed": [read_run(root / "c")],
@@ -38,7 +38,7 @@ def pages(tmp_path_factory):
         "boxes": [read_run(made_run(root / "boxes", boxes=True, epochs=6).root)],
         "large": [read_run(made_run(root / "large", epochs=200, layers=40, steps=4).root)],
     }
-    return {name: write_report(runs, root / f"{name}.html") for name, runs in found.items()}
+    return {name: write_report(runs, root / f"{name}.html") for name, runs in actual.items()}
 
 
 def opened(browser, page, width=1200, theme="light"):
@@ -171,8 +171,8 @@ def test_boxes_have_lines_through_evaluated_epochs_and_pictures(browser, pages):
 def test_health_is_on_the_time_axis(browser, pages):
     opened(browser, pages["full"])
     assert browser.run("document.querySelectorAll('figure.score .event').length") == len(PAYLOADS)
-    said = browser.run("document.querySelector('#figure-loss .event title').textContent")
-    assert said.startswith("epoch 1: ")
+    printed = browser.run("document.querySelector('#figure-loss .event title').textContent")
+    assert printed.startswith("epoch 1: ")
 
 
 def test_recipe_switch_navigation_and_skip_link(browser, pages):

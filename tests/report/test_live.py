@@ -163,10 +163,10 @@ def test_a_histogram_is_what_was_seen(tmp_path):
     watch.start()
     model(x)
     model(100 * x)  # only the first batch counts
-    found = watch.take()["0"]
-    assert sum(found.counts) == 20 and found.low < 0 < found.high and abs(found.high) < 1
+    actual = watch.take()["0"]
+    assert sum(actual.counts) == 20 and actual.low < 0 < actual.high and abs(actual.high) < 1
     board = Board(tmp_path, 1)
-    board.add_histograms("membrane", {"0": found}, 1)
+    board.add_histograms("membrane", {"0": actual}, 1)
     board.close()
     assert not model[0].taps
     watch.start()

@@ -267,8 +267,8 @@ def contrast(a, b):
 def test_colours_have_enough_contrast(theme):
     from steadyspike.report.write_page import page_file
 
-    found = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", page_file("style.css"))
-    colours = {name: pair[theme] for name, *pair in found}
+    actual = re.findall(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", page_file("style.css"))
+    colours = {name: pair[theme] for name, *pair in actual}
     for text in ("ink", "quiet", "link", "good", "bad"):
         for below in ("page", "card"):
             assert contrast(colours[text], colours[below]) >= 4.5, (text, below)

@@ -30,12 +30,12 @@ def test_a_run_that_has_ended(tmp_path):
 
 
 def test_a_real_run_says_where_its_recipe_comes_from():
-    found = origin("tiny", ["neuron.tau=3.0", "train.seed=4"])
-    assert (found["name"], found["base"]) == ("tiny", "demo")
-    by = {change["key"]: (change["base"], change["value"], change["by"]) for change in found["changed"]}
+    actual = origin("tiny", ["neuron.tau=3.0", "train.seed=4"])
+    assert (actual["name"], actual["base"]) == ("tiny", "demo")
+    by = {change["key"]: (change["base"], change["value"], change["by"]) for change in actual["changed"]}
     assert by["schedule.epochs"] == (12, 3, "recipe") and by["neuron.tau"] == (None, 3.0, "--set")
     assert by["train.seed"] == (0, 4, "--set") and "optimizer.lr" not in by
-    assert origin("demo")["base"] is None and json.dumps(found)
+    assert origin("demo")["base"] is None and json.dumps(actual)
 
 
 def test_states(tmp_path):
@@ -125,8 +125,8 @@ def test_optional_files_that_are_damaged_are_done_without(tmp_path):
 
 
 def test_labels_tell_runs_apart(tmp_path):
-    for place in ("x/demo/001", "y/demo/001"):
-        made_run(tmp_path / place)
+    for location in ("x/demo/001", "y/demo/001"):
+        made_run(tmp_path / location)
     views = read_runs([tmp_path / "x/demo/001", tmp_path / "y/demo/001", tmp_path / "x/demo/../demo/001"])
     assert [view.label for view in views] == ["x/demo/001", "y/demo/001"]
 
@@ -154,11 +154,16 @@ def test_the_list_of_runs(tmp_path):
     (made_run(tmp_path / "r" / "d").root / "result.json").write_text("{}")
     made_run(tmp_path / "r" / "a" / "inside")
     (tmp_path / "r" / "e").symlink_to(tmp_path / "r")
-    found = {line.path.name: line for line in list_runs(tmp_path)}
-    assert sorted(found) == ["a", "b", "c", "d"]
-    assert (found["a"].state, found["a"].score, found["a"].seconds) == ("finished", 90.0, 12.0)
-    assert (found["b"].state, found["b"].epoch, found["b"].epochs, found["b"].part) == ("killed", 5, 5, "validation")
-    assert found["c"].state == "diverged" and found["d"].state == "damaged"
+    actual = {line.path.name: line for line in list_runs(tmp_path)}
+    assert sorted(actual) == ["a", "b", "c", "d"]
+    assert (actual["a"].state, actual["a"].score, actual["a"].seconds) == ("finished", 90.0, 12.0)
+    assert (actual["b"].state, actual["b"].epoch, actual["b"].epochs, actual["b"].part) == (
+        "killed",
+        5,
+        5,
+        "validation",
+    )
+    assert actual["c"].state == "diverged" and actual["d"].state == "damaged"
     with pytest.raises(RunError, match="is not a folder"):
         list_runs(tmp_path / "nothing")
 

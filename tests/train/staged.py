@@ -47,9 +47,9 @@ PLACES = {
 }
 
 
-def hold(place, passes, here, sent):
+def hold(location, passes, here, sent):
     """The place's function waits when it is entered for the last time."""
-    owner, name = PLACES[place]
+    owner, name = PLACES[location]
     original, left = getattr(owner, name), [passes]
 
     def waiting(*args, **kwargs):
@@ -106,11 +106,11 @@ def ended(pid):
 
 
 def play(name, out):
-    place, passes, numbers = CASES[name]
+    location, passes, numbers = CASES[name]
     here, sent, text = (out / f"{name}.{end}" for end in ("here", "sent", "txt"))
 
     def stopped():
-        hold(place, passes, here, sent)
+        hold(location, passes, here, sent)
         command(out / name)
 
     pid = fork(stopped, text)
@@ -120,13 +120,20 @@ def play(name, out):
         os.kill(pid, number)
         time.sleep(0.1)  # two signals of one kind at once would be one
     sent.touch()
-    code, seconds, said = ended(pid), time.monotonic() - start, text.read_text()
+    code, seconds, printed = ended(pid), time.monotonic() - start, text.read_text()
     text.unlink()
     last = out / name / "checkpoints" / "last.ckpt"
     before = last.stat().st_mtime_ns if last.exists() else None
     resumed = ended(fork(lambda: command(out / name, "--resume"), text))
     kept = before is not None and last.stat().st_mtime_ns == before
-    return {"code": code, "said": said, "seconds": seconds, "resumed": resumed, "then": text.read_text(), "kept": kept}
+    return {
+        "code": code,
+        "said": printed,
+        "seconds": seconds,
+        "resumed": resumed,
+        "then": text.read_text(),
+        "kept": kept,
+    }
 
 
 def group(out, held):

@@ -84,9 +84,9 @@ def test_damage_is_refused_by_name_and_the_previous_one_used(kept, damage):
     if damage == "flip":
         content[len(content) // 2] ^= 1
     kept.write_bytes({"truncate": content[:-200], "flip": content, "garbage": b"hello", "empty": b""}[damage])
-    found = latest(kept, {"run": "a"})
-    assert found.state is not None and found.state["w"][0] == 1 and found.path == previous_of(kept)
-    assert len(found.refused) == 1 and str(kept) in found.refused[0]
+    actual = latest(kept, {"run": "a"})
+    assert actual.state is not None and actual.state["w"][0] == 1 and actual.path == previous_of(kept)
+    assert len(actual.refused) == 1 and str(kept) in actual.refused[0]
 
 
 def test_a_tensor_marked_as_a_folder_is_refused(kept):
@@ -151,9 +151,9 @@ def test_no_random_damage_is_accepted(kept):
 
 
 def test_a_whole_state_that_cannot_be_used_falls_back_too(kept):
-    found = latest(kept, {"run": "a"}, lambda state: "it is too large" if state["w"][0] == 2 else None)
-    assert found.state is not None and found.state["w"][0] == 1
-    assert found.refused == [f"{kept} cannot be used: it is too large"]
+    actual = latest(kept, {"run": "a"}, lambda state: "it is too large" if state["w"][0] == 2 else None)
+    assert actual.state is not None and actual.state["w"][0] == 1
+    assert actual.refused == [f"{kept} cannot be used: it is too large"]
 
 
 def test_foreign_files_are_refused(kept, tmp_path):

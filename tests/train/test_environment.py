@@ -27,8 +27,8 @@ def test_the_commit_is_found_without_writing_into_the_repository(tmp_path: Path)
     assert spec is not None and spec.loader is not None
     copied = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(copied)
-    found = copied.commit()
-    assert found is not None and len(found) == 40
+    actual = copied.commit()
+    assert actual is not None and len(actual) == 40
     assert (index.read_bytes(), index.stat().st_mtime_ns) == before
     copy.write_text(copy.read_text() + "\n")
-    assert copied.commit() == f"{found}+changes"
+    assert copied.commit() == f"{actual}+changes"

@@ -42,8 +42,8 @@ def test_scores_that_are_nan_are_wrong():
     sums = ScoreSums(2)
     sums.add(torch.tensor(1.0), logits, torch.tensor([0, 0]), lambda y: y[-1])
     assert sums.scores().accuracy == [50.0, 50.0]
-    found = _confusion(decided(logits[0]), torch.tensor([0, 0]), 2)
-    assert (found["accuracy"], found["recall"], found["confusion"]) == (50.0, [0.5, None], [[1, 0], [0, 0]])
+    actual = _confusion(decided(logits[0]), torch.tensor([0, 0]), 2)
+    assert (actual["accuracy"], actual["recall"], actual["confusion"]) == (50.0, [0.5, None], [[1, 0], [0, 0]])
     assert [point.accuracy for point in exit_curve([(logits, torch.tensor([0, 0]))], [None])] == [0.0]
 
 
@@ -90,7 +90,7 @@ def test_rates_are_those_of_the_check_and_silence_is_counted_neuron_by_neuron():
 
 @pytest.mark.parametrize("channelwise", ["false", "true"])
 def test_counts_are_the_same_however_many_are_put_aside(monkeypatch, channelwise):
-    found = []
+    actual = []
     for many in (1, 3, 512):
         monkeypatch.setattr(LayerWatch, "_MANY", many)
         _, model = network(f"neuron.channelwise={channelwise}")
@@ -98,11 +98,11 @@ def test_counts_are_the_same_however_many_are_put_aside(monkeypatch, channelwise
         torch.manual_seed(1)
         for _ in range(4):
             model(torch.randn(4, 1, 16, 16))
-        found.append(watch.active)
-        watch.active = found[-1]
-        assert torch.equal(watch.active, found[-1])
-    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
-    assert (found[0][:, 0] > 0).all() and (found[0][:, 0] < found[0][:, 1]).all()
+        actual.append(watch.active)
+        watch.active = actual[-1]
+        assert torch.equal(watch.active, actual[-1])
+    assert torch.equal(actual[0], actual[1]) and torch.equal(actual[0], actual[2])
+    assert (actual[0][:, 0] > 0).all() and (actual[0][:, 0] < actual[0][:, 1]).all()
 
 
 def test_gradient_norms_add_up_to_the_total_and_belong_to_layers():
@@ -154,10 +154,10 @@ def test_the_schedule_is_torchs_cosine_and_the_warm_up_is_a_line():
         (["loss.terms.guidance.weight=1.0", "data.timesteps=1"], "guidance between neighbouring time steps"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_built_is_said_in_one_line(settings, wanted):
+def test_what_cannot_be_built_is_said_in_one_line(settings, expected):
     with pytest.raises(RecipeError) as caught:
         dry_run(load_recipe("tiny", settings))
-    assert wanted in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_options_of_the_recipe_reach_the_neuron():

@@ -148,8 +148,8 @@ def test_no_code_is_imported_while_the_working_directory_is_in_a_run_folder(here
         (here / f"{name}.py").rename(here / "run" / f"{name}.py")
         del sys.modules[name]
     (here / "run" / "sub").mkdir()
-    for place in ("run", "run/sub"):
-        monkeypatch.chdir(here / place)
+    for location in ("run", "run/sub"):
+        monkeypatch.chdir(here / location)
         for path in ("", str(here / "run")):
             monkeypatch.setenv("PYTHONPATH", path)
             result = CliRunner().invoke(app, ["evaluate", str(here / "run")])

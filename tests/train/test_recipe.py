@@ -97,10 +97,10 @@ def test_only_an_override_that_changes_the_configuration_drops_the_papers_number
         ("nonsense", "--set 'nonsense' is not valid"),
     ],
 )  # fmt: skip
-def test_errors_are_one_line_that_names_the_key(setting, wanted):
+def test_errors_are_one_line_that_names_the_key(setting, expected):
     with pytest.raises(RecipeError) as caught:
         load_recipe("demo", [setting])
-    assert wanted in str(caught.value)
+    assert expected in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -215,11 +215,11 @@ def test_every_recipe_passes_the_check(name):
     ],
     ids=["digits", "hexadecimal", "brackets", "base", "base file", "null", "name", "type", "dots", "size"],
 )
-def test_a_strange_recipe_is_one_short_line(tmp_path, text, said):
+def test_a_strange_recipe_is_one_short_line(tmp_path, text, printed):
     (tmp_path / "strange.toml").write_text(text)
     with pytest.raises(RecipeError) as error:
         check_recipe(load_recipe(tmp_path / "strange.toml"))
-    assert said in str(error.value) and "\n" not in str(error.value) and "x" * 100 not in str(error.value)
+    assert printed in str(error.value) and "\n" not in str(error.value) and "x" * 100 not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["x" * 300 + ".toml", "x" * 100_000, "a\nb", "a\nb.toml", "a\0b.toml"])

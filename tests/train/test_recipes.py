@@ -69,10 +69,10 @@ PUBLISHED = {
 def test_transformers_are_trained_as_their_repositories_do(name, method):
     r = load_recipe(name + method)
     a, s = r.augment, r.schedule
-    found = [r.optimizer.lr, r.optimizer.weight_decay, r.data.batch_size, s.epochs, s.warmup, s.warmup_lr, s.min_lr]
+    actual = [r.optimizer.lr, r.optimizer.weight_decay, r.data.batch_size, s.epochs, s.warmup, s.warmup_lr, s.min_lr]
     optimizer, *numbers = PUBLISHED[name].split()
     assert r.optimizer.name == optimizer
-    assert [*found, a.mixup, a.cutmix, a.erase, a.repeats] == [float(number) for number in numbers]
+    assert [*actual, a.mixup, a.cutmix, a.erase, a.repeats] == [float(number) for number in numbers]
     # SpikingResformer's code gives event data one-hot labels, whatever its files contain.
     assert r.loss.options.get("label_smoothing", 0.0) == (0.0 if "-spikingresformer-t16" in name else 0.1)
     assert not r.optimizer.decay_norms

@@ -174,9 +174,9 @@ def test_a_run_that_never_came_to_a_checkpoint_starts_from_the_beginning_and_say
     with pytest.raises(Crash):
         trained(tmp_path, settings, display=crashing("start", 0))
     assert (tmp_path / "metrics.csv").exists() and not (tmp_path / "checkpoints").exists()
-    said = []
-    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: said.extend(notes) or Observer())
-    assert said == [f"there is no checkpoint in {tmp_path} yet: starting from the beginning"]
+    printed = []
+    folder, _ = trained(tmp_path, settings, resume=True, display=lambda s, notes: printed.extend(notes) or Observer())
+    assert printed == [f"there is no checkpoint in {tmp_path} yet: starting from the beginning"]
     assert differing(folder, straight) == []
 
 

@@ -51,19 +51,19 @@ def test_equal_seeds_give_equal_runs_and_others_do_not(finished, tmp_path):
 def test_evaluation_gives_the_logged_number_exactly(finished):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = evaluate_run(finished.root)
-    assert found.reproduces is True
-    assert found.scores.record() == finished.read_json("result.json")["test"]
+        actual = evaluate_run(finished.root)
+    assert actual.reproduces is True
+    assert actual.scores.record() == finished.read_json("result.json")["test"]
 
 
 @pytest.mark.parametrize("settings", [[], ["train.ema=0.5", "loss.name=tet", "data.eval_batch_size=50"]])
 def test_evaluation_of_the_validation_part_is_compared_with_the_row_of_its_epoch(tmp_path, settings):
     folder, result = trained(tmp_path, [*settings, "neuron.threshold=0.3", "optimizer.lr=0.1"])
-    found = evaluate_run(folder.root, part="validation")
-    assert found.reproduces is True and found.scores.accuracy[-1] == result["best"]["accuracy"]
+    actual = evaluate_run(folder.root, part="validation")
+    assert actual.reproduces is True and actual.scores.accuracy[-1] == result["best"]["accuracy"]
     rows = read_table(folder.root / "metrics.csv")
     row = rows[result["best"]["epoch"] - 1]
-    assert found.logged["loss"] == float(row["validation_loss"]) and len({r["validation_loss"] for r in rows}) == 3
+    assert actual.logged["loss"] == float(row["validation_loss"]) and len({r["validation_loss"] for r in rows}) == 3
     table = folder.root / "metrics.csv"
     table.write_text(table.read_text().replace(row["validation_loss"], "1.5"))
     with pytest.raises(RunError, match=r"metrics\.csv .*restore it from a copy"):
@@ -77,8 +77,8 @@ def test_evaluation_of_the_validation_part_is_compared_with_the_row_of_its_epoch
 
 def test_another_split_is_warned_about_loudly(finished):
     with pytest.warns(SplitMismatchWarning, match="test samples may have been trained on"):
-        found = evaluate_run(finished.root, split="random:1")
-    assert found.reproduces is None
+        actual = evaluate_run(finished.root, split="random:1")
+    assert actual.reproduces is None
 
 
 @pytest.mark.parametrize("validation", ["none", "test"])
@@ -169,12 +169,12 @@ def test_convolutions_run_channels_last_unless_the_recipe_says_otherwise(tmp_pat
         )
         return Observer()
 
-    for setting, wanted in (("true", (False, True)), ("false", (True, False))):
+    for setting, expected in (("true", (False, True)), ("false", (True, False))):
         # Without a norm: torch's batch norm rounds differently per layout, which flips spikes.
         plain = ["schedule.epochs=1", "norm.name=none", "neuron.threshold=0.05"]
         settings = [*plain, f"train.channels_last={setting}"]
         folder, _ = trained(tmp_path / setting, settings, display=layout)
-        assert set(seen) == {wanted}
+        assert set(seen) == {expected}
         seen.clear()
         assert evaluate_run(folder.root).reproduces is True
         task = Task.for_data(load_recipe("tiny", settings), load_data(load_recipe("tiny").data))
@@ -195,10 +195,10 @@ def test_a_run_remembers_its_data_folder(tmp_path, monkeypatch):
     asked = []
     load, module = evaluation.load_data, training.RunData
     monkeypatch.setattr(
-        evaluation, "load_data", lambda table, place, **o: asked.append(place) or load(table, place, **o)
+        evaluation, "load_data", lambda table, location, **o: asked.append(location) or load(table, location, **o)
     )
     monkeypatch.setattr(
-        training, "RunData", lambda recipe, place, **o: asked.append(place) or module(recipe, place, **o)
+        training, "RunData", lambda recipe, location, **o: asked.append(location) or module(recipe, location, **o)
     )
     assert evaluate_run(folder.root).reproduces
     evaluate_run(folder.root, other)

@@ -36,9 +36,9 @@ def test_the_program_prints_a_table_and_fails_on_any_failure(monkeypatch, capsys
     monkeypatch.setattr(program, "runner", lambda name: lambda scale, seed: [Tally(name, 12, failures=failures)])
     monkeypatch.setattr(sys, "argv", ["torture", "kills", "--seed", "5"])
     assert program.main() == code
-    said = capsys.readouterr().out
-    assert "seed 5" in said and table([Tally("kills", 12, failures=failures)]) in said
-    assert all(failure in said for failure in failures)
+    printed = capsys.readouterr().out
+    assert "seed 5" in printed and table([Tally("kills", 12, failures=failures)]) in printed
+    assert all(failure in printed for failure in failures)
 
 
 def test_kinds_are_modules_with_a_torture():

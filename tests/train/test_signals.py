@@ -58,13 +58,13 @@ def straight(root):
     return trained(root / "straight", SETTINGS)[0]
 
 
-def check(found, case, straight, root):
+def check(actual, case, straight, root):
     number = CASES[case][2][0]
-    assert found["code"] == 128 + number, found["said"]
-    lines = found["said"].strip().splitlines()
-    assert SAID[case] in lines[-1] and "Traceback" not in found["said"]
+    assert actual["code"] == 128 + number, actual["said"]
+    lines = actual["said"].strip().splitlines()
+    assert SAID[case] in lines[-1] and "Traceback" not in actual["said"]
     assert [line for line in lines if "stopped" in line or "ended at once" in line] == lines[-1:]
-    assert found["resumed"] == 0, found["then"]
+    assert actual["resumed"] == 0, actual["then"]
     assert differing(RunFolder(root / case), straight) == []
     assert RunFolder(root / case).read_json("result.json")["test"] == straight.read_json("result.json")["test"]
 

@@ -87,7 +87,7 @@ def tensors(output: object) -> list[Tensor]:
 @pytest.mark.parametrize("name", MEMBERS)
 def test_every_layer_of_every_network_runs_by_the_node(calls: Calls, name: str) -> None:
     """The same calls and the same numbers as without watchers; and the watchers see every spiking layer."""
-    found = []
+    actual = []
     size = (64, 64) if name.startswith("ems") else entry(name).image_size
     x = torch.randn(2, entry(name).in_channels, *size, generator=torch.Generator().manual_seed(0))
     for looks in (False, True):
@@ -102,8 +102,8 @@ def test_every_layer_of_every_network_runs_by_the_node(calls: Calls, name: str) 
                 for layer, silent, rates in zip(watch.layers.values(), watch.silent(), watch.step_rates()):
                     assert not layer.spiking or (silent is not None and rates)
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        found.append((calls.take(), [*out, *gradients, *model.state_dict().values()]))
-    (plain, want), (with_watchers, got) = found
+        actual.append((calls.take(), [*out, *gradients, *model.state_dict().values()]))
+    (plain, want), (with_watchers, got) = actual
     layers = [layer for layer in neurons(model).values() if "run" not in layer.overridden]
     assert with_watchers == plain and not calls.others
     assert sum(count for count, _ in plain) >= 2 * len(layers) > 0

@@ -66,15 +66,15 @@ def test_the_listed_score_comes_out_again(name: str) -> None:
     embedded = read_description(NETWORKS / name).input.data == "digits"
     if not embedded and "STEADYSPIKE_DATA" not in os.environ:
         pytest.skip("needs STEADYSPIKE_DATA")
-    place = None if embedded else Path(os.environ["STEADYSPIKE_DATA"])
+    location = None if embedded else Path(os.environ["STEADYSPIKE_DATA"])
     try:
-        found = evaluate_run(run_folder(name), place, download=False)
+        actual = evaluate_run(run_folder(name), location, download=False)
     except DataError as error:
         pytest.skip(str(error))
-    assert found.same_split and found.logged is not None
-    now = found.scores.record()
-    assert {key: now[key] for key in found.logged if key != "loss"} == {
-        k: v for k, v in found.logged.items() if k != "loss"
+    assert actual.same_split and actual.logged is not None
+    now = actual.scores.record()
+    assert {key: now[key] for key in actual.logged if key != "loss"} == {
+        k: v for k, v in actual.logged.items() if k != "loss"
     }
 
 

@@ -45,8 +45,8 @@ def test_two_steps_from_the_zoo_keep_what_was_learned(tmp_path: Path) -> None:
 
 def test_other_classes_start_anew_and_another_network_is_refused() -> None:
     model = models.create("cnn7", num_classes=3, in_channels=1, image_size=16, width=0.25, dropout=0.0)
-    said = start_from(model, "digits-cnn7")
-    assert "new: head" in said and said.count("head") == 2, "the weight and bias of the last layer"
+    printed = start_from(model, "digits-cnn7")
+    assert "new: head" in printed and printed.count("head") == 2, "the weight and bias of the last layer"
     trained = ss.load("digits-cnn7").model.state_dict()
     state = model.state_dict()
     assert all(torch.equal(state[name], trained[name]) for name in state if not name.startswith("head"))

@@ -40,15 +40,15 @@ def output(net: ss.zoo.Pretrained) -> torch.Tensor:
 
 
 def test_a_network_goes_to_a_hub_and_comes_back(hub: FakeHub) -> None:
-    place = push(0)
-    assert place == f"hf://owner/net@{hub.heads['owner/net']}"
+    location = push(0)
+    assert location == f"hf://owner/net@{hub.heads['owner/net']}"
     assert set(hub.commits["owner/net"][hub.heads["owner/net"]]) == {"README.md", "network.json", "weights.safetensors"}
-    net = ss.load(place)
+    net = ss.load(location)
     assert net.classes == ("a", "b", "c") and net.timesteps == 2 and not net.model.training
     assert torch.equal(output(ss.load("hf://owner/net")), output(net))
     hub.shutdown()
     hub.server_close()
-    assert torch.equal(output(ss.load(place)), output(net)), "what is pinned and here needs no network"
+    assert torch.equal(output(ss.load(location)), output(net)), "what is pinned and here needs no network"
 
 
 def test_weights_that_change_on_the_hub_are_refused(hub: FakeHub) -> None:
@@ -57,8 +57,8 @@ def test_weights_that_change_on_the_hub_are_refused(hub: FakeHub) -> None:
     push(1)
     with pytest.raises(RunError, match="have changed on the hub") as refused:
         ss.load("hf://owner/net")
-    wanted = str(refused.value).partition("sha256='")[2][:64]
-    assert not torch.equal(output(ss.load("hf://owner/net", sha256=wanted)), output(first))
+    expected = str(refused.value).partition("sha256='")[2][:64]
+    assert not torch.equal(output(ss.load("hf://owner/net", sha256=expected)), output(first))
     with pytest.raises(RunError, match="not the same weights"):
         ss.load("hf://owner/net", sha256="0" * 64)
 

@@ -46,8 +46,8 @@ def test_what_is_saved_comes_back(name: str, tmp_path: Path) -> None:
     assert net.classes == ("a", "b", "c") and not net.model.training and net.description.input.mean == [0.5]
     x = torch.rand(2, model.in_channels, *net.description.input.size)
     with torch.no_grad():
-        wanted, got = model.eval()(x), net.model(x)
-    pairs = zip(wanted, got) if isinstance(wanted, list) else [(wanted, got)]
+        expected, got = model.eval()(x), net.model(x)
+    pairs = zip(expected, got) if isinstance(expected, list) else [(expected, got)]
     assert all(torch.equal(a, b) for a, b in pairs)
 
 

@@ -16,11 +16,11 @@ app = typer.Typer(help="Data sets: what there is, where it was found, and pictur
 @app.command("list")
 def list_command(data_dir: DataDir = None) -> None:
     """Names, where each was found, and its splits."""
+    from steadyspike.data.data_folders import DataFolders
     from steadyspike.data.dataset_catalogue import data_sets
-    from steadyspike.data.place import Place
 
     try:
-        place = Place.of(data_dir, None, download=False)
+        place = DataFolders.of(data_dir, None, download=False)
     except DataError as error:
         raise _ended(error) from None
     width = max(len(name) for name in data_sets())

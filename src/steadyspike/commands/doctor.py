@@ -60,7 +60,7 @@ def _asked(
     """What was asked for and cannot run, one line each."""
     import torch
 
-    from steadyspike.data.place import Place
+    from steadyspike.data.data_folders import DataFolders
     from steadyspike.kernels.scan.choose import choose_backend
 
     gpus = torch.cuda.device_count()
@@ -70,7 +70,7 @@ def _asked(
     if devices is not None:
         checks.append(lambda: _enough(devices, gpus))
     if data_dir is not None:
-        checks.append(lambda: Place.of(data_dir, None, download=False))
+        checks.append(lambda: DataFolders.of(data_dir, None, download=False))
     if recipe is not None:
         checks += _recipe_checks(recipe, settings, devices, data_dir)
     return list(dict.fromkeys(text for check in checks if (text := _problem(check)) is not None))

@@ -19,10 +19,10 @@ RESETS: dict[str, int] = {"soft": 0, "hard": 1, "none": 2}
 DETACHES: dict[str, int] = {"none": 0, "spike": 1, "product": 2}
 
 
-def one_of(value: str, known: dict[str, int], what: str) -> str:
+def one_of(value: str, codes: dict[str, int], what: str) -> str:
     """Returns ``value`` if it is a known name; otherwise raises a ValueError that lists the known names."""
-    if not isinstance(value, str) or value not in known:
-        raise ValueError(f"unknown {what} {value!r}; known: {', '.join(known)}")
+    if not isinstance(value, str) or value not in codes:
+        raise ValueError(f"unknown {what} {value!r}; known: {', '.join(codes)}")
     return value
 
 

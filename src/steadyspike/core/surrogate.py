@@ -165,10 +165,10 @@ def why_not_compiled(surrogate: Surrogate) -> str | None:
     something else.
     """
     cls = type(surrogate)
-    known = _COMPILED.get(cls)
-    if known is None:
+    methods = _COMPILED.get(cls)
+    if methods is None:
         return f"the surrogate {cls.__name__} is not one of the library's own ({', '.join(SURROGATES)})"
-    if cls.derivative is not known[1] or cls.constants is not known[2] or len(vars(surrogate)) != known[3]:
+    if cls.derivative is not methods[1] or cls.constants is not methods[2] or len(vars(surrogate)) != methods[3]:
         return f"a method of the surrogate {cls.__name__} was replaced"
     for value in vars(surrogate).values():
         if isinstance(value, Tensor):

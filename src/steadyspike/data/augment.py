@@ -42,8 +42,8 @@ def apply_crop_and_flip(x: Tensor, padding: int, offset: Tensor, mirrored: Tenso
     rows = offset[:, :1] + torch.arange(height, device=x.device)
     columns = torch.arange(width, device=x.device).expand(batch, width)
     columns = offset[:, 1:] + torch.where(mirrored[:, None], width - 1 - columns, columns)
-    place = rows[:, :, None] * flat.shape[-1] + columns[:, None, :]
-    index = place.view(batch, 1, -1).expand(-1, flat.shape[1], -1)
+    pixels = rows[:, :, None] * flat.shape[-1] + columns[:, None, :]
+    index = pixels.view(batch, 1, -1).expand(-1, flat.shape[1], -1)
     return flat.flatten(2).gather(2, index).view(x.shape)
 
 
@@ -79,8 +79,8 @@ class Augment:
         elif self.operations or self.interpolation != "bilinear":
             raise DataError("operations and interpolation are settings of RandAugment: give rand too")
         if self.clip not in ("", *CLIP_AUGMENTATIONS):
-            known = "', '".join(CLIP_AUGMENTATIONS)
-            raise DataError(f"clip must be '{known}' or '', not {self.clip!r}")
+            names = "', '".join(CLIP_AUGMENTATIONS)
+            raise DataError(f"clip must be '{names}' or '', not {self.clip!r}")
 
     def rand_augment(self) -> RandAugment:
         return RandAugment.parse(self.rand, self.operations, self.interpolation)

@@ -98,8 +98,8 @@ def cached_clips(
         meta = {"settings": settings, "sha256": file_sha256(folder / "clips.npy")}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1, sort_keys=True))
 
-    found = next((folder / entry for folder in ready if complete(folder / entry)), None)
-    target = found or build_once(cache_dir / entry, complete, build)
+    complete_entry = next((folder / entry for folder in ready if complete(folder / entry)), None)
+    target = complete_entry or build_once(cache_dir / entry, complete, build)
     clips: NDArray[Any] = np.load(target / "clips.npy", mmap_mode="r")
     return clips
 
@@ -110,10 +110,10 @@ def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
         meta = json.loads(read_bytes(folder / "meta.json", MOST_META))
         if not isinstance(meta, dict) or not isinstance(meta.get("sha256"), str):
             return False
-        found, dtype, size = _header(folder / "clips.npy")
-        if dtype.str not in DTYPES or found[:1] != (count,) or (shape is not None and found[1:] != shape):
+        stored, dtype, size = _header(folder / "clips.npy")
+        if dtype.str not in DTYPES or stored[:1] != (count,) or (shape is not None and stored[1:] != shape):
             return False
-        if size != int(np.prod(found, dtype=object)) * dtype.itemsize:
+        if size != int(np.prod(stored, dtype=object)) * dtype.itemsize:
             return False
         return file_sha256(folder / "clips.npy") == meta["sha256"]
     except (OSError, ValueError, RecursionError):

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.data.bundle import DataBundle
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet, adjusted
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.data.sets import (
     cifar,
     digits,
@@ -45,7 +45,7 @@ class Entry:
     """
 
     load: Callable[..., DataSet]
-    find: Callable[[Place], Path | str | None]
+    find: Callable[[DataFolders], Path | str | None]
     about: str
     shape: Shape
     splits: tuple[str, ...] = ("official",)
@@ -54,57 +54,57 @@ class Entry:
     own_folder: bool = False
 
 
-def _imagenet_root(place: Place) -> Path | None:
+def _imagenet_root(folders: DataFolders) -> Path | None:
     for name in ("ILSVRC2012", "imagenet", "ImageNet", "."):
-        if (place.data_dir / name / "train").is_dir() and (place.data_dir / name / "val").is_dir():
-            return place.data_dir / name
+        if (folders.data_dir / name / "train").is_dir() and (folders.data_dir / name / "val").is_dir():
+            return folders.data_dir / name
     return None
 
 
 def _load_imagenet(
-    place: Place,
+    folders: DataFolders,
     size: int = 224,
     policy: str = "resized-crop",
     resize: int | None = None,
     least_area: float = 0.08,
     interpolation: str = "bilinear",
 ) -> DataSet:
-    if (root := _imagenet_root(place)) is None:
+    if (root := _imagenet_root(folders)) is None:
         raise DataError(
             "ImageNet was not found: ILSVRC2012/train/<wnid>/*.JPEG and ILSVRC2012/val/<wnid>/*.JPEG are expected",
-            place.data_dir,
+            folders.data_dir,
         )
-    return image_folder.load(place, "imagenet", root, size, policy, resize, least_area, interpolation)
+    return image_folder.load(folders, "imagenet", root, size, policy, resize, least_area, interpolation)
 
 
 def _load_folder(
-    place: Place,
+    folders: DataFolders,
     size: int = 224,
     policy: str = "resized-crop",
     resize: int | None = None,
     least_area: float = 0.08,
     interpolation: str = "bilinear",
 ) -> DataSet:
-    return image_folder.load(place, "folder", place.data_dir, size, policy, resize, least_area, interpolation)
+    return image_folder.load(folders, "folder", folders.data_dir, size, policy, resize, least_area, interpolation)
 
 
-def _embedded(place: Place) -> str:
+def _embedded(folders: DataFolders) -> str:
     return "embedded"
 
 
 def _spec_entry(module: Any, spec: Any, about: str, shape: Shape) -> Entry:
-    def load_spec(place: Place) -> DataSet:
-        loaded: DataSet = module.load(place, spec)
+    def load_spec(folders: DataFolders) -> DataSet:
+        loaded: DataSet = module.load(folders, spec)
         return loaded
 
-    return Entry(load_spec, lambda place: module.find(place, spec), about, shape)
+    return Entry(load_spec, lambda folders: module.find(folders, spec), about, shape)
 
 
 def _cifar(spec: cifar.Spec, about: str) -> Entry:
-    def load_cifar(place: Place, size: int = cifar.SIDE) -> DataSet:
-        return cifar.load(place, spec, size)
+    def load_cifar(folders: DataFolders, size: int = cifar.SIDE) -> DataSet:
+        return cifar.load(folders, spec, size)
 
-    return Entry(load_cifar, lambda place: cifar.find(place, spec), about, Shape(spec.classes, 3, (32, 32)))
+    return Entry(load_cifar, lambda folders: cifar.find(folders, spec), about, Shape(spec.classes, 3, (32, 32)))
 
 
 DATA_SETS: dict[str, Entry] = {
@@ -163,11 +163,11 @@ FRAME_OPTIONS = ("by", "size", "antialias", "total")
 COMMON_OPTIONS = ("augment", "mean", "std")
 
 
-def register(name: str, found: Entry) -> None:
+def register(name: str, added: Entry) -> None:
     """Adds a data set; raises ValueError if the name exists."""
     if name in DATA_SETS:
         raise ValueError(f"a data set named {name!r} exists already; register it under another name")
-    DATA_SETS[name] = found
+    DATA_SETS[name] = added
 
 
 def data_sets() -> dict[str, Entry]:
@@ -194,10 +194,10 @@ def expected_shape(
     name: str, size: int | Sequence[int] | None = None, canvas: int | None = None, total: bool = False
 ) -> Shape:
     """The shape of a data set's samples without looking at its files; size, canvas and total as `load` takes them."""
-    canonical, found = entry(name)
-    classes, channels, sides = found.shape
-    if total and found.frames is not None:
-        channels = replace(found.frames, total=True).channels
+    canonical, data_entry = entry(name)
+    classes, channels, sides = data_entry.shape
+    if total and data_entry.frames is not None:
+        channels = replace(data_entry.frames, total=True).channels
     if isinstance(size, int):
         sides = (size, size)
     elif size is not None:
@@ -230,28 +230,35 @@ def load(
     folders: size, policy, resize, least_area, interpolation. All: augment ({"padding": 4, "flip": True}, or
     "none"), mean, std.
     """
-    name, found = entry(name)
-    place = Place.of(data_dir, cache_dir, download)
-    if found.own_folder and data_dir is None:
+    name, data_entry = entry(name)
+    folders = DataFolders.of(data_dir, cache_dir, download)
+    if data_entry.own_folder and data_dir is None:
         raise DataError(f"'{name}' needs data_dir=..., the folder itself")
     common = {key: options.pop(key) for key in COMMON_OPTIONS if key in options}
-    dataset = adjusted(_load(found, name, place, timesteps, options), **common)
+    dataset = adjusted(_load(data_entry, name, folders, timesteps, options), **common)
     split_name = dataset.default_split if split is None else split
     chosen = make_split(dataset.population, split_name, validation, dataset.test_fraction, dataset.name)
     return dataset.bundle(chosen)
 
 
-def _load(found: Entry, name: str, place: Place, timesteps: int | None, options: dict[str, Any]) -> DataSet:
-    accepted = [p for p in inspect.signature(found.load).parameters if p not in ("place", "frames")]
-    frame_options = FRAME_OPTIONS if found.frames is not None else ()
+def load_options(data_entry: Entry) -> list[str]:
+    """Returns the options of a data set: the arguments of its `load` without the folders (the first) and the frames."""
+    return [name for name in list(inspect.signature(data_entry.load).parameters)[1:] if name != "frames"]
+
+
+def _load(
+    data_entry: Entry, name: str, folders: DataFolders, timesteps: int | None, options: dict[str, Any]
+) -> DataSet:
+    accepted = load_options(data_entry)
+    frame_options = FRAME_OPTIONS if data_entry.frames is not None else ()
     for option in options:
         if option not in (*accepted, *frame_options):
             valid = ", ".join((*accepted, *frame_options, *COMMON_OPTIONS))
             raise DataError(f"data set '{name}' has no option '{option}'; its options are: {valid}")
-    if found.frames is None:
-        return found.load(place, **options)
+    if data_entry.frames is None:
+        return data_entry.load(folders, **options)
     chosen = {key: options.pop(key) for key in FRAME_OPTIONS if key in options}
-    return found.load(place, frame_settings(found.frames, timesteps, chosen), **options)
+    return data_entry.load(folders, frame_settings(data_entry.frames, timesteps, chosen), **options)
 
 
 def frame_settings(default: FrameSettings, timesteps: int | None, chosen: dict[str, Any]) -> FrameSettings:

@@ -74,10 +74,10 @@ class Unpacked(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         """At most `size` bytes, fewer only at the end; a negative size reads everything within the budget."""
-        parts, wanted = [], self._left + 1 if size < 0 else size
-        while wanted > 0 and (part := self._some(wanted)):
+        parts, count = [], self._left + 1 if size < 0 else size
+        while count > 0 and (part := self._some(count)):
             parts.append(part)
-            wanted -= len(part)
+            count -= len(part)
         return b"".join(parts)
 
     def _some(self, size: int) -> bytes:

@@ -54,9 +54,9 @@ def md5_of(path: Path, unpacked: bool = False) -> str:
 
 def check_md5(path: Path, remote: Remote) -> None:
     """Raise DataError unless the file has the md5 its publisher states."""
-    if (found := md5_of(path, remote.unpacked)) != remote.md5:
+    if (digest := md5_of(path, remote.unpacked)) != remote.md5:
         raise DataError(
-            f"has md5 {found}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
+            f"has md5 {digest}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
             "damaged, truncated or another one. It is left as it is: put the published file "
             f"(from {remote.url}) in its place, or use another data folder",
             path,

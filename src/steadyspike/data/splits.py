@@ -108,8 +108,8 @@ class Split:
 
     def difference(self, record: dict[str, Any]) -> str | None:
         """None when `record` (from `record()`) is of this split; otherwise a sentence that says what differs."""
-        if (known := record.get("dataset")) and self.dataset and known != self.dataset:
-            return f"the checkpoint was trained on data set '{known}', this is '{self.dataset}'."
+        if (recorded := record.get("dataset")) and self.dataset and recorded != self.dataset:
+            return f"the checkpoint was trained on data set '{recorded}', this is '{self.dataset}'."
         if record.get("fingerprint") == self.fingerprint:
             if (chosen := record.get("selection", self.selection)) == self.selection:
                 return None

@@ -29,9 +29,9 @@ class Content(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        wanted = self.left if size < 0 else min(size, self.left)
-        block = self._stream.read(wanted)
-        if len(block) < wanted:
+        count = self.left if size < 0 else min(size, self.left)
+        block = self._stream.read(count)
+        if len(block) < count:
             raise EOFError("it ends inside a member")
         self.left -= len(block)
         return block

@@ -152,9 +152,9 @@ def labels_of(pool: Pairs, name: str) -> NDArray[np.int64]:
     return np.array([_label_at(pool, i, name) for i in range(len(pool))], np.int64)
 
 
-def _listed(found: Any, count: int) -> NDArray[np.int64] | None:
+def _listed(labels: Any, count: int) -> NDArray[np.int64] | None:
     try:
-        array = np.asarray(found)
+        array = np.asarray(labels)
     except (TypeError, ValueError):
         return None
     whole = array.shape == (count,) and np.issubdtype(array.dtype, np.integer)

@@ -53,8 +53,8 @@ def from_recordings(
     """
     chosen = {"by": by, "size": size, "antialias": antialias, "total": total}
     frames = frame_settings(FrameSettings(), timesteps, chosen)
-    place = _sensor(train, sensor)
-    made = [None if pool is None else _Clips(pool, place, frames, name) for pool in (train, test)]
+    sensor_size = _sensor(train, sensor)
+    made = [None if pool is None else _Clips(pool, sensor_size, frames, name) for pool in (train, test)]
     assert made[0] is not None
     settings = {"frames": frames.as_dict()}
     return from_dataset(

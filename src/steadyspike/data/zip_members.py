@@ -24,10 +24,10 @@ class _Limited(io.BufferedReader):
         self._path, self._most = path, most
 
     def read(self, size: int | None = -1, /) -> bytes:
-        wanted = self._path.stat().st_size - self.tell() if size is None or size < 0 else size
-        if wanted > self._most:
+        count = self._path.stat().st_size - self.tell() if size is None or size < 0 else size
+        if count > self._most:
             raise DataError(
-                f"has a directory of {wanted} bytes; {self._most} are more than an archive of its size needs",
+                f"has a directory of {count} bytes; {self._most} are more than an archive of its size needs",
                 self._path,
             )
         return super().read(size)

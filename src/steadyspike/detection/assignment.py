@@ -42,23 +42,23 @@ def assign(
     cells = anchors / stride
     boxes = targets[:, 2:] / stride
     ratio = boxes[None, :, 2:] / cells[:, None]
-    anchor, place = (torch.maximum(ratio, 1 / ratio).amax(-1) < most_ratio).nonzero(as_tuple=True)
-    centre = boxes[place, :2]
+    anchor, target = (torch.maximum(ratio, 1 / ratio).amax(-1) < most_ratio).nonzero(as_tuple=True)
+    centre = boxes[target, :2]
     from_end = centre.new_tensor([width, height]) - centre
     near_start = (centre % 1 < _REACH) & (centre > 1)
     near_end = (from_end % 1 < _REACH) & (from_end > 1)
     chosen = torch.stack([torch.ones_like(near_start[:, 0]), *near_start.T, *near_end.T])
     moves = centre.new_tensor([[0, 0], [-_REACH, 0], [0, -_REACH], [_REACH, 0], [0, _REACH]])
     move, which = chosen.nonzero(as_tuple=True)
-    anchor, place = anchor[which], place[which]
-    corner = (boxes[place, :2] + moves[move]).long()
+    anchor, target = anchor[which], target[which]
+    corner = (boxes[target, :2] + moves[move]).long()
     corner = torch.minimum(corner.clamp(min=0), corner.new_tensor([width - 1, height - 1]))
     return Matches(
-        image=targets[place, 0].long(),
+        image=targets[target, 0].long(),
         anchor=anchor,
         row=corner[:, 1],
         column=corner[:, 0],
-        boxes=torch.cat([boxes[place, :2] - corner, boxes[place, 2:]], -1),
+        boxes=torch.cat([boxes[target, :2] - corner, boxes[target, 2:]], -1),
         anchors=cells[anchor],
-        classes=targets[place, 1].long(),
+        classes=targets[target, 1].long(),
     )

@@ -104,30 +104,30 @@ class BoxSums:
     def __init__(self, table: BoxTable, room: tuple[int, int]) -> None:
         self.table, self.room = table, room
         self.losses = LossSums()
-        self.found: dict[int, list[dict[str, Any]]] = {}
+        self.by_image: dict[int, list[dict[str, Any]]] = {}
 
-    def add(self, loss: DetectionLoss, samples: Tensor, found: list[Detections]) -> None:
-        """loss: of the batch; samples: [B], the images; found: their boxes in pixels of the input."""
+    def add(self, loss: DetectionLoss, samples: Tensor, detected: list[Detections]) -> None:
+        """loss: of the batch; samples: [B], the images; detected: their boxes in pixels of the input."""
         self.losses.add(loss, len(samples))
-        for sample, boxes in zip(samples.tolist(), found):
-            self.found[sample] = as_rows(self.table, self.room, sample, boxes)
+        for sample, boxes in zip(samples.tolist(), detected):
+            self.by_image[sample] = as_rows(self.table, self.room, sample, boxes)
 
     def merge(self, other: BoxSums) -> None:
         self.losses.values = self.losses.values.cpu() + other.losses.values.cpu()
-        self.found |= other.found
+        self.by_image |= other.by_image
 
     def results(self, everyone: bool = True) -> dict[int, list[dict[str, Any]]]:
         """The detections by image, of all processes; every image counts once."""
         if not everyone or world_size() == 1:
-            return self.found
+            return self.by_image
         gathered: list[Any] = [None] * world_size()
-        dist.all_gather_object(gathered, self.found)
+        dist.all_gather_object(gathered, self.by_image)
         return {image: rows for one in gathered for image, rows in one.items()}
 
     def scores(self, everyone: bool = True) -> BoxScores:
-        found, losses = self.results(everyone), self.losses.scores(everyone)
-        truth = as_truth(self.table.coco(sorted(found)))
-        results = as_results([row for image in sorted(found) for row in found[image]])
+        by_image, losses = self.results(everyone), self.losses.scores(everyone)
+        truth = as_truth(self.table.coco(sorted(by_image)))
+        results = as_results([row for image in sorted(by_image) for row in by_image[image]])
         measured: Curves = curves(truth, results)
         return BoxScores(
             losses.loss, losses.samples, numbers(measured), class_numbers(truth, measured), yolo_ap(truth, results)
@@ -135,16 +135,16 @@ class BoxSums:
 
     def reset(self) -> None:
         self.losses = LossSums()
-        self.found = {}
+        self.by_image = {}
 
 
-def as_rows(table: BoxTable, room: tuple[int, int], sample: int, found: Detections) -> list[dict[str, Any]]:
+def as_rows(table: BoxTable, room: tuple[int, int], sample: int, detected: Detections) -> list[dict[str, Any]]:
     """Detections of the network's input as COCO's list, in pixels of the image itself and cut to it."""
     height, width = (int(side) for side in table.sizes[sample])
-    corners = fit((height, width), room).back(found.boxes.cpu().double().numpy())
+    corners = fit((height, width), room).back(detected.boxes.cpu().double().numpy())
     corners = corners.clip(0, [width, height, width, height])
     boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], 1)
     return [
         {"image_id": sample, "category_id": int(table.category_ids[label]), "bbox": box, "score": score}
-        for box, label, score in zip(boxes.tolist(), found.classes.tolist(), found.scores.double().tolist())
+        for box, label, score in zip(boxes.tolist(), detected.classes.tolist(), detected.scores.double().tolist())
     ]

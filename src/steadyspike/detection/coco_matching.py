@@ -30,13 +30,13 @@ class Matched(NamedTuple):
     positives: NDArray[np.int64]
 
 
-def box_iou(found: Floats, true: Floats, crowd: Flags) -> Floats:
+def box_iou(detected: Floats, true: Floats, crowd: Flags) -> Floats:
     """IoU of boxes (left, top, width, height) [n, 4] and [m, 4]; for a crowd the share of ``found`` that is inside."""
-    low = np.maximum(found[:, None, :2], true[None, :, :2])
-    high = np.minimum(found[:, None, :2] + found[:, None, 2:], true[None, :, :2] + true[None, :, 2:])
+    low = np.maximum(detected[:, None, :2], true[None, :, :2])
+    high = np.minimum(detected[:, None, :2] + detected[:, None, 2:], true[None, :, :2] + true[None, :, 2:])
     sides = high - low
     both = np.where((sides > 0).all(-1), sides[..., 0] * sides[..., 1], 0.0)
-    own, other = found[:, 2] * found[:, 3], true[:, 2] * true[:, 3]
+    own, other = detected[:, 2] * detected[:, 3], true[:, 2] * true[:, 3]
     union = np.where(crowd[None], own[:, None], own[:, None] + other[None] - both)
     return np.divide(both, union, out=np.zeros_like(both), where=both > 0)
 
@@ -59,11 +59,11 @@ def match(boxes: Floats, scores: Floats, true: Floats, areas: Floats, crowd: Fla
         overlap = box_iou(boxes, true, crowd)
         least = np.minimum(IOU_THRESHOLDS, 1 - 1e-10)[None, :, None]
         free = np.ones((len(limits), len(IOU_THRESHOLDS), len(true)), bool)
-        wanted = ~ignore[:, None]
+        counted = ~ignore[:, None]
         for d in np.flatnonzero(overlap.max(1) >= _SMALLEST):
             possible = (overlap[d] >= least) & (free | crowd)
-            chosen, any_wanted = _largest(possible & wanted, overlap[d])
-            second, any_ignored = _largest(possible & ~wanted, overlap[d])
+            chosen, any_wanted = _largest(possible & counted, overlap[d])
+            second, any_ignored = _largest(possible & ~counted, overlap[d])
             chosen = np.where(any_wanted, chosen, second)
             hit[..., d] = any_wanted | any_ignored
             ignored[..., d] = ~any_wanted & any_ignored

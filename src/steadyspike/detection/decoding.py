@@ -25,12 +25,12 @@ def decode(maps: Sequence[Tensor], anchors: Tensor, strides: Sequence[int]) -> T
     A row is centre and size in pixels of the input, the probability of an object, and K class probabilities.
     anchors: [maps, A, 2] in pixels.
     """
-    found = []
+    decoded = []
     for raw, own, stride in zip(maps, anchors, strides):
         height, width = raw.shape[2:4]
         rows, columns = torch.arange(height, device=raw.device), torch.arange(width, device=raw.device)
         corner = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1).to(raw.dtype)
         boxes = cell_boxes(raw[..., :4], (own / stride)[:, None, None])
-        place = torch.cat([boxes[..., :2] + corner, boxes[..., 2:]], -1) * stride
-        found.append(torch.cat([place, raw[..., 4:].sigmoid()], -1).flatten(1, 3))
-    return torch.cat(found, 1)
+        boxes_in_pixels = torch.cat([boxes[..., :2] + corner, boxes[..., 2:]], -1) * stride
+        decoded.append(torch.cat([boxes_in_pixels, raw[..., 4:].sigmoid()], -1).flatten(1, 3))
+    return torch.cat(decoded, 1)

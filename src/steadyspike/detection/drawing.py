@@ -77,7 +77,7 @@ def with_legend(picture: Image, names: Mapping[int, str]) -> Image:
     from PIL import Image as pillow
     from PIL import ImageDraw
 
-    entries = [(f"found: {name}" if place == 0 else name, colour(c)) for place, (c, name) in enumerate(names.items())]
+    entries = [(f"found: {name}" if index == 0 else name, colour(c)) for index, (c, name) in enumerate(names.items())]
     rows: list[list[tuple[str, tuple[int, int, int], int]]] = [[]]
     measure, x = ImageDraw.Draw(picture), _GAP
     for text, ink in [("true box", WHITE), *entries]:
@@ -108,6 +108,6 @@ def contact_sheet(images: Sequence[Image], columns: int | None = None) -> Image:
     columns = columns or math.ceil(math.sqrt(len(images)))
     wide, tall = max(i.width for i in images) + _GAP, max(i.height for i in images) + _GAP
     sheet = pillow.new("RGB", (wide * min(columns, len(images)) - _GAP, tall * math.ceil(len(images) / columns) - _GAP))
-    for place, image in enumerate(images):
-        sheet.paste(image, (place % columns * wide, place // columns * tall))
+    for index, image in enumerate(images):
+        sheet.paste(image, (index % columns * wide, index // columns * tall))
     return sheet

@@ -65,29 +65,29 @@ def detection_loss(
     zero = maps[0].new_zeros(())
     box, obj, cls = zero, zero, zero
     for raw, own, stride, weight in zip(maps, anchors, strides, BALANCE):
-        found = assign(targets, own, stride, (raw.shape[2], raw.shape[3]), most_ratio)
-        wanted = raw.new_zeros(raw.shape[:4])
-        if len(found.image):
-            there = raw[found.image, found.anchor, found.row, found.column]
-            overlap = complete_iou(cell_boxes(there[:, :4], found.anchors), found.boxes)
+        matches = assign(targets, own, stride, (raw.shape[2], raw.shape[3]), most_ratio)
+        objectness = raw.new_zeros(raw.shape[:4])
+        if len(matches.image):
+            there = raw[matches.image, matches.anchor, matches.row, matches.column]
+            overlap = complete_iou(cell_boxes(there[:, :4], matches.anchors), matches.boxes)
             box = box + (1 - overlap).mean()
-            wanted = _written(wanted, found, overlap.detach().clamp(min=0))
+            objectness = _written(objectness, matches, overlap.detach().clamp(min=0))
             classes = raw.shape[-1] - 5
             if classes > 1:
-                cls = cls + bce(there[:, 5:], one_hot(found.classes, classes).to(there.dtype))
-        obj = obj + weight * bce(raw[..., 4], wanted)
+                cls = cls + bce(there[:, 5:], one_hot(matches.classes, classes).to(there.dtype))
+        obj = obj + weight * bce(raw[..., 4], objectness)
     parts = (gains.box * box, gains.obj * obj, gains.cls * cls)
     return DetectionLoss(parts[0] + parts[1] + parts[2], *(part.detach() for part in parts))
 
 
-def _written(wanted: Tensor, found: Matches, values: Tensor) -> Tensor:
+def _written(target: Tensor, matches: Matches, values: Tensor) -> Tensor:
     """``values`` at the places of the matches; of several for one place the last, on every device and at every run."""
-    _, anchors, height, width = wanted.shape
-    place = ((found.image * anchors + found.anchor) * height + found.row) * width + found.column
-    order = place.argsort(stable=True)
-    ordered = place[order]
+    _, anchors, height, width = target.shape
+    index = ((matches.image * anchors + matches.anchor) * height + matches.row) * width + matches.column
+    order = index.argsort(stable=True)
+    ordered = index[order]
     last = torch.ones_like(ordered, dtype=torch.bool)
     last[:-1] = ordered[1:] != ordered[:-1]
-    flat = wanted.flatten()
+    flat = target.flatten()
     flat[ordered[last]] = values[order[last]].to(flat.dtype)
-    return flat.view_as(wanted)
+    return flat.view_as(target)

@@ -34,18 +34,18 @@ def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> d
     engine: ``"own"``, or another evaluator to compare with: ``"faster-coco-eval"`` (installed by
     ``steadyspike[detection]``) or ``"pycocotools"``.
     """
-    known, found = as_truth(truth), as_results(results)
+    truth_table, detected = as_truth(truth), as_results(results)
     if engine != "own":
         from steadyspike.detection.other_evaluators import evaluate
 
-        return evaluate(engine, known, found)
-    return numbers(curves(known, found))
+        return evaluate(engine, truth_table, detected)
+    return numbers(curves(truth_table, detected))
 
 
 def class_ap(truth: TruthLike, results: ResultsLike) -> dict[str, dict[str, float]]:
     """AP and AP50 of every class by name; -1 where the truth has no box of it."""
-    known = as_truth(truth)
-    return class_numbers(known, curves(known, as_results(results)))
+    truth_table = as_truth(truth)
+    return class_numbers(truth_table, curves(truth_table, as_results(results)))
 
 
 def curves(truth: Truth, results: Detected) -> Curves:
@@ -68,11 +68,11 @@ def curves(truth: Truth, results: Detected) -> Curves:
 def _matched(truth: Truth, results: Detected) -> dict[int, list[Matched]]:
     """For every class the images (in the order of their ids) that have a true or a found box of it."""
     true = _by_class_and_image(truth.category, truth.image)
-    found = _by_class_and_image(results.category, results.image)
+    by_class = _by_class_and_image(results.category, results.image)
     nothing = np.empty(0, np.int64)
     matched: dict[int, list[Matched]] = defaultdict(list)
-    for key in sorted(true.keys() | found.keys()):
-        t, f = true.get(key, nothing), found.get(key, nothing)
+    for key in sorted(true.keys() | by_class.keys()):
+        t, f = true.get(key, nothing), by_class.get(key, nothing)
         matched[key[0]].append(
             match(results.boxes[f], results.scores[f], truth.boxes[t], truth.area[t], truth.crowd[t])
         )
@@ -81,8 +81,8 @@ def _matched(truth: Truth, results: Detected) -> dict[int, list[Matched]]:
 
 def _by_class_and_image(category: Any, image: Any) -> dict[tuple[int, int], Any]:
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for place, key in enumerate(zip(category.tolist(), image.tolist())):
-        groups[key].append(place)
+    for row, key in enumerate(zip(category.tolist(), image.tolist())):
+        groups[key].append(row)
     return {key: np.array(places) for key, places in groups.items()}
 
 
@@ -108,18 +108,18 @@ def _curve(images: list[Matched], most: int, precision: Floats, recall: Floats) 
             recall[t, a] = reached[-1] if len(reached) else 0.0
 
 
-def class_numbers(truth: Truth, found: Curves) -> dict[str, dict[str, float]]:
+def class_numbers(truth: Truth, curves: Curves) -> dict[str, dict[str, float]]:
     """AP and AP50 of every class by name."""
     table = {}
     for k, name in enumerate(truth.categories.values()):
-        own = found.precision[:, :, k, 0, -1]
+        own = curves.precision[:, :, k, 0, -1]
         table[name] = {"AP": _mean(own), "AP50": _mean(own[:1])}
     return table
 
 
-def numbers(found: Curves) -> dict[str, float]:
+def numbers(curves: Curves) -> dict[str, float]:
     """The twelve means of precision and recall."""
-    p, r, whole = found.precision, found.recall, len(MOST) - 1
+    p, r, whole = curves.precision, curves.recall, len(MOST) - 1
     values = [_mean(p[..., 0, whole]), _mean(p[:1, ..., 0, whole]), _mean(p[5:6, ..., 0, whole])]
     values += [_mean(p[..., a, whole]) for a in (1, 2, 3)]
     values += [_mean(r[..., 0, m]) for m in range(len(MOST))]

@@ -35,9 +35,9 @@ def suppress(
         free = ~_covered(block, kept, boxes, overlap, classes).any(1)
         among = _covered(block, block, boxes, overlap, classes).cpu().numpy()
         alive = free.cpu().numpy()
-        for place in range(len(alive)):  # one after the other: only a box that stays covers those behind it
-            if alive[place]:
-                alive[place + 1 :] &= ~among[place, place + 1 :]
+        for index in range(len(alive)):  # one after the other: only a box that stays covers those behind it
+            if alive[index]:
+                alive[index + 1 :] &= ~among[index, index + 1 :]
         kept = torch.cat([kept, block[torch.from_numpy(alive).to(block.device)]])
         if most is not None and len(kept) >= most:
             break
@@ -66,7 +66,7 @@ def detections(
     class goes. most: boxes that are kept in an image; candidates: the best so many are looked at.
     multi_label: a box counts for every class above ``confidence``; False: for its best class only.
     """
-    found = []
+    per_image = []
     for rows in decoded:
         rows = rows[rows[:, 4] > confidence]
         shares = rows[:, 5:] * rows[:, 4:5]
@@ -81,5 +81,5 @@ def detections(
         best = scores.argsort(descending=True, stable=True)[:candidates]
         corners, scores, label = corners[best], scores[best], label[best]
         kept = suppress(corners, scores, overlap, most, label)
-        found.append(Detections(corners[kept], scores[kept], label[kept]))
-    return found
+        per_image.append(Detections(corners[kept], scores[kept], label[kept]))
+    return per_image

@@ -29,16 +29,16 @@ class PredictionPictures(Observer):
         path = session.folder.root / "pictures" / f"epoch-{epoch:03d}.png"
         path.parent.mkdir(exist_ok=True)
         sums: Any = session.task.eval_sums
-        sheet = prediction_sheet(session.bundle, sums.found, table.pictures)
+        sheet = prediction_sheet(session.bundle, sums.by_image, table.pictures)
         write_atomically(path, lambda file: sheet.save(file, "PNG"))
 
 
-def prediction_sheet(bundle: Any, found: dict[int, list[dict[str, Any]]], most: int) -> Any:
+def prediction_sheet(bundle: Any, boxes: dict[int, list[dict[str, Any]]], most: int) -> Any:
     """The first images of an evaluation with their boxes."""
     names = dict(bundle.dataset.table.categories)
     scenes = []
-    for sample in sorted(found)[:most]:
-        rows = [row for row in found[sample] if row["score"] >= SURE]
+    for sample in sorted(boxes)[:most]:
+        rows = [row for row in boxes[sample] if row["score"] >= SURE]
         truth = bundle.dataset.table.coco([sample])["annotations"]
         scenes.append(draw_boxes(bundle.dataset.item.image(sample), rows, names, truth))
     return with_legend(contact_sheet(scenes), names)

@@ -17,7 +17,7 @@ FILE = "predictions.json"
 SENSOR = (34, 34)  # of a .bin file, which does not have its size: N-MNIST's
 
 
-def predict_boxes(place: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:
+def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:
     """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json.
 
     console: where the table of boxes goes.
@@ -28,7 +28,7 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
     from steadyspike.detection.prediction import BoxPredictor
     from steadyspike.train.files.atomic import write_atomically
 
-    predictor = BoxPredictor(place, SURE if confidence is None else confidence)
+    predictor = BoxPredictor(run, SURE if confidence is None else confidence)
     folder = out or Path("predictions")
     folder.mkdir(parents=True, exist_ok=True)
     table = Table(Column("image", overflow="fold"), "boxes", Column("the best", overflow="fold"))
@@ -46,7 +46,7 @@ def predict_boxes(place: Path, files: list[Path], confidence: float | None, out:
         table.add_row(name, str(len(boxes)), best)
     if not listed:
         raise DataError("there is no image among the files that were given")
-    content = {"run": str(place), "confidence": predictor.confidence, "images": listed}
+    content = {"run": str(run), "confidence": predictor.confidence, "images": listed}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomically(folder / FILE, lambda file: file.write(text.encode()))
     console.print(table)

@@ -40,12 +40,12 @@ class BoxPredictor:
         head: Any = self.model.head
         rows = decode(self.model(x), head.anchors, head.strides)
         table = self.table
-        (found,) = detections(rows, confidence=self.confidence, overlap=table.overlap, most=table.most)
-        corners = fit((image.height, image.width), self.room).back(found.boxes.double().numpy())
+        (detected,) = detections(rows, confidence=self.confidence, overlap=table.overlap, most=table.most)
+        corners = fit((image.height, image.width), self.room).back(detected.boxes.double().numpy())
         corners = corners.clip(0, [image.width, image.height] * 2)
         boxes = np.concatenate([corners[:, :2], corners[:, 2:] - corners[:, :2]], 1).round(2)
         ids = list(self.names)
         return [
             {"category": self.names[ids[label]], "category_id": ids[label], "score": round(score, 4), "bbox": box}
-            for box, label, score in zip(boxes.tolist(), found.classes.tolist(), found.scores.tolist())
+            for box, label, score in zip(boxes.tolist(), detected.classes.tolist(), detected.scores.tolist())
         ]

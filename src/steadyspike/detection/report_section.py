@@ -34,13 +34,13 @@ class Picture(NamedTuple):
 def class_curves(run: RunView) -> dict[str, Any]:
     """Class -> mAP@.5 by epoch as {x, y}: all classes together, then the first `LINES` of them."""
     path = run.root / "map.csv"
-    found: dict[str, dict[str, list[Any]]] = {}
+    curves: dict[str, dict[str, list[Any]]] = {}
     for row in run.boxes:
         value = number(row.get("AP50", ""), path)
-        one = found.setdefault(row.get("class", ""), {"x": [], "y": []})
+        one = curves.setdefault(row.get("class", ""), {"x": [], "y": []})
         one["x"].append(int(number(row.get("epoch", ""), path) or 0))
         one["y"].append(rounded(value) if value is None or value >= 0 else None)
-    return dict(list(found.items())[: LINES + 1])
+    return dict(list(curves.items())[: LINES + 1])
 
 
 def cards(test: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -105,19 +105,19 @@ def _curves_table(run: RunView) -> Markup:
 
 
 def _pictures(run: RunView, most: int, mark: str) -> list[Markup]:
-    found = pictures(run.root, most)
-    if not found:
+    images = pictures(run.root, most)
+    if not images:
         return []
     legend = "Found boxes in colour with class and score (0.25 or more), true boxes thin and white."
     parts = [
         tag("h3", f"{mark}Pictures: boxes found in images of the selection part"),
         tag("p", legend, class_="quiet"),
     ]
-    for place, one in enumerate(reversed(found)):
+    for index, one in enumerate(reversed(images)):
         caption = f"{mark}after epoch {one.epoch}"
-        said = f"images with the boxes that the network finds, {caption}"
-        image = Markup(f'<img class="boxes" src="{one.url}" alt="{escape(said)}">')
-        if place == 0:
+        description = f"images with the boxes that the network finds, {caption}"
+        image = Markup(f'<img class="boxes" src="{one.url}" alt="{escape(description)}">')
+        if index == 0:
             parts.append(tag("figure", tag("figcaption", caption[0].upper() + caption[1:]), image))
         else:
             parts.append(tag("details", tag("summary", f"Earlier: {caption}"), image))
@@ -128,20 +128,20 @@ def pictures(root: Path, most: int) -> list[Picture]:
     """Some of pictures/epoch-NNN.png, evenly spread and with the last one; those that cannot be read are left out."""
     paths = {}
     for path in (root / "pictures").glob("epoch-*.png"):
-        if (said := re.fullmatch(r"epoch-([0-9]{1,6})\.png", path.name)) is not None:
-            paths[int(said[1])] = path
+        if (match := re.fullmatch(r"epoch-([0-9]{1,6})\.png", path.name)) is not None:
+            paths[int(match[1])] = path
     epochs = sorted(paths)
     count = min(most, len(epochs))
     chosen = sorted({round((i + 1) * len(epochs) / count) - 1 for i in range(count)}) if count else []
-    found = []
-    for place in chosen:
+    images = []
+    for epoch in chosen:
         try:
-            about = paths[epochs[place]].stat()
-            url = _url(paths[epochs[place]], about.st_mtime_ns, about.st_size)
+            about = paths[epochs[epoch]].stat()
+            url = _url(paths[epochs[epoch]], about.st_mtime_ns, about.st_size)
         except (OSError, ValueError, SyntaxError, ImportError):
             continue
-        found.append(Picture(epochs[place], url))
-    return found
+        images.append(Picture(epochs[epoch], url))
+    return images
 
 
 @lru_cache(maxsize=32)

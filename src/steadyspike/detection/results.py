@@ -81,8 +81,8 @@ def as_truth(value: Any) -> Truth:
         raise DataError(f"{_there(path)}the truth is not in COCO's form ({_why(error)})") from error
     if len(truth.images) != len(images):
         raise DataError(f"{_there(path)}an image id stands for more than one image")
-    for ids, known, what in ((truth.image, truth.images, "image"), (truth.category, truth.categories, "category")):
-        if strange := set(ids.tolist()) - set(known):
+    for ids, listed, what in ((truth.image, truth.images, "image"), (truth.category, truth.categories, "category")):
+        if strange := set(ids.tolist()) - set(listed):
             raise DataError(f"{_there(path)}an annotation has {what} {min(strange)}, which is not listed")
     return truth
 
@@ -95,7 +95,7 @@ def as_results(value: Any) -> Detected:
     if not isinstance(content, Sequence) or isinstance(content, (str, bytes, Mapping)):
         raise DataError(f"{_there(path)}results are a list of detections, not {type(content).__name__}")
     try:
-        found = Detected(
+        detected = Detected(
             np.array([_id(r["image_id"], "image") for r in content], np.int64),
             np.array([_id(r["category_id"], "category") for r in content], np.int64),
             _boxes([r["bbox"] for r in content]),
@@ -103,9 +103,9 @@ def as_results(value: Any) -> Detected:
         )
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise DataError(f"{_there(path)}a detection is not in COCO's form ({_why(error)})") from error
-    if not np.isfinite(found.scores).all():
-        raise DataError(f"{_there(path)}detection {int(np.argmin(np.isfinite(found.scores)))} has no finite score")
-    return found
+    if not np.isfinite(detected.scores).all():
+        raise DataError(f"{_there(path)}detection {int(np.argmin(np.isfinite(detected.scores)))} has no finite score")
+    return detected
 
 
 def _boxes(boxes: list[Any]) -> Floats:

@@ -56,7 +56,7 @@ class BoxObjective(nn.Module):
             parts = self.measured(model, maps, targets)
         return Outcome(parts.total * self.batch_size, parts, maps)
 
-    def found(self, model: nn.Module, maps: list[Tensor]) -> list[Detections]:
+    def detected(self, model: nn.Module, maps: list[Tensor]) -> list[Detections]:
         """The detections of each image, in pixels of the input."""
         table = self.table
         rows = decode([one.float() for one in maps], *_scales(model))
@@ -149,7 +149,7 @@ class DetectionTask(Task):
         x, targets = batch
         maps = self.model(x)
         loss = self.objective.measured(self.model, maps, targets)
-        self.eval_sums.add(loss, targets.samples, self.objective.found(self.model, maps))
+        self.eval_sums.add(loss, targets.samples, self.objective.detected(self.model, maps))
 
 
 def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObjective:

@@ -21,24 +21,24 @@ def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
     left out; sizes do not matter; up to 300 detections of an image count; and precision is interpolated linearly
     between recalls, with precision 1 at recall 0, and integrated by trapezoids.
     """
-    known, found = as_truth(truth), as_results(results)
-    plain = ~known.crowd
+    truth_table, detected = as_truth(truth), as_results(results)
+    plain = ~truth_table.crowd
     right: list[Flags] = []
     scores: list[Floats] = []
     labels: list[Any] = []
-    for image in sorted(known.images):
-        t = np.flatnonzero((known.image == image) & plain)
-        f = np.flatnonzero(found.image == image)
-        f = f[np.argsort(-found.scores[f], kind="mergesort")[:_MOST]]
-        overlap = box_iou(found.boxes[f], known.boxes[t], np.zeros(len(t), bool))
-        overlap = np.where(found.category[f][:, None] == known.category[t][None], overlap, 0.0)
+    for image in sorted(truth_table.images):
+        t = np.flatnonzero((truth_table.image == image) & plain)
+        f = np.flatnonzero(detected.image == image)
+        f = f[np.argsort(-detected.scores[f], kind="mergesort")[:_MOST]]
+        overlap = box_iou(detected.boxes[f], truth_table.boxes[t], np.zeros(len(t), bool))
+        overlap = np.where(detected.category[f][:, None] == truth_table.category[t][None], overlap, 0.0)
         right.append(_matched_once(overlap))
-        scores.append(found.scores[f])
-        labels.append(found.category[f])
-    classes = [c for c in known.categories if (known.category[plain] == c).any()]
+        scores.append(detected.scores[f])
+        labels.append(detected.category[f])
+    classes = [c for c in truth_table.categories if (truth_table.category[plain] == c).any()]
     if not classes:
         return {"yolo_AP50": -1.0, "yolo_AP": -1.0}
-    counts = {c: int((known.category[plain] == c).sum()) for c in classes}
+    counts = {c: int((truth_table.category[plain] == c).sum()) for c in classes}
     table = _per_class(np.concatenate(right), np.concatenate(scores), np.concatenate(labels), counts)
     return {"yolo_AP50": float(table[:, 0].mean()), "yolo_AP": float(table.mean())}
 

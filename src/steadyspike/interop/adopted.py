@@ -98,8 +98,8 @@ class Adopted(Converted, Neuron):
             if constant.raw is not None:
                 self._parameters.pop(constant.raw, None)
         for name, value in self._aside.items():
-            place = self._parameters if isinstance(value, nn.Parameter) else self._buffers
-            place[name] = value  # type: ignore[assignment]
+            registry = self._parameters if isinstance(value, nn.Parameter) else self._buffers
+            registry[name] = value  # type: ignore[assignment]
         del self._modules["init"]
         for name in OWN:
             self.__dict__.pop(name, None)
@@ -157,9 +157,9 @@ class Adopted(Converted, Neuron):
     @property
     def init(self) -> InitialPotential:  # type: ignore[override]
         """The initial potential, above rest. A property, because a peer's class may have an ``init`` of its own."""
-        found = self._modules["init"]
-        assert isinstance(found, InitialPotential)
-        return found
+        own_init = self._modules["init"]
+        assert isinstance(own_init, InitialPotential)
+        return own_init
 
     @property
     def stabilised(self) -> bool:
@@ -235,8 +235,8 @@ class Adopted(Converted, Neuron):
         """`run`, with its result passed to the taps; result.m if ``membrane`` or a tap wants it."""
         if not self.taps:
             return self.run(x, u0, membrane)
-        wanted = membrane
-        return self.watched_run(x, u0, lambda x, u0, membrane: self.run(x, u0, membrane or wanted))
+        needed = membrane
+        return self.watched_run(x, u0, lambda x, u0, membrane: self.run(x, u0, membrane or needed))
 
     def _count(self, result: ScanResult) -> None:
         fired = (result.out.detach() != 0).any(0)

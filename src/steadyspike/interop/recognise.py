@@ -64,18 +64,18 @@ def recognise(module: nn.Module) -> Verdict | None:
     if isinstance(module, Adopted):
         return None
     paths = [path_of(cls) for cls in type(module).__mro__]
-    known = next((i for i, path in enumerate(paths) if path in _EXACT), None)
-    if known is None:
+    index = next((i for i, path in enumerate(paths) if path in _EXACT), None)
+    if index is None:
         if any(path.startswith(_NEURONS) for path in paths):
             return Verdict(None, f"{type(module).__name__} is not one of the neurons with known dynamics")
         layers = type(module).__module__.startswith("spikingjelly.activation_based.layer")
         if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout keeps a mask
             return Verdict(None, f"{type(module).__name__} keeps a state of its own; neurons inside it are converted")
         return None
-    file, name = _EXACT[paths[known]]
+    file, name = _EXACT[paths[index]]
     library = import_module(f"{__package__}.{file}")
     adopter = getattr(library, name)
-    cls = type(module).__mro__[known]
+    cls = type(module).__mro__[index]
     changed = sorted({*changed_methods(module, cls), *taken_names(module, cls, adopter)})
     if changed:
         return Verdict(None, f"{type(module).__name__} has its own {', '.join(changed)}")
@@ -83,23 +83,23 @@ def recognise(module: nn.Module) -> Verdict | None:
     return Verdict(adopter) if reason is None else Verdict(None, reason)
 
 
-def changed_methods(module: nn.Module, known: type) -> list[str]:
+def changed_methods(module: nn.Module, original: type) -> list[str]:
     """Methods of ``known`` that the module's class, or the module itself, replaces."""
     cls = type(module)
     changed = [
         name
-        for name in dir(known)
-        if name not in _FREE and inspect.getattr_static(cls, name, None) is not inspect.getattr_static(known, name)
+        for name in dir(original)
+        if name not in _FREE and inspect.getattr_static(cls, name, None) is not inspect.getattr_static(original, name)
     ]
-    changed += [name for name in _OLDER if hasattr(cls, name) and not hasattr(known, name)]
-    changed += [name for name in vars(module) if callable(getattr(known, name, None))]
+    changed += [name for name in _OLDER if hasattr(cls, name) and not hasattr(original, name)]
+    changed += [name for name in vars(module) if callable(getattr(original, name, None))]
     return sorted(set(changed))
 
 
-def taken_names(module: nn.Module, known: type, adopter: type[Adopted]) -> list[str]:
+def taken_names(module: nn.Module, original: type, adopter: type[Adopted]) -> list[str]:
     """Names of the adopter that the module's own class or its own attributes use in another way."""
     ours = {*dir(adopter), *adopter.__annotations__, *OWN} - set(dir(nn.Module)) - _FREE
-    classes = type(module).__mro__[: type(module).__mro__.index(known)]
+    classes = type(module).__mro__[: type(module).__mro__.index(original)]
     in_classes = {name for cls in classes for name in vars(cls)}
     return sorted((ours & in_classes) | (vars(module).keys() & {*OWN}) | (module._modules.keys() & {"init"}))
 

@@ -107,9 +107,9 @@ def _attributes_restored(model: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
-        for place, content in kept:
-            place.clear()
-            place.update(content)
+        for owner, content in kept:
+            owner.clear()
+            owner.update(content)
 
 
 def loops_itself(model: nn.Module, example: Tensor) -> bool:

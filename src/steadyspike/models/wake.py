@@ -65,9 +65,9 @@ def _tied_to(model: nn.Module, name: str) -> list[str]:
     for prefix, net in model.named_modules():
         if isinstance(net, SpikingNet) and net.streams_tied:
             streams = ([f"{prefix}.{writer}" if prefix else writer for writer in stream] for stream in net.streams)
-            found = next((stream for stream in streams if name in stream), None)
-            if found is not None:
-                return found
+            tied = next((stream for stream in streams if name in stream), None)
+            if tied is not None:
+                return tied
     return [name]
 
 

@@ -88,13 +88,13 @@ class Constants(nn.Module):
 
     def fixed_constants(self) -> list[Tensor]:
         """The buffers of the constants that are fixed, or those from which a parametrization computes them."""
-        found: list[Tensor | None] = []
+        values: list[Tensor | None] = []
         for key in (f"fixed_{name}" for name in self._constants):
             if key in self._buffers:
-                found.append(self._buffers[key])
+                values.append(self._buffers[key])
             else:
-                found += self.get_submodule(f"parametrizations.{key}").buffers()
-        return [b for b in found if b is not None]
+                values += self.get_submodule(f"parametrizations.{key}").buffers()
+        return [b for b in values if b is not None]
 
     def is_learned(self, name: str) -> bool:
         """True if the constant is trained: its parameter, or those of the parametrization that computes it."""

@@ -67,6 +67,8 @@ def starting_threshold(neuron: NeuronLike, site: Site) -> float:
         v = getattr(neuron_for(neuron, site), "threshold", None)
     values = v.detach().flatten().tolist() if isinstance(v, torch.Tensor) else []
     if len(set(values)) != 1 or not values[0] > 0:
-        found = f"has the thresholds {values}" if values else "has no attribute threshold"
-        raise ValueError(f"the norm is scaled by one V > 0, but {neuron!r} {found}; give the norm's threshold yourself")
+        problem = f"has the thresholds {values}" if values else "has no attribute threshold"
+        raise ValueError(
+            f"the norm is scaled by one V > 0, but {neuron!r} {problem}; give the norm's threshold yourself"
+        )
     return values[0]

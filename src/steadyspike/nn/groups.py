@@ -16,17 +16,17 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
     For a neuron these are the layer's own parameters, such as k and w. Parameters of layers inside it (a norm, a
     convolution) do not belong to this set.
     """
-    found: list[object] = []
+    names: list[object] = []
     for module in model.modules():
         for name in getattr(module, "no_decay", ()):
             if is_parametrized(module, name):
-                found += module.get_submodule(f"parametrizations.{name}").parameters()
-            found.append(getattr(module, name, None))
+                names += module.get_submodule(f"parametrizations.{name}").parameters()
+            names.append(getattr(module, name, None))
     for layer in neurons(model).values():
-        found += layer.parameters(recurse=False)
+        names += layer.parameters(recurse=False)
         if is_parametrized(layer):  # these are what its own parameters and constants are computed from
-            found += layer.get_submodule("parametrizations").parameters()
-    return {p for p in found if isinstance(p, nn.Parameter)}
+            names += layer.get_submodule("parametrizations").parameters()
+    return {p for p in names if isinstance(p, nn.Parameter)}
 
 
 def no_decay_names(model: nn.Module) -> set[str]:

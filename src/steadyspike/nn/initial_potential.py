@@ -184,12 +184,12 @@ class LearnedInit(InitialPotential):
         self.value = nn.Parameter(torch.empty(1, *shape).uniform_(low, high))
 
     def potential(self, x: Tensor) -> Tensor:
-        wanted = (1, *x.shape[2:])
-        fits = self.value.ndim == len(wanted) and all(n in (1, w) for n, w in zip(self.value.shape, wanted))
+        needed = (1, *x.shape[2:])
+        fits = self.value.ndim == len(needed) and all(n in (1, w) for n, w in zip(self.value.shape, needed))
         if not fits:
             raise ValueError(
                 f"LearnedInit has the shape {tuple(self.value.shape[1:])}, but the layer's neurons have the shape "
-                f"{wanted[1:]} per sample; build it with that shape"
+                f"{needed[1:]} per sample; build it with that shape"
             )
         return self.value
 

@@ -213,9 +213,9 @@ def _check_output(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
     batch = x.shape[batch_dim]
     timed = batch_dim == 0 or out.shape[0] == x.shape[0] or _averages(model)
     shaped = out.ndim >= 2 and out.shape[1] == batch and timed
-    wanted = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...] or [{batch}, classes]"
+    expected = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...] or [{batch}, classes]"
     shape = list(out.shape[1:] if _averages(model) else out.shape)
-    checks.append(Check("output", shaped, f"output is {shape}, {'as' if shaped else 'not'} {wanted}"))
+    checks.append(Check("output", shaped, f"output is {shape}, {'as' if shaped else 'not'} {expected}"))
     layer, what = bad[0] if bad else (None, None)
     finite = bool(out.isfinite().all()) and not bad
     message = "everything is finite" if finite else f"layer '{layer}': {what}" if layer else "the output is not finite"

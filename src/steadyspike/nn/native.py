@@ -166,15 +166,15 @@ def native(model: nn.Module) -> nn.Module:
 
 def _replace(module: nn.Module, path: str) -> None:
     for name, child in list(module.named_children()):
-        place = f"{path}.{name}" if path else name
+        full_name = f"{path}.{name}" if path else name
         if isinstance(child, HasNative):
-            setattr(module, name, _made(child, place))
+            setattr(module, name, _made(child, full_name))
         else:
-            _replace(child, place)
+            _replace(child, full_name)
 
 
-def _made(module: HasNative, place: str) -> nn.Module:
+def _made(module: HasNative, path: str) -> nn.Module:
     try:
         return module.as_native()
     except NotNative as error:
-        raise NotNative(f"{place}: no plain LIF layer equals it: {error}") from None
+        raise NotNative(f"{path}: no plain LIF layer equals it: {error}") from None

@@ -94,8 +94,8 @@ class Link:
                 near = torch.nextafter(near, bound) if near.dtype.itemsize >= 4 else near
                 steps.append(near)
         candidates = torch.stack(steps)
-        wanted = torch.tensor(values, dtype=torch.float64, device=cpu)
-        best = (self.value(candidates).double() - wanted).abs().argmin(0)
+        targets = torch.tensor(values, dtype=torch.float64, device=cpu)
+        best = (self.value(candidates).double() - targets).abs().argmin(0)
         return candidates.gather(0, best[None])[0].to(device)
 
 
@@ -184,10 +184,10 @@ def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int 
         values = [float(v) for v in (value if many else [value])]  # type: ignore[union-attr, arg-type]
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a number, or one per channel, got {value!r}") from None
-    wanted = channels or 1
+    count = channels or 1
     if len(values) == 1:
-        return values * wanted
-    if len(values) != wanted:
+        return values * count
+    if len(values) != count:
         raise ValueError(
             f"{name} has {len(values)} values, but the layer has {'channels=' + str(channels) if channels else 'one'}"
         )

@@ -83,8 +83,8 @@ def probe(
         This does not work under activation checkpointing with ``use_reentrant=True``, whose first forward has no graph.
         A recomputed forward is never recorded.
     """
-    wanted = (record,) if isinstance(record, str) else tuple(record)
-    for what in wanted:
+    fields = (record,) if isinstance(record, str) else tuple(record)
+    for what in fields:
         if what not in RECORDS:
             raise ValueError(f"cannot record {what!r}; known: {', '.join(RECORDS)}")
     recording = Recording()
@@ -93,9 +93,9 @@ def probe(
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if not recomputing():
                 with torch.set_grad_enabled(graph and torch.is_grad_enabled()):
-                    recording.add(name, _record(layer, x, result, wanted, graph))
+                    recording.add(name, _record(layer, x, result, fields, graph))
 
-        return Tap(see, membrane="m" in wanted or "u" in wanted)
+        return Tap(see, membrane="m" in fields or "u" in fields)
 
     with tapped(model, f"probe {id(recording)}", make, only=chosen_layers(model, layers)):
         yield recording
@@ -103,16 +103,16 @@ def probe(
 
 def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[str]:
     """The names of the neuron layers that match; raises ValueError for a pattern that matches none."""
-    known = list(neurons(model))
+    all_names = list(neurons(model))
     if layers is None:
-        return known
+        return all_names
     patterns = [layers] if isinstance(layers, str) else list(layers)
     chosen = []
     for pattern in patterns:
-        found = [name for name in known if fnmatchcase(name, pattern)]
-        if not found:
-            raise ValueError(f"no neuron layer matches {pattern!r}; known: {', '.join(known) or 'none'}")
-        chosen += [name for name in found if name not in chosen]
+        matching = [name for name in all_names if fnmatchcase(name, pattern)]
+        if not matching:
+            raise ValueError(f"no neuron layer matches {pattern!r}; known: {', '.join(all_names) or 'none'}")
+        chosen += [name for name in matching if name not in chosen]
     return chosen
 
 
@@ -122,15 +122,15 @@ def after_reset(layer: Neuron, m: Tensor, spikes: Tensor | None) -> Tensor:
     return m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
 
 
-def _record(layer: Neuron, x: Tensor, result: ScanResult, wanted: tuple[str, ...], graph: bool) -> LayerRecord:
+def _record(layer: Neuron, x: Tensor, result: ScanResult, fields: tuple[str, ...], graph: bool) -> LayerRecord:
     """The record of one scan, with the tensors that ``wanted`` names."""
-    spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(wanted) else None
-    found: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
-    if "rate" in wanted and spikes is not None:
-        found["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
-    if "u" in wanted and result.m is not None:
-        found["u"] = after_reset(layer, result.m, spikes)
-    kept = {name: found.get(name) for name in wanted}
+    spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(fields) else None
+    tensors: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
+    if "rate" in fields and spikes is not None:
+        tensors["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
+    if "u" in fields and result.m is not None:
+        tensors["u"] = after_reset(layer, result.m, spikes)
+    kept = {name: tensors.get(name) for name in fields}
     if not graph:
         kept = {name: None if value is None else value.detach() for name, value in kept.items()}
     return LayerRecord(layer, **kept)

@@ -35,9 +35,9 @@ class Clock:
 class Screen:
     """One line per run that ended, and on a terminal a bar for the present one."""
 
-    def __init__(self, console: Console, runs: list[Run], known: int) -> None:
+    def __init__(self, console: Console, runs: list[Run], finished: int) -> None:
         self.console, self.clock = console, Clock(runs)
-        self.count, self.known = len(runs), known
+        self.count, self.finished = len(runs), finished
         self.number = 0
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %  {task.fields[left]}"),

@@ -37,18 +37,18 @@ def find(name: str) -> Experiment:
     """An experiment by its name, or by its place in the paper: ``table-2``, ``figure-9``."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
-    place = name.lower().replace("-", " ")
-    found = [e for e in EXPERIMENTS.values() if _is_at(e.where, place)]
-    if len(found) == 1:
-        return found[0]
+    label = name.lower().replace("-", " ")
+    matching = [e for e in EXPERIMENTS.values() if _is_at(e.where, label)]
+    if len(matching) == 1:
+        return matching[0]
     near = get_close_matches(name, list(EXPERIMENTS), n=3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     raise RecipeError(f"there is no table or figure {name!r}{hint} (`steadyspike reproduce --list` shows them)")
 
 
-def _is_at(where: str, place: str) -> bool:
+def _is_at(where: str, label: str) -> bool:
     """Whether ``where`` ("table 2", "figures 4 and 5", "tables 7 to 9") names ``place`` ("table 4")."""
-    kind, _, number = place.partition(" ")
+    kind, _, number = label.partition(" ")
     words = where.split()
     if kind not in ("table", "figure") or not number.isdigit() or not words or words[0].rstrip("s") != kind:
         return False

@@ -40,14 +40,14 @@ def train_missing(
         check_recipe(run.load())
     if not todo:
         return []
-    known = len({run.key() for run in runs}) - len(todo)
-    kept = f", {known} kept from before" if known else ""
+    finished = len({run.key() for run in runs}) - len(todo)
+    kept = f", {finished} kept from before" if finished else ""
     console.print(
         f"{len(todo)} {'run' if len(todo) == 1 else 'runs'} to train{kept}; results are in {store.root}",
         markup=False,
         soft_wrap=True,
     )
-    screen = Screen(console, todo, known)
+    screen = Screen(console, todo, finished)
     try:
         for run in todo:
             _train(run, store, data_dir, screen, signals)

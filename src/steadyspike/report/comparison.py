@@ -46,15 +46,15 @@ def best_first(runs: Sequence[RunView]) -> list[RunView]:
 
 def tested_on(runs: Sequence[RunView]) -> str | None:
     """A sentence where the runs were tested on different samples; a run that does not know its own is not counted."""
-    found: dict[tuple[str, str], None] = {}
+    splits: dict[tuple[str, str], None] = {}
     for run in runs:
         data = run.about.get("data", {})
         test = data.get("split", {}).get("parts", {}).get("test", {})
         if test:
-            found[str(data.get("name")), str(test.get("fingerprint"))] = None
-    if len(found) < 2:
+            splits[str(data.get("name")), str(test.get("fingerprint"))] = None
+    if len(splits) < 2:
         return None
-    names = list(dict.fromkeys(name for name, _ in found))
+    names = list(dict.fromkeys(name for name, _ in splits))
     return f"The runs were tested on different samples ({', '.join(names)}): their order says little."
 
 
@@ -63,9 +63,11 @@ def groups(runs: Sequence[RunView]) -> list[Group]:
     by_key: dict[str, list[RunView]] = {}
     for run in best_first(runs):
         by_key.setdefault(json.dumps(configuration(run.recipe), sort_keys=True), []).append(run)
-    found = [_group(members) for members in by_key.values()]
-    measures = list(dict.fromkeys(group.measure for group in found))
-    return sorted(found, key=lambda group: (measures.index(group.measure), group.mean is None, -(group.mean or 0.0)))
+    all_groups = [_group(members) for members in by_key.values()]
+    measures = list(dict.fromkeys(group.measure for group in all_groups))
+    return sorted(
+        all_groups, key=lambda group: (measures.index(group.measure), group.mean is None, -(group.mean or 0.0))
+    )
 
 
 def _group(runs: list[RunView]) -> Group:
@@ -83,7 +85,7 @@ def differing_keys(runs: Sequence[RunView], *, seeds: bool = True) -> dict[str, 
     flat = [dict(_leaves("", keys_of(run.recipe) if seeds else configuration(run.recipe))) for run in runs]
     names = list(dict.fromkeys(name for one in flat for name in one))
     values = {name: [one.get(name) for one in flat] for name in names}
-    return {name: found for name, found in values.items() if any(value != found[0] for value in found)}
+    return {name: by_run for name, by_run in values.items() if any(value != by_run[0] for value in by_run)}
 
 
 def _leaves(path: str, item: Any) -> Iterator[tuple[str, Any]]:

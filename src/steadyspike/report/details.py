@@ -50,7 +50,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
     task.model.to(device).eval()
     with torch.inference_mode():
         outputs, labels = _outputs(task, bundle, device)
-        found = {
+        details = {
             "weights": file_sha256(folder.weights),
             "part": "test",
             "samples": len(labels),
@@ -59,8 +59,8 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
             "pictures": _pictures(bundle, outputs, labels),
             "membranes": _membranes(task, bundle, device),
         }
-    folder.write_json(DETAILS, found)
-    return found
+    folder.write_json(DETAILS, details)
+    return details
 
 
 def _outputs(task: Task, bundle: DataBundle, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -82,8 +82,8 @@ def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any
 
     A sample without a prediction, whose scores are NaN, is in no column and lowers accuracy and recall.
     """
-    known = predicted != NO_CLASS
-    places = labels[known] * classes + predicted[known]
+    valid = predicted != NO_CLASS
+    places = labels[valid] * classes + predicted[valid]
     counts = torch.bincount(places, minlength=classes * classes).view(classes, classes)
     right, all_of = counts.diagonal(), torch.bincount(labels, minlength=classes)
     wrong = counts - torch.diag(right)
@@ -107,25 +107,25 @@ def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[
         room = most - len(chosen) if kind is not wrong and kind is not late else most // 3
         chosen += _spread(torch.nonzero(kind).flatten(), labels, room)
     samples: Any = raw_samples(bundle, bundle.indices("test")[np.array(chosen, dtype=np.int64)]) if chosen else []
-    found = []
-    for place, sample in zip(chosen, samples):
-        shares, best = outputs[:, place].softmax(-1).topk(min(TOP, outputs.shape[-1]), -1)
+    pictures = []
+    for index, sample in zip(chosen, samples):
+        shares, best = outputs[:, index].softmax(-1).topk(min(TOP, outputs.shape[-1]), -1)
         rows = zip(best.tolist(), shares.tolist())
         steps = [[[c, round(p, 4) if isfinite(p) else None] for c, p in zip(*row)] for row in rows]
-        kind_name = "wrong" if wrong[place] else "late" if late[place] else "right"
-        found.append({"label": int(labels[place]), "kind": kind_name, "steps": steps,
+        kind_name = "wrong" if wrong[index] else "late" if late[index] else "right"
+        pictures.append({"label": int(labels[index]), "kind": kind_name, "steps": steps,
                       "images": _images(sample, bundle.timesteps is not None)})  # fmt: skip
-    return found
+    return pictures
 
 
 def _spread(places: Tensor, labels: Tensor, most: int) -> list[int]:
     """At most ``most`` of ``places``: the first of every class, then the second, and so on."""
     seen: dict[int, int] = {}
     turn = []
-    for place, label in zip(places.tolist(), labels[places].tolist()):
-        turn.append((seen.get(label, 0), place))
+    for index, label in zip(places.tolist(), labels[places].tolist()):
+        turn.append((seen.get(label, 0), index))
         seen[label] = seen.get(label, 0) + 1
-    return [place for _, place in sorted(turn)[:most]]
+    return [index for _, index in sorted(turn)[:most]]
 
 
 def _images(sample: NDArray[Any], clip: bool) -> list[str]:

@@ -21,8 +21,10 @@ def escape(text: object) -> Markup:
 
 def tag(name: str, *children: object, **attributes: str) -> Markup:
     """``tag("p", "text", class_="note")``; names of tags and attributes come from the program, never from a file."""
-    said = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
-    return Markup(f"<{name}{said}>{''.join(escape(child) for child in children)}</{name}>")
+    attribute_text = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
+    )
+    return Markup(f"<{name}{attribute_text}>{''.join(escape(child) for child in children)}</{name}>")
 
 
 def joined(parts: Iterable[object]) -> Markup:

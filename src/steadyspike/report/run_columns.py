@@ -78,20 +78,20 @@ def read_layers(path: Path, extent: Extent | None = None) -> LayerHistory:
         return LayerHistory()
     if missing := {"epoch", "layer"} - set(rows[0]):
         raise RunError(f"{path} is damaged (it has no column {sorted(missing)[0]})")
-    found = LayerHistory(names=list(dict.fromkeys(row["layer"] for row in rows)))
-    found.names.sort(key=lambda name: name == "head")  # stable: the others stay in the order of the network
-    place = {name: i for i, name in enumerate(found.names)}
+    history = LayerHistory(names=list(dict.fromkeys(row["layer"] for row in rows)))
+    history.names.sort(key=lambda name: name == "head")  # stable: the others stay in the order of the network
+    column = {name: i for i, name in enumerate(history.names)}
     steps = [name for name in rows[0] if name.startswith("rate_")]
     for row in rows:
         epoch = int(number(row["epoch"], path) or 0)
-        if not found.epochs or found.epochs[-1] != epoch:
-            found.epochs.append(epoch)
+        if not history.epochs or history.epochs[-1] != epoch:
+            history.epochs.append(epoch)
             for quantity in QUANTITIES:
-                found.values[quantity].append([None] * len(found.names))
-            found.rates.append([[] for _ in found.names])
-        at = place[row["layer"]]
+                history.values[quantity].append([None] * len(history.names))
+            history.rates.append([[] for _ in history.names])
+        at = column[row["layer"]]
         for quantity in QUANTITIES:
-            found.values[quantity][-1][at] = number(row.get(quantity, ""), path)
+            history.values[quantity][-1][at] = number(row.get(quantity, ""), path)
         if steps and row[steps[0]]:
-            found.rates[-1][at] = [number(row[name], path) for name in steps]
-    return found
+            history.rates[-1][at] = [number(row[name], path) for name in steps]
+    return history

@@ -81,26 +81,26 @@ def _line(folder: RunFolder) -> RunLine:
         kind = kind_of_result(test)
         best = next(iter(kind.test_scores(test)[-1:]), None)
         return RunLine(root, _name(folder), state.kind, best, kind.measure, "test", None, None, _changed(root), took)
-    said = _EPOCHS.search((root / "recipe.toml").read_text())
+    epochs_line = _EPOCHS.search((root / "recipe.toml").read_text())
     epoch, score, measure, part = _last_row(root / "metrics.csv")
     took = time.time() - (root / "run.json").stat().st_mtime if state.kind == RUNNING else None
-    epochs = int(said[1]) if said is not None else None
+    epochs = int(epochs_line[1]) if epochs_line is not None else None
     return RunLine(root, _name(folder), state.kind, score, measure, part, epoch, epochs, _changed(root), took)
 
 
 def _name(folder: RunFolder) -> str:
     with suppress(RunError, OSError):
-        if isinstance(found := folder.read_json(ORIGIN).get("name"), str):
-            return found
+        if isinstance(recorded := folder.read_json(ORIGIN).get("name"), str):
+            return recorded
     return folder.root.resolve().parent.name
 
 
 def _changed(root: Path) -> float:
-    found = [0.0]
+    times = [0.0]
     for name in ("result.json", "metrics.csv", "recipe.toml"):
         with suppress(OSError):
-            found.append((root / name).stat().st_mtime)
-    return max(found)
+            times.append((root / name).stat().st_mtime)
+    return max(times)
 
 
 def _last_row(path: Path) -> tuple[int | None, float | None, Measure, str]:

@@ -108,8 +108,8 @@ class RunView:
         """The number that runs are compared by."""
         if scores := self.test_scores():
             return Score(scores[-1], "test", True)
-        known = [value for value in self.curve() if value is not None]
-        return Score(max(known), self.part or "train", False) if known else None
+        evaluated = [value for value in self.curve() if value is not None]
+        return Score(max(evaluated), self.part or "train", False) if evaluated else None
 
 
 def state_of(folder: RunFolder, result: dict[str, Any]) -> State:
@@ -166,8 +166,8 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 
 def _optional(folder: RunFolder, name: str) -> dict[str, Any] | None:
     """A file that only adds to what is shown: one that is missing, damaged or of another version is done without."""
-    found = folder.read_json(name) if folder.intact(name) else {}
-    return found if all(key in found for key in _OPTIONAL[name]) else None
+    content = folder.read_json(name) if folder.intact(name) else {}
+    return content if all(key in content for key in _OPTIONAL[name]) else None
 
 
 def default_label(root: Path) -> str:

@@ -20,10 +20,10 @@ def sparkline(
     low, high: the range, for curves that are compared; left out: that of the values.
     """
     columns = _shortened(values, width)
-    known = [value for value in columns if value is not None]
-    if not known:
+    values_there = [value for value in columns if value is not None]
+    if not values_there:
         return ""
-    low, high = min(known) if low is None else low, max(known) if high is None else high
+    low, high = min(values_there) if low is None else low, max(values_there) if high is None else high
     span = (high - low) or 1.0
     last = len(marks) - 1
     return "".join(
@@ -33,9 +33,9 @@ def sparkline(
 
 def _shortened(values: Sequence[float | None], width: int) -> list[float | None]:
     count = min(width, len(values))
-    found: list[float | None] = []
+    means: list[float | None] = []
     for i in range(count):
         piece = values[i * len(values) // count : (i + 1) * len(values) // count]
-        known = [value for value in piece if value is not None]
-        found.append(sum(known) / len(known) if known else None)
-    return found
+        values_there = [value for value in piece if value is not None]
+        means.append(sum(values_there) / len(values_there) if values_there else None)
+    return means

@@ -94,14 +94,14 @@ def _several(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
     first, word = (runs[0], "first run") if baseline is None else (baseline, "baseline")
     ranked, several = best_first(runs), len({run.measure for run in runs}) > 1
     rows = []
-    for place, run in enumerate(ranked, 1):
+    for rank, run in enumerate(ranked, 1):
         score, paper = run.score(), run.recipe.paper
         mark = "" if score is None or score.final else f" ({score.part}, so far)"
         name = f" {run.measure.name}" if several else ""
         best = next(one for one in ranked if one.measure == run.measure)
         took = run.result.get("seconds")
         rows.append([
-            f"{place}. {run.label}", run.name, run.state.kind,
+            f"{rank}. {run.label}", run.name, run.state.kind,
             "–" if score is None else f"{run.measure.text(score.value)}{name}{mark}",
             word if run is first else against(run, first), against(run, best),
             "–" if paper is None or paper.value is None else f"{paper.value} {paper.unit}",
@@ -128,8 +128,8 @@ def against(run: RunView, other: RunView) -> str:
 
 
 def _spread(runs: Sequence[RunView]) -> Markup:
-    found = groups(runs)
-    if all(len(group.runs) < 2 for group in found):
+    by_recipe = groups(runs)
+    if all(len(group.runs) < 2 for group in by_recipe):
         return Markup("")
     rows = [
         (
@@ -139,15 +139,15 @@ def _spread(runs: Sequence[RunView]) -> Markup:
             number(group.spread, group.measure.digits),
             group.ended,
         )
-        for group in found
+        for group in by_recipe
     ]
     head = ("configuration of", "seeds", "mean", "sample standard deviation", "runs that have ended")
     return table("Spread over seeds", head, rows)
 
 
 def _differences(runs: Sequence[RunView]) -> Markup:
-    found = differing_keys(runs)
-    if not found:
+    differences = differing_keys(runs)
+    if not differences:
         return tag("p", "The recipes of these runs are equal.")
-    rows = [(key, *("left out" if v is None else toml.text(v) for v in values)) for key, values in found.items()]
+    rows = [(key, *("left out" if v is None else toml.text(v) for v in values)) for key, values in differences.items()]
     return table("Keys of the recipes that differ", ("key", *(run.label for run in runs)), rows)

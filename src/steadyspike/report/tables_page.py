@@ -61,9 +61,9 @@ def layers_table(run: RunView) -> Markup:
         return tag("p", "No epoch has ended yet.")
     quantities = ("threshold", "tau", "running_mean", "rate", "silent", "gradient")
     rows = []
-    for place, name in enumerate(history.names):
-        rates = ", ".join(number(r, 3) for r in history.rates[-1][place])
-        rows.append((name, *(number(history.values[q][-1][place], 4) for q in quantities), rates))
+    for index, name in enumerate(history.names):
+        rates = ", ".join(number(r, 3) for r in history.rates[-1][index])
+        rows.append((name, *(number(history.values[q][-1][index], 4) for q in quantities), rates))
     head = ("layer", "V", "tau", "running mean", "firing rate", "silent share", "gradient norm", "rate by time step")
     return data_table(f"layers of {run.label} after epoch {history.epochs[-1]}", head, rows)
 
@@ -85,7 +85,7 @@ def cost(run: RunView) -> Markup:
     if (took := run.result.get("seconds")) is not None:
         rows.append(("time from the last start to the end", duration(took)))
     memory = run.result.get("memory") or {}
-    rows += [(f"most memory held, {place}", size(count)) for place, count in memory.items() if count]
+    rows += [(f"most memory held, {device}", size(count)) for device, count in memory.items() if count]
     energy = run.energy
     if energy is not None:
         if "samples" in energy:

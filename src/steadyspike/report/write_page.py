@@ -138,10 +138,10 @@ def wrapped(scripts: Iterable[str]) -> str:
 def policy(style: str, script: str) -> str:
     """Nothing but this page's own style and script, known by their hashes, and pictures that are in the page."""
 
-    def known(text: str) -> str:
+    def source_hash(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
 
     return (
-        f"default-src 'none'; script-src {known(script)}; style-src {known(style)}; img-src data:; base-uri 'none'; "
-        "form-action 'none'"
+        f"default-src 'none'; script-src {source_hash(script)}; style-src {source_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )

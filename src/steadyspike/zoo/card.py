@@ -95,10 +95,10 @@ def _curve(folder: Path) -> str:
     except OSError:
         return ""
     columns = rows[0] if rows else {}
-    wanted = [c for c in columns if c == "epoch" or "loss" in c or "accuracy" in c or c.endswith("AP50")]
+    chosen = [c for c in columns if c == "epoch" or "loss" in c or "accuracy" in c or c.endswith("AP50")]
     shown = [rows[i] for i in sorted({round(k * (len(rows) - 1) / 11) for k in range(12)})] if rows else []
-    lines = ["| " + " | ".join(plain(column) for column in wanted) + " |", "|---" * len(wanted) + "|"]
-    lines += ["| " + " | ".join(_number(row[column]) for column in wanted) + " |" for row in shown]
+    lines = ["| " + " | ".join(plain(column) for column in chosen) + " |", "|---" * len(chosen) + "|"]
+    lines += ["| " + " | ".join(_number(row[column]) for column in chosen) + " |" for row in shown]
     return "\n".join(lines) if shown else ""
 
 

@@ -141,9 +141,9 @@ def build(description: Description, state: dict[str, Tensor], num_classes: int |
     return model
 
 
-def _compare(wanted: dict[str, Tensor], state: dict[str, Tensor]) -> None:
-    for name in wanted.keys() | state.keys():
-        here, there = wanted.get(name), state.get(name)
+def _compare(expected: dict[str, Tensor], state: dict[str, Tensor]) -> None:
+    for name in expected.keys() | state.keys():
+        here, there = expected.get(name), state.get(name)
         if here is None or there is None or here.shape != there.shape:
             shapes = " and ".join("missing" if t is None else str(list(t.shape)) for t in (here, there))
             raise RunError(f"the weights are of another network than described: {name[:100]!r} is {shapes}")

@@ -28,11 +28,11 @@ from steadyspike.zoo.saving import save_pretrained
 
 WEIGHTS = "weights.safetensors"
 LIMITS = {FILE: LARGEST_TEXT, CARD: LARGEST_TEXT, WEIGHTS: LARGEST_WEIGHTS}
-_PLACE = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w.-]{1,100}))?")
+_ADDRESS = re.compile(r"hf://([A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95})(?:@([\w.-]{1,100}))?")
 _COMMIT = re.compile("[0-9a-f]{40}")
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """A repository on a hub, and a branch, tag or commit of it."""
 
     repository: str
@@ -43,19 +43,19 @@ class Place(NamedTuple):
         return self.revision is not None and _COMMIT.fullmatch(self.revision) is not None
 
 
-def parse(text: str) -> Place:
+def parse(text: str) -> Address:
     """``hf://owner/name`` or ``hf://owner/name@REVISION``."""
-    parts = _PLACE.fullmatch(text)
+    parts = _ADDRESS.fullmatch(text)
     if parts is None or ".." in text:
         raise RunError(f"{text[:200]!r} is not a network on a hub; write hf://owner/name or hf://owner/name@COMMIT")
-    return Place(parts[1], parts[2])
+    return Address(parts[1], parts[2])
 
 
 def push_to_hub(model: nn.Module | LoadedRun | Pretrained, repository: str, **options: Any) -> str:
-    """Saves a network (`save_pretrained`, which takes ``options``) and uploads it; the place that `load` takes.
+    """Saves a network (`save_pretrained`, which takes ``options``), uploads it and returns its address for `load`.
 
-    repository: ``owner/name``. It is made if it is not there. You must be logged in (``hf auth login``). The place
-    names the commit, so that it gives this network for ever.
+    repository: ``owner/name``. It is created if it does not exist. You must be logged in (``hf auth login``). The
+    address contains the commit, so that it always gives this network.
     """
     import tempfile
 
@@ -74,30 +74,30 @@ def push_to_hub(model: nn.Module | LoadedRun | Pretrained, repository: str, **op
 def download(text: str, sha256: str | None) -> Path:
     """The folder of a network on a hub, downloaded if needed; RunError if its weights are not the pinned ones."""
     missing_package("huggingface_hub", "hub")
-    place = parse(text)
-    folder = _fetch(place)
-    found = file_sha256(folder / WEIGHTS)
-    if sha256 is None and not place.pinned:
-        _check_pin(place, found)
+    address = parse(text)
+    folder = _fetch(address)
+    sha256_now = file_sha256(folder / WEIGHTS)
+    if sha256 is None and not address.pinned:
+        _check_pin(address, sha256_now)
     return folder
 
 
-def _fetch(place: Place) -> Path:
-    paths = [path for name, limit in LIMITS.items() if (path := _file(place, name, limit)) is not None]
+def _fetch(address: Address) -> Path:
+    paths = [path for name, limit in LIMITS.items() if (path := _file(address, name, limit)) is not None]
     if len({path.parent for path in paths}) != 1:
-        raise RunError(f"{place.repository} changed while it was downloaded; try again")
+        raise RunError(f"{address.repository} changed while it was downloaded; try again")
     return paths[0].parent
 
 
-def _file(place: Place, name: str, limit: int) -> Path | None:
+def _file(address: Address, name: str, limit: int) -> Path | None:
     """A file of the network, kept in the user's cache; None if there is no card. What is pinned needs no network."""
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError
 
-    (repository, revision), at = place, _endpoint()
+    (repository, revision), at = address, _endpoint()
     cache = _folder() / "hub"
     try:
-        if place.pinned:
+        if address.pinned:
             with suppress(EntryNotFoundError):
                 local = hf_hub_download(repository, name, revision=revision, cache_dir=cache, local_files_only=True)
                 return Path(local)
@@ -126,16 +126,16 @@ def _folder() -> Path:
     return writable_dir(default_dir()) / "zoo"
 
 
-def _check_pin(place: Place, found: str) -> None:
+def _check_pin(address: Address, sha256: str) -> None:
     """Compares with what the first download got, and remembers it; RunError if the weights have changed since."""
     path = _folder() / "pins.json"
-    name = f"{place.repository}@{place.revision or 'main'}"
+    name = f"{address.repository}@{address.revision or 'main'}"
     with lock(path.with_name("pins.json.lock")):
         pins = _pins(path)
-        if pins.setdefault(name, found) != found:
+        if pins.setdefault(name, sha256) != sha256:
             raise RunError(
                 f"the weights of hf://{name} have changed on the hub since they were first downloaded here "
-                f"(sha256 {pins[name][:12]}..., now {found[:12]}...); give sha256={found!r} to take them all the same"
+                f"(sha256 {pins[name][:12]}..., now {sha256[:12]}...); give sha256={sha256!r} to take them all the same"
             )
         text = json.dumps(pins, indent=1, sort_keys=True) + "\n"
         write_atomically(path, lambda file: file.write(text.encode()))

@@ -39,10 +39,10 @@ class Pretrained:
     """
 
     def __init__(
-        self, folder: Path, description: Description, model: nn.Module, classes: tuple[str, ...], place: Path | None
+        self, folder: Path, description: Description, model: nn.Module, classes: tuple[str, ...], data_dir: Path | None
     ) -> None:
         self.folder, self.description, self.model, self.classes = folder, description, model, classes
-        self._place = place
+        self._data_dir = data_dir
 
     @property
     def timesteps(self) -> int:
@@ -67,7 +67,7 @@ class Pretrained:
         """The data it was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
         from steadyspike.train.build.data import load_data
 
-        return load_data(self.recipe.data, self._place)
+        return load_data(self.recipe.data, self._data_dir)
 
     def preprocess(self, file: str | Path, resize: bool = True) -> Tensor:
         """An image file as [1, C, H, W], or an event recording as [T, 1, C, H, W], as the network takes it."""
@@ -88,8 +88,8 @@ class Pretrained:
         return [(names[i], p) for i, p in zip(order.tolist(), share.tolist())]
 
     def __repr__(self) -> str:
-        said = f"{self.recipe.model.name}, {len(self.classes) or 'other'} classes, T = {self.timesteps}"
-        return f"Pretrained({self.folder.name!r}: {said})"
+        summary = f"{self.recipe.model.name}, {len(self.classes) or 'other'} classes, T = {self.timesteps}"
+        return f"Pretrained({self.folder.name!r}: {summary})"
 
 
 def names() -> list[str]:
@@ -98,7 +98,7 @@ def names() -> list[str]:
 
 
 def load(
-    place: str | Path, *, num_classes: int | None = None, data_dir: str | Path | None = None, sha256: str | None = None
+    source: str | Path, *, num_classes: int | None = None, data_dir: str | Path | None = None, sha256: str | None = None
 ) -> Pretrained:
     """A network of the zoo by its name, a folder of `save_pretrained` or of a finished run, or ``hf://owner/name``.
 
@@ -111,12 +111,12 @@ def load(
     hub need it, or a revision (``hf://owner/name@COMMIT``).
     Nothing that a folder or a download holds is executed.
     """
-    if str(place).startswith("hf://"):
+    if str(source).startswith("hf://"):
         from steadyspike.zoo.hub import download
 
-        folder = download(str(place), sha256)
+        folder = download(str(source), sha256)
     else:
-        folder = find_packaged(place) or run_folder(place)
+        folder = find_packaged(source) or run_folder(source)
     data = None if data_dir is None else Path(data_dir)
     if not (folder / FILE).is_file() and (folder / "recipe.toml").is_file():
         return _of_run(folder, num_classes, data, sha256)
@@ -142,15 +142,15 @@ def _made(
     return Pretrained(folder, description, model.eval(), tuple(description.classes) if kept else (), data_dir)
 
 
-def _weights(folder: Path, described: str, wanted: str | None) -> dict[str, Tensor]:
+def _weights(folder: Path, described: str, expected: str | None) -> dict[str, Tensor]:
     """The weights in a folder; RunError if they are not the described or not the wanted ones."""
     path = RunFolder(folder).weights
     if not path.is_file():
         raise RunError(f"{path} is missing")
     if path.stat().st_size > LARGEST_WEIGHTS:
         raise RunError(f"{path} is larger than {LARGEST_WEIGHTS} bytes")
-    found = file_sha256(path)
-    for checksum, what in ((described, FILE), (wanted, "sha256=...")):
-        if checksum is not None and found != checksum:
-            raise RunError(f"{path} has the checksum {found}, {what} has {checksum}: they are not the same weights")
+    sha256 = file_sha256(path)
+    for checksum, what in ((described, FILE), (expected, "sha256=...")):
+        if checksum is not None and sha256 != checksum:
+            raise RunError(f"{path} has the checksum {sha256}, {what} has {checksum}: they are not the same weights")
     return read_weights(path)[0]

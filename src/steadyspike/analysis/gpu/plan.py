@@ -114,6 +114,6 @@ def plan(
     two, four = (step_time(costs(n), on, precision).memory for n in (2, 4))
     each = (four - two) / 2
     largest = max(0, int((_USABLE * on.memory * 1e9 - (two - 2 * each)) / each))
-    known = samples or recipe.data.train_samples or TRAIN_SAMPLES.get(recipe.data.name)
+    sample_count = samples or recipe.data.train_samples or TRAIN_SAMPLES.get(recipe.data.name)
     step = step_time(counted, on, precision)
-    return Plan(on, cards, precision, per_card, largest, recipe.schedule.epochs, known, step, 3 * counted.flops)
+    return Plan(on, cards, precision, per_card, largest, recipe.schedule.epochs, sample_count, step, 3 * counted.flops)

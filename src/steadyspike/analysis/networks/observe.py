@@ -138,7 +138,7 @@ def observe(
     layers: names or patterns as `probe` takes them. timesteps: passed to the model, for networks that repeat a still
     image. independence: also test the inputs of active neurons (needs 3 steps).
     """
-    found, outputs, targets = Observation(), [], []
+    observation, outputs, targets = Observation(), [], []
     sizes: list[tuple[int, int]] = []  # (steps, samples) of the layers that ran on the present batch
 
     def make(name: str) -> Tap:
@@ -147,32 +147,32 @@ def observe(
                 sizes.append((x.shape[0], x.shape[1]))
                 # Of the whole observation, so that the even and odd samples are the same in batches of every size; a
                 # layer may see a sample as several, patches for example.
-                place = found.samples * x.shape[1] // max(sizes[0][1], 1)
-                _add(found.layers, name, layer, x, result, place, independence)
-                found.layers[name].broken = found.layers[name].broken or _broken(layer, x, u0, result)
+                index = observation.samples * x.shape[1] // max(sizes[0][1], 1)
+                _add(observation.layers, name, layer, x, result, index, independence)
+                observation.layers[name].broken = observation.layers[name].broken or _broken(layer, x, u0, result)
 
         return Tap(see, membrane=True)
 
-    with evaluating(model), tapped(model, f"observe {id(found)}", make, only=chosen_layers(model, layers)):
+    with evaluating(model), tapped(model, f"observe {id(observation)}", make, only=chosen_layers(model, layers)):
         for batch in batches:
             x, target = _parts(batch)
             sizes.clear()
-            found.batches += 1
+            observation.batches += 1
             out = _run(model, x, timesteps)
             if sizes:
-                found.samples += sizes[0][1]
+                observation.samples += sizes[0][1]
             if isinstance(out, Tensor) and out.ndim >= 2 and tuple(out.shape[:2]) in sizes:
                 outputs.append(out)
             if target is not None:
                 targets.append(_labels(target))
-    for one in found.layers.values():
+    for one in observation.layers.values():
         _count_waiting(one)
     if outputs:
-        found.logits = torch.cat(outputs, 1)
-    known = [one for one in targets if one is not None]
-    if known and len(known) == len(targets) and len({one.shape[1:] for one in known}) == 1:
-        found.targets = torch.cat(known)
-    return found
+        observation.logits = torch.cat(outputs, 1)
+    labelled = [one for one in targets if one is not None]
+    if labelled and len(labelled) == len(targets) and len({one.shape[1:] for one in labelled}) == 1:
+        observation.targets = torch.cat(labelled)
+    return observation
 
 
 def _parts(batch: object) -> tuple[Tensor, object]:
@@ -209,7 +209,7 @@ def _add(
     layer: Neuron,
     x: Tensor,
     result: ScanResult,
-    place: int,
+    index: int,
     independence: bool,
 ) -> None:
     """Counts a batch whose first sample is the observation's sample number ``place``."""
@@ -233,17 +233,17 @@ def _add(
         )  # fmt: skip
     seen = layers[name]
     for half in range(2):
-        own = slice((half + place) % 2, None, 2)
+        own = slice((half + index) % 2, None, 2)
         seen.membrane[half] += step_counts(u[:, own], edges, active[own])
     first = max(1, min(EDGE_SAMPLES, EDGE_VALUES * x.shape[1] // max(x.numel(), 1)))
     if len(seen.current_edges) or x.shape[1] + sum(one.shape[1] for _, one, _ in seen.waiting) >= first:
-        seen.waiting.append((place, x, active))
+        seen.waiting.append((index, x, active))
         _count_waiting(seen, first)
     else:  # a copy: the network may write into its own tensor later
-        seen.waiting.append((place, x.clone(), active))
+        seen.waiting.append((index, x.clone(), active))
     seen.spikes += (spikes > 0).flatten(1).sum(1)
-    for place, factor in enumerate((1.0, 2.0)):
-        seen.inside[place] += ((u.abs() <= factor) & active).flatten(1).sum(1)
+    for index, factor in enumerate((1.0, 2.0)):
+        seen.inside[index] += ((u.abs() <= factor) & active).flatten(1).sum(1)
     seen.neurons += active.numel()
     seen.active += int(active.sum())
     if independence:
@@ -273,8 +273,8 @@ def _count_waiting(seen: LayerSteps, first: int = EDGE_SAMPLES) -> None:
             parts.append(x[:, :left].flatten(1))
             left = max(0, left - x.shape[1])
         seen.current_edges = range_edges(torch.cat(parts, 1).nan_to_num())
-    for place, x, active in seen.waiting:
+    for index, x, active in seen.waiting:
         for half in range(2):
-            own = slice((half + place) % 2, None, 2)
+            own = slice((half + index) % 2, None, 2)
             seen.current[half] += step_counts(x[:, own], seen.current_edges, active[own])
     seen.waiting.clear()

@@ -218,11 +218,11 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
 def _left_out(rows: Sequence[LayerShift]) -> str:
     """Which layers are not judged, as the middle of a sentence; "" if all are."""
     silent, saturated = sum(row.finite and not row.active for row in rows), sum(row.saturated for row in rows)
-    found = [
+    reasons = [
         *([f"{silent} of {_layers(len(rows))} in which no neuron fired"] if silent else []),
         *([f"{saturated} of {_layers(len(rows))} in which every neuron fires at every step"] if saturated else []),
     ]
-    return " and ".join(found)
+    return " and ".join(reasons)
 
 
 def _nothing_to_judge(rows: Sequence[LayerShift]) -> tuple[str, str]:

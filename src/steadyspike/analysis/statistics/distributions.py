@@ -33,8 +33,8 @@ def range_edges(values: Tensor, bins: int = BINS, outside: float = 0.001) -> Ten
 
 def bin_counts(values: Tensor, edges: Tensor) -> Tensor:
     """How many values fall below the first edge, into each bin, and above the last: float64 [bins + 2]."""
-    place = torch.bucketize(values.detach().double().flatten(), edges, right=True)
-    return torch.bincount(place, minlength=len(edges) + 1).double()
+    bins = torch.bucketize(values.detach().double().flatten(), edges, right=True)
+    return torch.bincount(bins, minlength=len(edges) + 1).double()
 
 
 def step_counts(x: Tensor, edges: Tensor, active: Tensor | None = None) -> Tensor:

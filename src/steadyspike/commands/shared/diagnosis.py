@@ -105,12 +105,12 @@ def _spike_convolution() -> tuple[str, bool | None]:
 
 
 def _data(data_dir: Path | None) -> Section:
+    from steadyspike.data.data_folders import DataFolders
     from steadyspike.data.dataset_catalogue import data_sets
     from steadyspike.data.errors import DataError
-    from steadyspike.data.place import Place
 
     try:
-        place = Place.of(data_dir, None, download=False)
+        place = DataFolders.of(data_dir, None, download=False)
     except DataError as error:
         return Section("data", [Row("data folder", str(error), False)])
     rows = []

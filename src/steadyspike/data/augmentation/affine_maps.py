@@ -41,12 +41,12 @@ def affine(x: Tensor, matrix: Tensor, fill: Fill = 0.0, interpolation: str = "bi
     # In float64, and rounded so that a place is the same on every device: nearest pixels must not depend on it.
     grid = torch.ones(3, height, width, dtype=torch.float64)
     grid[0], grid[1] = torch.arange(width) + 0.5, (torch.arange(height) + 0.5)[:, None]
-    place = (matrix.to("cpu", torch.float64) @ grid.flatten(1)).mul_(2**20).round_().div_(2**20)
-    inside = (place >= 0).all(1) & (place[:, 0] < width) & (place[:, 1] < height)
+    source = (matrix.to("cpu", torch.float64) @ grid.flatten(1)).mul_(2**20).round_().div_(2**20)
+    inside = (source >= 0).all(1) & (source[:, 0] < width) & (source[:, 1] < height)
     first, weights = _TAPS[interpolation]
-    place = place if interpolation == "nearest" else place - 0.5
-    low = place.floor()
-    across, down = (weights((place[:, axis] - low[:, axis]).to(x.device, torch.float32)) for axis in (0, 1))
+    source = source if interpolation == "nearest" else source - 0.5
+    low = source.floor()
+    across, down = (weights((source[:, axis] - low[:, axis]).to(x.device, torch.float32)) for axis in (0, 1))
     low = low.to(x.device, torch.int64) + first
     moved = torch.zeros_like(flat)
     for i, by_row in enumerate(down):

@@ -24,13 +24,13 @@ def random_erase(x: Tensor, probability: float, mode: str, generator: torch.Gene
     ratio = torch.exp(low + (high - low) * torch.rand(batch, ATTEMPTS, generator=generator))
     tall = (area * height * width * ratio).sqrt().round().long()
     wide = (area * height * width / ratio).sqrt().round().long()
-    place = torch.rand(batch, 2, generator=generator)
+    corner = torch.rand(batch, 2, generator=generator)
     fits = (tall < height) & (wide < width)
     x = x.clone()
     for i in torch.nonzero(used & fits.any(1)).flatten().tolist():
         k = int(fits[i].int().argmax())
         h, w = int(tall[i, k]), int(wide[i, k])
-        top, left = int(place[i, 0] * (height - h + 1)), int(place[i, 1] * (width - w + 1))
+        top, left = int(corner[i, 0] * (height - h + 1)), int(corner[i, 1] * (width - w + 1))
         value = torch.zeros(channels, h, w) if mode == "const" else torch.randn(channels, h, w, generator=generator)
         x[i, :, top : top + h, left : left + w] = value.to(x)
     return x

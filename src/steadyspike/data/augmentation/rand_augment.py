@@ -95,14 +95,14 @@ class RandAugment:
             if name not in OPERATIONS:
                 raise DataError(f"RandAugment has no operation {name!r}; it has {', '.join(OPERATIONS)}")
         if self.interpolation not in affine_maps.INTERPOLATIONS:
-            known = ", ".join(affine_maps.INTERPOLATIONS)
-            raise DataError(f"interpolation of RandAugment must be {known}, not {self.interpolation!r}")
+            names = ", ".join(affine_maps.INTERPOLATIONS)
+            raise DataError(f"interpolation of RandAugment must be {names}, not {self.interpolation!r}")
 
     @classmethod
     def parse(cls, text: str, operations: Sequence[str] = (), interpolation: str = "bilinear") -> RandAugment:
         """``rand-mM[-nN][-mstdS]-inc1``; n is 2 unless given, as in timm."""
-        found = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
-        parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", found[1])) if found else {}
+        match = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
+        parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", match[1])) if match else {}
         if "m" not in parts or "inc" not in parts or not 0 <= float(parts["m"]) <= LEVELS:
             raise DataError(f"'{text}' is no RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1)")
         numbers = float(parts["m"]), int(parts.get("n", 2)), float(parts.get("mstd", 0.0))

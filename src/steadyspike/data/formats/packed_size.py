@@ -33,12 +33,12 @@ def lz4_blocks(raw: bytes) -> Iterator[Block]:
 def _frames(raw: bytes, magic: int, frame: Callable[[bytes, int], Iterator[tuple[int, Block]]]) -> Iterator[Block]:
     at = 0
     while at < len(raw):
-        found = _integer(raw, at, 4)
+        number = _integer(raw, at, 4)
         at += 4
-        if found & ~0xF == _SKIPPABLE:
+        if number & ~0xF == _SKIPPABLE:
             at += 4 + _integer(raw, at, 4)
             continue
-        if found != magic:
+        if number != magic:
             raise ValueError("a packet holds no compressed frame")
         for after, block in frame(raw, at):
             at = after

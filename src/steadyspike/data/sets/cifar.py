@@ -15,12 +15,12 @@ from torch.nn.functional import avg_pool2d
 
 from steadyspike.data import archive
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import read_bytes
 from steadyspike.data.formats import cifar_batch, plain_pickle
-from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
@@ -77,9 +77,9 @@ def averaged(images: Tensor, size: int) -> Tensor:
     return torch.cat(pooled)
 
 
-def load(place: Place, spec: Spec, size: int = SIDE) -> DataSet:
+def load(folders: DataFolders, spec: Spec, size: int = SIDE) -> DataSet:
     whole_number("size", size, least=1)
-    folder, binary = locate(place, spec)
+    folder, binary = locate(folders, spec)
     images, labels, official_test, ids = [], [], [], []
     for part, files, rows in (("train", spec.train_files, spec.train_rows), ("test", spec.test_files, spec.test_rows)):
         for file in files:
@@ -104,22 +104,22 @@ def load(place: Place, spec: Spec, size: int = SIDE) -> DataSet:
     )
 
 
-def find(place: Place, spec: Spec) -> Path | None:
+def find(folders: DataFolders, spec: Spec) -> Path | None:
     """What `load` would read, without downloading."""
-    return place.first((spec.binary[0], spec.python[0], spec.binary[1].name, spec.python[1].name))
+    return folders.first((spec.binary[0], spec.python[0], spec.binary[1].name, spec.python[1].name))
 
 
-def locate(place: Place, spec: Spec) -> tuple[Path, bool]:
+def locate(folders: DataFolders, spec: Spec) -> tuple[Path, bool]:
     """The folder with the files, and whether they are the binary ones: extracted folder, archive, then download."""
     for (name, _), binary in ((spec.binary, True), (spec.python, False)):
-        if (place.data_dir / name).is_dir():
-            return place.data_dir / name, binary
+        if (folders.data_dir / name).is_dir():
+            return folders.data_dir / name, binary
     for (name, remote), binary in ((spec.binary, True), (spec.python, False)):
-        if (folder := place.unpacked(remote)) is not None:
+        if (folder := folders.unpacked(remote)) is not None:
             return _inner(folder, name), binary
     name, remote = spec.binary
-    path = place.downloaded(remote, spec.name)
-    return _inner(archive.extract(path, place.cache_dir / "extracted" / remote.name.split(".")[0]), name), True
+    path = folders.downloaded(remote, spec.name)
+    return _inner(archive.extract(path, folders.cache_dir / "extracted" / remote.name.split(".")[0]), name), True
 
 
 def _inner(folder: Path, name: str) -> Path:
@@ -137,10 +137,10 @@ def class_names(folder: Path, spec: Spec, binary: bool) -> tuple[str, ...]:
     if binary:
         names = [line for line in raw.decode("utf-8", "replace").splitlines() if line.strip()]
     else:
-        found = plain_pickle.load(raw, path).get(key)
-        if not isinstance(found, list) or not all(isinstance(name, (str, bytes)) for name in found):
+        listed = plain_pickle.load(raw, path).get(key)
+        if not isinstance(listed, list) or not all(isinstance(name, (str, bytes)) for name in listed):
             raise DataError(f"has no list of names under '{key}'", path)
-        names = [name.decode("latin1") if isinstance(name, bytes) else name for name in found]
+        names = [name.decode("latin1") if isinstance(name, bytes) else name for name in listed]
     if len(names) != spec.classes:
         raise DataError(f"names {len(names)} classes; {spec.classes} are expected", path)
     return tuple(names)

@@ -64,23 +64,23 @@ def read_tree(root: Path, suffixes: tuple[str, ...], what: str, without_test: bo
 
 def part_folders(root: Path, without_test: bool = False) -> list[tuple[str, Path]]:
     """("train", "validation" or "test", its folder) for every part there is; ("all", root) if there are none."""
-    found = {part: root / part for part in PARTS if (root / part).is_dir()}
+    folders = {part: root / part for part in PARTS if (root / part).is_dir()}
     if without_test:
-        found.pop("test", None)
-    if not found:
+        folders.pop("test", None)
+    if not folders:
         return [("all", root)]
-    held_out = [part for part in found if part in ("val", "validation")]
-    if "train" not in found or len(found) == 1 or len(held_out) > 1:
+    held_out = [part for part in folders if part in ("val", "validation")]
+    if "train" not in folders or len(folders) == 1 or len(held_out) > 1:
         raise DataError(
-            f"has the parts {', '.join(found)}; expected are train with test, with val (or validation), or with both. "
+            f"has the parts {', '.join(folders)}; expected are train with test, with val (or validation), or both. "
             "A class folder cannot have the name of a part",
             root,
         )
-    parts = [("train", found["train"])]
+    parts = [("train", folders["train"])]
     if held_out:
-        parts.append(("validation" if "test" in found else "test", found[held_out[0]]))
-    if "test" in found:
-        parts.append(("test", found["test"]))
+        parts.append(("validation" if "test" in folders else "test", folders[held_out[0]]))
+    if "test" in folders:
+        parts.append(("test", folders["test"]))
     return parts
 
 

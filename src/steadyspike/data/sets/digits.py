@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import whole_number
-from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
@@ -81,7 +81,7 @@ def population(labels: NDArray[np.int64], numbers: Iterable[int]) -> Population:
     return Population([f"digits/{number:04d}" for number in numbers], labels)
 
 
-def load(place: Place, canvas: int = 16, placement_seed: int = 0) -> DataSet:
+def load(folders: DataFolders, canvas: int = 16, placement_seed: int = 0) -> DataSet:
     """The digits on a canvas. canvas: side of the image; placement_seed: decides places and sizes of the digits."""
     drawn = placed(canvas, placement_seed)
     images = (draw(drawn, canvas) * 255).round().clamp(0, 255).to(torch.uint8)

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from steadyspike.data.cache import build_once, key_of
 from steadyspike.data.camera import Camera, record
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import Events
 from steadyspike.data.formats import atis
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.data.sets import digits
 from steadyspike.data.sets.recordings import Recordings, event_dataset
 
@@ -84,7 +84,7 @@ def complete(folder: Path) -> bool:
 
 
 def load(
-    place: Place, frames: FrameSettings, canvas: int = 16, placement_seed: int = 0, threshold: float = 0.4
+    folders: DataFolders, frames: FrameSettings, canvas: int = 16, placement_seed: int = 0, threshold: float = 0.4
 ) -> DataSet:
     """The recordings of the digits.
 
@@ -99,7 +99,7 @@ def load(
     camera = Camera(threshold=threshold, seed=placement_seed)
     settings: dict[str, Any] = {"canvas": canvas, "camera": camera.as_dict()}
     key = key_of({**settings, "gaze": [CORNERS, SACCADE_US, STEPS, MARGIN], "version": 1})
-    folder = place.where(f"digits-events-{key}", complete)
+    folder = folders.where(f"digits-events-{key}", complete)
     build_once(folder, complete, lambda partial: write(partial, canvas, camera))
     files = written(folder)
     labels = np.array([int(file.parent.name) for file in files], np.int64)
@@ -109,6 +109,6 @@ def load(
         (folder / HASH).read_text(),
     )  # fmt: skip
     return event_dataset(
-        place, recordings, population, frames,
+        folders, recordings, population, frames,
         classes=digits.CLASSES, default_split="random:0", test_fraction=0.2, settings=settings,
     )  # fmt: skip

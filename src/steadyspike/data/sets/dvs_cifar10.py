@@ -13,13 +13,13 @@ import numpy as np
 
 from steadyspike.data import archive
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
 from steadyspike.data.events import Events
 from steadyspike.data.formats import aedat2, aedat4
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.data.sets.cifar import CIFAR10_NAMES
 from steadyspike.data.sets.recordings import Recordings, event_dataset
 from steadyspike.data.splits import Population
@@ -58,12 +58,12 @@ def read(path: Path) -> Events:
     return aedat4.read(path) if path.suffix == ".aedat4" else aedat2.read(path)
 
 
-def load(place: Place, frames: FrameSettings) -> DataSet:
+def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
     files, labels, numbers, ids = [], [], [], []
-    folders = {name: class_folder(place, name) for name in CIFAR10_NAMES}
-    suffix = one_suffix(folders.values())
+    by_class = {name: class_folder(folders, name) for name in CIFAR10_NAMES}
+    suffix = one_suffix(by_class.values())
     for label, name in enumerate(CIFAR10_NAMES):
-        for number, path in recordings_in(folders[name], suffix):
+        for number, path in recordings_in(by_class[name], suffix):
             files.append(path)
             labels.append(label)
             numbers.append(number)
@@ -71,7 +71,7 @@ def load(place: Place, frames: FrameSettings) -> DataSet:
     population = Population(ids, np.array(labels, np.int64), numbers=np.array(numbers, np.int64))
     recordings = Recordings("dvs-cifar10", files, read, f"{suffix[1:]}-1", SENSOR)
     return event_dataset(
-        place, recordings, population, frames,
+        folders, recordings, population, frames,
         classes=CIFAR10_NAMES, default_split="tebn", augment=Augment(padding=4, flip=True),
     )  # fmt: skip
 
@@ -81,46 +81,46 @@ def one_suffix(folders: Iterable[Path]) -> str:
     first: dict[str, Path] = {}
     for folder in folders:
         for suffix in SUFFIXES:
-            if suffix not in first and (found := next(iter(folder.glob(f"*{suffix}")), None)) is not None:
-                first[suffix] = found
+            if suffix not in first and (example := next(iter(folder.glob(f"*{suffix}")), None)) is not None:
+                first[suffix] = example
     if len(first) > 1:
         raise DataError(f"is an .aedat4 recording, {first['.aedat']} an .aedat one; keep one kind", first[".aedat4"])
     return next(iter(first), SUFFIXES[0])
 
 
-def find(place: Place) -> Path | None:
+def find(folders: DataFolders) -> Path | None:
     for name in FOLDERS:
         for inner in ("airplane", "airplane.zip"):
-            if (place.data_dir / name / inner).exists() and (
-                inner.endswith("zip") or any((place.data_dir / name / inner).glob("*.aedat*"))
+            if (folders.data_dir / name / inner).exists() and (
+                inner.endswith("zip") or any((folders.data_dir / name / inner).glob("*.aedat*"))
             ):
-                return place.data_dir / name
+                return folders.data_dir / name
     return None
 
 
-def class_folder(place: Place, name: str) -> Path:
+def class_folder(folders: DataFolders, name: str) -> Path:
     """Finds the recordings of one class: as extracted, from the class's archive in data_dir, or downloaded."""
-    candidates = [place.data_dir / folder / name for folder in FOLDERS]
+    candidates = [folders.data_dir / folder / name for folder in FOLDERS]
     existing = [folder for folder in candidates if folder.is_dir()]
     if with_files := [f for f in existing if any(any(f.glob(f"*{s}")) for s in SUFFIXES)]:
         return with_files[0]
-    inside = place.within("dvs-cifar10")
+    inside = folders.within("dvs-cifar10")
     folder = second_release(inside, name) or inside.unpacked(ARCHIVES[name], FOLDERS)
     if folder is None:
-        if existing and existing[0].parent != place.data_dir:
+        if existing and existing[0].parent != folders.data_dir:
             raise DataError("is a class folder without any .aedat or .aedat4 recording", existing[0])
         path = inside.downloaded(ARCHIVES[name], "DVS-CIFAR10")
         folder = archive.extract(path, inside.cache_dir / "extracted" / name)
     return folder / name if (folder / name).is_dir() else folder
 
 
-def second_release(place: Place, name: str) -> Path | None:
+def second_release(folders: DataFolders, name: str) -> Path | None:
     """The class's recordings from CIFAR10DVS.zip, where that lies in data_dir."""
-    if (outer := place.unpacked(SECOND, FOLDERS)) is None:
+    if (outer := folders.unpacked(SECOND, FOLDERS)) is None:
         return None
     if not (inner := sorted(outer.rglob(f"{name}.zip"))):
         raise DataError(f"holds no {name}.zip: the archive is not the published one", outer)
-    return archive.extract(inner[0], place.where(f"extracted/{name}-aedat4"))
+    return archive.extract(inner[0], folders.where(f"extracted/{name}-aedat4"))
 
 
 def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:

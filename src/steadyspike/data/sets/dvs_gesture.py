@@ -17,13 +17,13 @@ import numpy as np
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.clip_cache import cached_clips
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError, brief
 from steadyspike.data.events import TIME_LIMIT, read_bytes
 from steadyspike.data.formats import aedat31
 from steadyspike.data.frames import FrameSettings, clip
-from steadyspike.data.place import Place
 from steadyspike.data.sets.recordings import progress, stamp
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
@@ -55,20 +55,20 @@ class Gesture:
     stop: int
 
 
-def load(place: Place, frames: FrameSettings) -> DataSet:
-    root = locate(place)
+def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
+    root = locate(folders)
     lists = {name: trial_list(root, name) for name in (TRAIN_LIST, TEST_LIST)}
     if both := set(lists[TRAIN_LIST]) & set(lists[TEST_LIST]):
         raise DataError(f"lists '{min(both).name}', which {TRAIN_LIST} lists too", root / TEST_LIST)
     trials = [(path, name == TEST_LIST) for name, paths in lists.items() for path in paths]
     gestures = [(path, is_test, gesture_list(path)) for path, is_test in trials]
-    ids = [f"{path.stem}/{i:02d}" for path, _, found in gestures for i in range(len(found))]
-    labels = np.array([g.label for _, _, found in gestures for g in found], np.int64)
-    official = np.array([is_test for _, is_test, found in gestures for _ in found])
-    recordings = [(path, found) for path, _, found in gestures]
+    ids = [f"{path.stem}/{i:02d}" for path, _, of_file in gestures for i in range(len(of_file))]
+    labels = np.array([g.label for _, _, of_file in gestures for g in of_file], np.int64)
+    official = np.array([is_test for _, is_test, of_file in gestures for _ in of_file])
+    recordings = [(path, of_file) for path, _, of_file in gestures]
     files = [file for path, _ in recordings for file in (path, labels_file(path))]
     settings = {"reader": "aedat31-1", "files": stamp(files), "frames": frames.as_dict()}
-    cache = place.within("clips")
+    cache = folders.within("clips")
     shape = (frames.timesteps, frames.channels, *(frames.size or aedat31.SIZE))
     clips = cached_clips(
         cache.cache_dir, "dvs-gesture", settings, len(ids), lambda: cut_clips(recordings, frames), cache.ready, shape
@@ -99,21 +99,23 @@ def cut_clips(recordings: list[tuple[Path, list[Gesture]]], frames: FrameSetting
             index += 1
 
 
-def find(place: Place) -> Path | None:
+def find(folders: DataFolders) -> Path | None:
     for name in FOLDERS:
         for inner in (TRAIN_LIST, ARCHIVE.name):
-            if (place.data_dir / name / inner).is_file():
-                return place.data_dir / name / inner
+            if (folders.data_dir / name / inner).is_file():
+                return folders.data_dir / name / inner
     return None
 
 
-def locate(place: Place) -> Path:
+def locate(folders: DataFolders) -> Path:
     for name in FOLDERS:
-        if (place.data_dir / name / TRAIN_LIST).is_file():
-            return place.data_dir / name
-    folder = place.unpacked(ARCHIVE, FOLDERS)
+        if (folders.data_dir / name / TRAIN_LIST).is_file():
+            return folders.data_dir / name
+    folder = folders.unpacked(ARCHIVE, FOLDERS)
     if folder is None:
-        raise DataError(f"DVS128-Gesture was not found; put {ARCHIVE.name} (from {ARCHIVE.url}) there", place.data_dir)
+        raise DataError(
+            f"DVS128-Gesture was not found; put {ARCHIVE.name} (from {ARCHIVE.url}) there", folders.data_dir
+        )
     return folder / "DvsGesture" if (folder / "DvsGesture").is_dir() else folder
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.events import Events
 from steadyspike.data.formats.recording_file import SUFFIXES, read_recording
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.data.sets.class_folders import read_tree
 from steadyspike.data.sets.recordings import Recordings, event_dataset
 
@@ -19,7 +19,7 @@ OBJECTS = "dvs128-objects"
 
 
 def load(
-    place: Place, frames: FrameSettings, sensor: Sequence[int] | None = None, axes: str = "dvs-cifar10"
+    folders: DataFolders, frames: FrameSettings, sensor: Sequence[int] | None = None, axes: str = "dvs-cifar10"
 ) -> DataSet:
     """The recordings below data_dir. All must come from one sensor.
 
@@ -27,23 +27,25 @@ def load(
     format of N-MNIST), which do not.
     axes: of AEDAT 2.0 files: "dvs-cifar10" (rotated as that data set) or "camera" (not rotated).
     """
-    return _read("event-folder", place.data_dir, place, frames, sensor, axes)
+    return _read("event-folder", folders.data_dir, folders, frames, sensor, axes)
 
 
-def load_objects(place: Place, frames: FrameSettings) -> DataSet:
+def load_objects(folders: DataFolders, frames: FrameSettings) -> DataSet:
     """Five objects before a DVS128 camera: dvs128-objects/train/<object>/*.aedat, test/ recorded on another day."""
-    if (root := find_objects(place)) is None:
-        raise DataError("was not found; train/<object>/*.aedat and test/ are expected in it", place.data_dir / OBJECTS)
-    return _read(OBJECTS, root, place, frames, None, "camera")
+    if (root := find_objects(folders)) is None:
+        raise DataError(
+            "was not found; train/<object>/*.aedat and test/ are expected in it", folders.data_dir / OBJECTS
+        )
+    return _read(OBJECTS, root, folders, frames, None, "camera")
 
 
-def find_objects(place: Place) -> Path | None:
-    root = place.data_dir / OBJECTS
+def find_objects(folders: DataFolders) -> Path | None:
+    root = folders.data_dir / OBJECTS
     return root if (root / "train").is_dir() else None
 
 
 def _read(
-    name: str, root: Path, place: Place, frames: FrameSettings, sensor: Sequence[int] | None, axes: str
+    name: str, root: Path, folders: DataFolders, frames: FrameSettings, sensor: Sequence[int] | None, axes: str
 ) -> DataSet:
     tree = read_tree(root, SUFFIXES, "recording")
     files = [root / path for path in tree.paths]
@@ -55,7 +57,7 @@ def _read(
     # The reader is part of the cache's key: clips of other axes are other clips.
     reader = f"recording-file-1 {size[0]} x {size[1]}" + (f" {axes}" if axes != "dvs-cifar10" else "")
     return event_dataset(
-        place, Recordings(name, files, read, reader, size), tree.population(), frames,
+        folders, Recordings(name, files, read, reader, size), tree.population(), frames,
         classes=tree.classes, default_split=tree.default_split, augment=Augment(padding=4, flip=True),
         settings={"sensor": list(size), **({"axes": axes} if axes != "dvs-cifar10" else {})},
     )  # fmt: skip

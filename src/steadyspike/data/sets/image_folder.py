@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.images import open_rgb, random_resized_crop, resize_and_centre, squeeze
-from steadyspike.data.place import Place
 from steadyspike.data.sets.class_folders import read_tree
 from steadyspike.data.sources import ItemSource
 
@@ -53,7 +53,7 @@ class Decoder:
 
 
 def load(
-    place: Place,
+    folders: DataFolders,
     name: str,
     root: Path,
     size: int = 224,
@@ -106,7 +106,7 @@ def load(
 
 
 def load_imagenette(
-    place: Place,
+    folders: DataFolders,
     size: int = 96,
     policy: str = "resized-crop",
     resize: int | None = None,
@@ -114,16 +114,16 @@ def load_imagenette(
     interpolation: str = "bilinear",
 ) -> DataSet:
     """Imagenette: ten classes of ImageNet that are easy to tell apart, in train/<wnid>/ and val/<wnid>/."""
-    if (root := find_imagenette(place)) is None:
-        raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/", place.data_dir)
-    dataset = load(place, "imagenette", root, size, policy, resize, least_area, interpolation)
+    if (root := find_imagenette(folders)) is None:
+        raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/", folders.data_dir)
+    dataset = load(folders, "imagenette", root, size, policy, resize, least_area, interpolation)
     if dataset.classes != tuple(IMAGENETTE):
         raise DataError(f"has other classes than Imagenette: {', '.join(dataset.classes[:5])}, ...", root)
     return replace(dataset, classes=tuple(IMAGENETTE.values()))
 
 
-def find_imagenette(place: Place) -> Path | None:
+def find_imagenette(folders: DataFolders) -> Path | None:
     for name in IMAGENETTE_FOLDERS:
-        if (place.data_dir / name / "train").is_dir() and (place.data_dir / name / "val").is_dir():
-            return place.data_dir / name
+        if (folders.data_dir / name / "train").is_dir() and (folders.data_dir / name / "val").is_dir():
+            return folders.data_dir / name
     return None

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from steadyspike.data.augment import Augment
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote, check_md5
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import idx
-from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
@@ -48,8 +48,8 @@ FASHION = Spec(
 )  # fmt: skip
 
 
-def load(place: Place, spec: Spec) -> DataSet:
-    paths = locate(place, spec)
+def load(folders: DataFolders, spec: Spec) -> DataSet:
+    paths = locate(folders, spec)
     images, labels = [], []
     for image_file, label_file in (paths[:2], paths[2:]):
         x, y = idx.read(image_file), idx.read(label_file)
@@ -76,17 +76,17 @@ def load(place: Place, spec: Spec) -> DataSet:
     )
 
 
-def find(place: Place, spec: Spec) -> Path | None:
+def find(folders: DataFolders, spec: Spec) -> Path | None:
     for name in spec.folders:
-        folder = place.data_dir / name
+        folder = folders.data_dir / name
         if any((folder / (FILES[0] + suffix)).is_file() for suffix in ("", ".gz")):
             return folder
     return None
 
 
-def locate(place: Place, spec: Spec) -> list[Path]:
+def locate(folders: DataFolders, spec: Spec) -> list[Path]:
     """The four files; those that are missing are downloaded, .gz files are checked by the hash of what they hold."""
-    folder = find(place, spec) or place.data_dir / spec.folders[-1]
+    folder = find(folders, spec) or folders.data_dir / spec.folders[-1]
     paths = []
     for name, md5 in zip(FILES, spec.md5):
         plain, packed = folder / name, folder / f"{name}.gz"
@@ -97,6 +97,6 @@ def locate(place: Place, spec: Spec) -> list[Path]:
             check_md5(packed, remote)
             paths.append(packed)
         else:
-            inside = replace(place.within(spec.name), data_dir=folder)
+            inside = replace(folders.within(spec.name), data_dir=folder)
             paths.append(inside.downloaded(remote, spec.name))
     return paths

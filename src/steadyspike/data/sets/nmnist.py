@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from steadyspike.data import archive
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.download import Remote
 from steadyspike.data.errors import DataError
 from steadyspike.data.formats import atis
 from steadyspike.data.frames import FrameSettings
-from steadyspike.data.place import Place
 from steadyspike.data.sets.recordings import Recordings, event_dataset
 from steadyspike.data.splits import Population
 
@@ -28,33 +28,33 @@ SENSOR = (34, 34)
 DIGITS = tuple("0123456789")
 
 
-def load(place: Place, frames: FrameSettings) -> DataSet:
-    train, test = locate(place)
+def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
+    train, test = locate(folders)
     files, labels, official, ids = [], [], [], []
     for folder, part in ((train, "train"), (test, "test")):
         for label, digit in enumerate(DIGITS):
-            found = recordings_in(folder / digit)
-            files += found
-            labels += [label] * len(found)
-            official += [part == "test"] * len(found)
-            ids += [f"{part}/{digit}/{file.stem}" for file in found]
+            paths = recordings_in(folder / digit)
+            files += paths
+            labels += [label] * len(paths)
+            official += [part == "test"] * len(paths)
+            ids += [f"{part}/{digit}/{file.stem}" for file in paths]
     population = Population(ids, np.array(labels, np.int64), np.array(official))
     recordings = Recordings("nmnist", files, atis.read, "atis-1", SENSOR)
-    return event_dataset(place, recordings, population, frames, classes=DIGITS)
+    return event_dataset(folders, recordings, population, frames, classes=DIGITS)
 
 
-def find(place: Place) -> Path | None:
+def find(folders: DataFolders) -> Path | None:
     for name in FOLDERS:
         for inner in ("Train", "Train.zip"):
-            if (place.data_dir / name / inner).exists():
-                return place.data_dir / name
+            if (folders.data_dir / name / inner).exists():
+                return folders.data_dir / name
     return None
 
 
-def locate(place: Place) -> tuple[Path, Path]:
+def locate(folders: DataFolders) -> tuple[Path, Path]:
     """The folders Train and Test: as extracted, from archives in data_dir, or downloaded."""
     for name in FOLDERS:
-        folder = place.data_dir / name
+        folder = folders.data_dir / name
         if (folder / "Train").is_dir() and (folder / "Test").is_dir():
             return folder / "Train", folder / "Test"
         for part, other in (("Train", "Test"), ("Test", "Train")):
@@ -62,7 +62,7 @@ def locate(place: Place) -> tuple[Path, Path]:
                 raise DataError(f"is missing, but {part} is there: N-MNIST has both", folder / other)
     out = []
     for remote in ARCHIVES:
-        inside = place.within("nmnist")
+        inside = folders.within("nmnist")
         folder_or_none = inside.unpacked(remote, FOLDERS)
         if folder_or_none is None:
             path = inside.downloaded(remote, "N-MNIST")
@@ -76,6 +76,6 @@ def recordings_in(folder: Path) -> list[Path]:
     """Sorted .bin files of a class folder; DataError when the folder is missing or has none."""
     if not folder.is_dir():
         raise DataError("is missing: a folder per digit with .bin recordings is expected", folder)
-    if not (found := sorted(folder.glob("*.bin"))):
+    if not (paths := sorted(folder.glob("*.bin"))):
         raise DataError("is a class folder without any .bin recording", folder)
-    return found
+    return paths

@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from steadyspike.data.augment import Augment
 from steadyspike.data.clip_cache import cached_clips
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, disk_errors
 from steadyspike.data.events import Events
 from steadyspike.data.frames import FrameSettings, clip
-from steadyspike.data.place import Place
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
@@ -71,12 +71,12 @@ def progress(items: Sequence[T], text: str) -> Iterable[T]:
 
 
 def event_dataset(
-    place: Place, recordings: Recordings, population: Population, frames: FrameSettings, **more: Any
+    folders: DataFolders, recordings: Recordings, population: Population, frames: FrameSettings, **more: Any
 ) -> DataSet:
     """The DataSet of the recordings' clips; `more` are further DataSet fields."""
     identity = recordings.identity or stamp(recordings.files)
     settings = {"reader": recordings.reader, "files": identity, "frames": frames.as_dict()}
-    cache = place.within("clips")
+    cache = folders.within("clips")
     clips = cached_clips(
         cache.cache_dir,
         recordings.name,

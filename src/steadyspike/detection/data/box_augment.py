@@ -54,7 +54,7 @@ class BoxAugment:
         height, width = room
         if draws[0] < self.mosaic:
             others = [int(pool[i]) for i in torch.randint(len(pool), (3,), generator=generator).tolist()]
-            chosen = [[first, *others][place] for place in torch.randperm(4, generator=generator).tolist()]
+            chosen = [[first, *others][index] for index in torch.randperm(4, generator=generator).tolist()]
             centre = (round(width / 2 + draws[1] * width), round(height / 2 + draws[2] * height))
             whole = mosaic([scene(i) for i in chosen], room, centre)
         else:

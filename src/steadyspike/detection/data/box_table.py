@@ -118,7 +118,7 @@ def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: st
         raise DataError(f"{where} lists no categories")
     if len(set(categories.values())) != len(categories):
         raise DataError(f"{where} has two categories of one name")
-    place = {category: index for index, category in enumerate(sorted(categories))}
+    class_index = {category: index for index, category in enumerate(sorted(categories))}
     seen: set[tuple[str, int]] = set()
     files: set[tuple[str, str]] = set()
     for picture in pictures:
@@ -131,7 +131,7 @@ def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: st
         seen.add((picture.part, picture.id))
         files.add((picture.part, picture.file))
         for box in picture.boxes:
-            _check(box, picture, place, where)
+            _check(box, picture, class_index, where)
     boxes = [box for picture in pictures for box in picture.boxes]
     return BoxTable(
         ids=np.array([p.id for p in pictures], np.int64),
@@ -140,15 +140,15 @@ def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: st
         parts=[p.part for p in pictures],
         starts=np.cumsum([0, *(len(p.boxes) for p in pictures)]).astype(np.int64),
         boxes=np.array([b.box for b in boxes], np.float64).reshape(-1, 4),
-        classes=np.array([place[b.category] for b in boxes], np.int64),
+        classes=np.array([class_index[b.category] for b in boxes], np.int64),
         area=np.array([b.area for b in boxes], np.float64),
         crowd=np.array([b.crowd for b in boxes], bool),
         categories={category: categories[category] for category in sorted(categories)},
     )
 
 
-def _check(box: Box, picture: Picture, place: dict[int, int], where: str) -> None:
-    if box.category not in place:
+def _check(box: Box, picture: Picture, class_index: dict[int, int], where: str) -> None:
+    if box.category not in class_index:
         raise DataError(f"{where}: a box of '{picture.file}' has category {box.category}, which is not listed")
     if not np.isfinite([*box.box, box.area]).all() or min(box.box[2:]) < 0:
         raise DataError(f"{where}: '{picture.file}' has the box {list(box.box)}: no finite place or a negative size")

@@ -66,9 +66,9 @@ class DetectionSet(DataSet):
         """The set with another augmentation: "none", or a table of `BoxAugment`'s options."""
         augment = None
         if chosen != "none":
-            known = [f.name for f in fields(BoxAugment)]
-            if not isinstance(chosen, dict) or set(chosen) - set(known):
-                raise DataError(f"augment must be 'none' or a table of {', '.join(known)}, not {chosen!r}")
+            valid = [f.name for f in fields(BoxAugment)]
+            if not isinstance(chosen, dict) or set(chosen) - set(valid):
+                raise DataError(f"augment must be 'none' or a table of {', '.join(valid)}, not {chosen!r}")
             augment = replace(self.item.augment or BoxAugment(), **chosen)
         item = replace(self.item, augment=augment)
         record = None if augment is None else augment.as_dict()

@@ -46,8 +46,8 @@ class FolderStore:
         for name in names:
             folder, base = os.path.split(name)
             if folder not in there:
-                place = self.root / folder
-                there[folder] = set(os.listdir(place)) if place.is_dir() else set()
+                subfolder = self.root / folder
+                there[folder] = set(os.listdir(subfolder)) if subfolder.is_dir() else set()
             if base not in there[folder]:
                 lost.append(name)
         return lost

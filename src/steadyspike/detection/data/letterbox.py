@@ -63,6 +63,6 @@ def letterbox(image: Image, room: tuple[int, int]) -> Image:
     if small.size == (room[1], room[0]):
         return small
     whole = pillow.new("RGB", (room[1], room[0]), GREY)
-    place = fit((image.height, image.width), room)
-    whole.paste(small, (place.left, place.top))
+    fitted = fit((image.height, image.width), room)
+    whole.paste(small, (fitted.left, fitted.top))
     return whole

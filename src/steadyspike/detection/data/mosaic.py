@@ -35,9 +35,9 @@ def mosaic(scenes: list[Scene], room: tuple[int, int], centre: tuple[int, int]) 
     height, width = room
     canvas = pillow.new("RGB", (2 * width, 2 * height), GREY)
     corners, classes = [], []
-    for place, scene in enumerate(scenes):
-        left = centre[0] - (scene.image.width if place % 2 == 0 else 0)
-        top = centre[1] - (scene.image.height if place < 2 else 0)
+    for corner, scene in enumerate(scenes):
+        left = centre[0] - (scene.image.width if corner % 2 == 0 else 0)
+        top = centre[1] - (scene.image.height if corner < 2 else 0)
         canvas.paste(scene.image, (left, top))
         corners.append(scene.corners + [left, top, left, top])
         classes.append(scene.classes)

@@ -68,13 +68,13 @@ def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
         tree = _Tree()
         tree.parse(path.read_bytes())
         size = int(tree.fields["size/height"]), int(tree.fields["size/width"])
-        found = []
+        boxes = []
         for item in tree.objects:
             left, top, right, bottom = (float(item[f"bndbox/{side}"]) for side in ("xmin", "ymin", "xmax", "ymax"))
             width, height = right - left + 1, bottom - top + 1
             box = (left - 1, top - 1, max(width, 0.0), max(height, 0.0))
-            found.append((item["name"], Box(box, 0, box[2] * box[3], item.get("difficult", "0") == "1")))
-        return size, found
+            boxes.append((item["name"], Box(box, 0, box[2] * box[3], item.get("difficult", "0") == "1")))
+        return size, boxes
     except DataError:
         raise
     except OSError as error:
@@ -93,8 +93,8 @@ def _stem(line: str) -> str:
 def _image_names(folder: Path) -> dict[str, str]:
     """Stem -> name of the image files of a folder: .jpg as in VOC itself, or else whatever a labelling tool took."""
     names = sorted(os.listdir(folder), reverse=True) if folder.is_dir() else []
-    found = {Path(name).stem: name for name in names if Path(name).suffix.lower() in SUFFIXES}
-    return {**found, **{Path(name).stem: name for name in names if name.endswith(".jpg")}}
+    by_stem = {Path(name).stem: name for name in names if Path(name).suffix.lower() in SUFFIXES}
+    return {**by_stem, **{Path(name).stem: name for name in names if name.endswith(".jpg")}}
 
 
 def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:

@@ -27,21 +27,21 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
     if not path.exists():
         return []
     height, width = size
-    found = []
+    boxes = []
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
         try:
-            label, *place = line.split()
-            x, y, w, h = (float(value) for value in place)
+            label, *numbers = line.split()
+            x, y, w, h = (float(value) for value in numbers)
             category = int(label)
         except ValueError:
             raise DataError(f"line {number} is not 'class x y width height': {line[:60]!r}", path) from None
         if not all(math.isfinite(v) and -_EDGE <= v <= 1 + _EDGE for v in (x, y, w, h)):
             raise DataError(f"line {number} has a place outside 0..1: {line[:60]!r}; shares are expected", path)
         box = ((x - w / 2) * width, (y - h / 2) * height, w * width, h * height)
-        found.append(Box(box, category, box[2] * box[3]))
-    return found
+        boxes.append(Box(box, category, box[2] * box[3]))
+    return boxes
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -73,24 +73,24 @@ def class_names(root: Path) -> list[str]:
 def _yaml_names(path: Path) -> list[str]:
     """`names: [a, b]`, or `names:` followed by lines `- a` or `0: a`: what such files hold, without a YAML library."""
     lines = [line.split("#")[0].rstrip() for line in _lines(path)]
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines):
         if not line.startswith("names:"):
             continue
         rest = line.removeprefix("names:").strip()
         if rest.startswith("[") and rest.endswith("]"):
             return [_plain(item) for item in rest[1:-1].split(",") if item.strip()]
-        found = []
-        for entry in lines[place + 1 :]:
+        names = []
+        for entry in lines[number + 1 :]:
             text = entry.strip()
             if text and not entry.startswith((" ", "-")):
                 break
             if text.startswith("- "):
-                found.append(_plain(text[2:]))
-            elif text.partition(":")[0].isdigit() and int(text.partition(":")[0]) == len(found):
-                found.append(_plain(text.partition(":")[2]))
+                names.append(_plain(text[2:]))
+            elif text.partition(":")[0].isdigit() and int(text.partition(":")[0]) == len(names):
+                names.append(_plain(text.partition(":")[2]))
             elif text:
                 raise DataError(f"line '{text[:60]}' is not a class name", path)
-        return found
+        return names
     raise DataError("has no names: (a list of class names)", path)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.errors import DataError
-from steadyspike.data.place import Place
 from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, box_table
 from steadyspike.detection.data.detection_set import DetectionSet, detection_set
 from steadyspike.detection.data.image_store import FolderStore, ImageStore
@@ -31,9 +31,9 @@ def form_of(root: Path) -> str:
     )
 
 
-def load_folder(place: Place, size: int | tuple[int, int] = 640, form: str | None = None) -> DetectionSet:
+def load_folder(folders: DataFolders, size: int | tuple[int, int] = 640, form: str | None = None) -> DetectionSet:
     """data_dir itself; form: coco, voc or yolo; left out: what the folder looks like."""
-    root, kind = place.data_dir, form or form_of(place.data_dir)
+    root, kind = folders.data_dir, form or form_of(folders.data_dir)
     if kind not in FORMS:
         raise DataError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
     if kind == "coco":
@@ -71,16 +71,16 @@ def _yolo(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
     return detection_set(name, box_table(pictures, categories, str(root)), {kind[n]: store for n in there}, size)
 
 
-def find_voc(place: Place) -> Path | None:
+def find_voc(folders: DataFolders) -> Path | None:
     """The folder VOC2007 or VOC2012 of a VOCdevkit."""
     for name in ("VOCdevkit/VOC2007", "VOCdevkit/VOC2012", "VOC2007", "VOC2012"):
-        if (place.data_dir / name / "ImageSets" / "Main").is_dir():
-            return place.data_dir / name
+        if (folders.data_dir / name / "ImageSets" / "Main").is_dir():
+            return folders.data_dir / name
     return None
 
 
-def load_voc(place: Place, size: int | tuple[int, int] = 320) -> DetectionSet:
+def load_voc(folders: DataFolders, size: int | tuple[int, int] = 320) -> DetectionSet:
     """Pascal VOC 2007 (or 2012, whose test part was not published: val is the test part)."""
-    if (root := find_voc(place)) is None:
-        raise DataError("Pascal VOC was not found: VOCdevkit/VOC2007 or VOC2012 is expected", place.data_dir)
+    if (root := find_voc(folders)) is None:
+        raise DataError("Pascal VOC was not found: VOCdevkit/VOC2007 or VOC2012 is expected", folders.data_dir)
     return _voc("voc", root, size)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.errors import DataError
-from steadyspike.data.place import Place
 from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, Picture, box_table
 from steadyspike.detection.data.coco_json import read_coco
 from steadyspike.detection.data.detection_set import DetectionSet, detection_set
@@ -15,30 +15,30 @@ _ZIP = "annotations_trainval2017.zip"
 _KINDS = {"train": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": VALIDATION, "test": TEST}
 
 
-def find_coco(place: Place) -> Path | None:
+def find_coco(folders: DataFolders) -> Path | None:
     """The folder with COCO 2017: annotations and images, unpacked or as the published zip archives."""
     for name in ("coco", "COCO", "coco2017", "."):
-        root = place.data_dir / name
+        root = folders.data_dir / name
         if (root / "annotations" / "instances_train2017.json").is_file() or (root / _ZIP).is_file():
             return root
     return None
 
 
-def load_coco(place: Place, size: int | tuple[int, int] = 640) -> DetectionSet:
+def load_coco(folders: DataFolders, size: int | tuple[int, int] = 640) -> DetectionSet:
     """COCO 2017: train2017 is the training part, val2017 the test part (its own test part has no boxes)."""
-    if (root := find_coco(place)) is None:
+    if (root := find_coco(folders)) is None:
         raise DataError(
             "COCO 2017 was not found: coco/annotations/instances_{train,val}2017.json with coco/train2017 and "
             f"coco/val2017 are expected, or {_ZIP}, train2017.zip and val2017.zip",
-            place.data_dir,
+            folders.data_dir,
         )
     pictures: list[Picture] = []
     categories: dict[int, str] = {}
     stores: dict[str, ImageStore] = {}
     for year, part in (("train2017", TRAIN), ("val2017", TEST)):
         plain, member = root / "annotations" / f"instances_{year}.json", f"annotations/instances_{year}.json"
-        found, names = read_coco(plain, part) if plain.is_file() else read_coco(root / _ZIP, part, member)
-        pictures, categories = pictures + found, {**categories, **names}
+        of_part, names = read_coco(plain, part) if plain.is_file() else read_coco(root / _ZIP, part, member)
+        pictures, categories = pictures + of_part, {**categories, **names}
         stores[part] = _images(root, [year])
     return detection_set("coco", box_table(pictures, categories, "COCO"), stores, size)
 
@@ -73,25 +73,25 @@ def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> Detection
     for file, kind in parts.items():
         assert kind is not None
         part = TEST if kind == VALIDATION and only_validation else kind
-        found, names = read_coco(file, part)
+        of_part, names = read_coco(file, part)
         if categories and names != categories:
             raise DataError("has other categories than the annotation files beside it", file)
-        pictures, categories = pictures + found, names
+        pictures, categories = pictures + of_part, names
         stores[part] = _images(root, [file.stem.removeprefix("instances_"), kind, "images"])
     return detection_set(name, box_table(pictures, categories, str(root)), stores, size)
 
 
-def find_bccd(place: Place) -> Path | None:
+def find_bccd(folders: DataFolders) -> Path | None:
     for name in ("bccd", "BCCD"):
-        if (place.data_dir / name / "annotations" / "instances_train.json").is_file():
-            return place.data_dir / name
+        if (folders.data_dir / name / "annotations" / "instances_train.json").is_file():
+            return folders.data_dir / name
     return None
 
 
-def load_bccd(place: Place, size: int | tuple[int, int] = (256, 320)) -> DetectionSet:
+def load_bccd(folders: DataFolders, size: int | tuple[int, int] = (256, 320)) -> DetectionSet:
     """Blood cells: 205, 87 and 72 images of 320 x 240 with red cells, white cells and platelets."""
-    if (root := find_bccd(place)) is None:
+    if (root := find_bccd(folders)) is None:
         raise DataError(
-            "BCCD was not found: bccd/annotations/instances_{train,val,test}.json are expected", place.data_dir
+            "BCCD was not found: bccd/annotations/instances_{train,val,test}.json are expected", folders.data_dir
         )
     return coco_folder("bccd", root, size)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from steadyspike.data.data_folders import DataFolders
 from steadyspike.data.errors import whole_number
-from steadyspike.data.place import Place
 from steadyspike.detection.data.box_augment import BoxAugment
 from steadyspike.detection.data.box_table import TEST, TRAIN, VALIDATION, Box, Picture, box_table
 from steadyspike.detection.data.detection_set import DetectionSet, detection_set, input_size
@@ -18,7 +18,9 @@ _FINE = 3  # points per pixel and side, for smooth edges
 _TRIES = 20
 
 
-def load(place: Place, size: int | tuple[int, int] = 96, images: int = 320, drawing_seed: int = 0) -> DetectionSet:
+def load(
+    folders: DataFolders, size: int | tuple[int, int] = 96, images: int = 320, drawing_seed: int = 0
+) -> DetectionSet:
     """One to four circles, squares and triangles of any colour on a noisy ground; a fifth of the images each is the
     validation and the test part."""
     whole_number("images", images, least=10)

@@ -81,11 +81,11 @@ def _slices(qkv: Tensor, heads: int) -> list[tuple[Tensor, ...]]:
 
 def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
     """k^T v of each slice, [B, columns, columns], without what mixes heads."""
-    blocks, found = _blocks_of(qkv, heads, inner), []
+    blocks, products = _blocks_of(qkv, heads, inner), []
     for _, k, v in _slices(qkv, heads):
         m = torch.bmm(k.mT, v)
-        found.append(m if blocks is None else m * blocks)
-    return found
+        products.append(m if blocks is None else m * blocks)
+    return products
 
 
 def rows_attention(qkv: Tensor, heads: int, scale: float) -> Tensor:

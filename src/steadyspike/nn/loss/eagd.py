@@ -28,19 +28,19 @@ def hybrid_logits(
     mappings[k]: maps the time mean of features[k] to the input of teacher_blocks[k + 1].
     There is one of each for every teacher block except the last, which has the head.
     """
-    wanted = len(teacher_blocks) - 1
-    if not (len(features) == len(mappings) == wanted):
+    needed = len(teacher_blocks) - 1
+    if not (len(features) == len(mappings) == needed):
         raise ValueError(
-            f"{len(teacher_blocks)} teacher blocks need {wanted} features and mappings, "
+            f"{len(teacher_blocks)} teacher blocks need {needed} features and mappings, "
             f"got {len(features)} and {len(mappings)}"
         )
-    found = []
+    logits = []
     for k, (feature, mapping) in enumerate(zip(features, mappings)):
         h = mapping(feature.mean(0))
         for block in teacher_blocks[k + 1 :]:
             h = block(h)
-        found.append(h)
-    return found
+        logits.append(h)
+    return logits
 
 
 def eagd_loss(
@@ -103,9 +103,9 @@ class EAGD(Term):
             for block in self.teacher:
                 answer = block(answer)
         if answer.shape != seen.logits.shape[1:]:
-            wanted = list(seen.logits.shape[1:])
+            expected = list(seen.logits.shape[1:])
             raise ValueError(
-                f"the teacher's output has shape {list(answer.shape)}, but the student's has {wanted} per time step; "
+                f"the teacher's output has shape {list(answer.shape)}, but the student's has {expected} per time step; "
                 "both need the same batch and classes"
             )
         features = [seen.features[name] for name in self.features]

@@ -95,7 +95,7 @@ def _estimate(
     constant = _size([*work.parameters(), *work.buffers()])
     with mode, MemoryTracker() as tracker:
         for tensor in (*work.parameters(), *work.buffers(), x):
-            tracker.known(tensor)
+            tracker.ignore(tensor)
         work.zero_grad(set_to_none=True)
         try:
             value = loss(work(x))

@@ -26,7 +26,7 @@ class MemoryTracker(TorchDispatchMode):
         self.live, self.peak = 0, 0
         self._seen: set[int] = set()
 
-    def known(self, tensor: Tensor) -> None:
+    def ignore(self, tensor: Tensor) -> None:
         """Marks ``tensor`` as already allocated, so that it is not counted."""
         self._follow(tensor, 0)
 

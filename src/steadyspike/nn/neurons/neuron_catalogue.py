@@ -109,10 +109,10 @@ class NeuronSpec:
     def __post_init__(self) -> None:
         if self.name not in NEURONS:
             raise ValueError(f"unknown neuron {self.name!r}; known: {', '.join(NEURONS)}")
-        known = option_names(self.name)
+        valid = option_names(self.name)
         for option in self.options:
-            if option not in known:
-                raise TypeError(f"neuron {self.name!r} has no option {option!r}; known: {', '.join(known)}")
+            if option not in valid:
+                raise TypeError(f"neuron {self.name!r} has no option {option!r}; known: {', '.join(valid)}")
         # Builds a small layer, so that a wrong option raises here and not later inside a network.
         self.at(Site(channels=2, size=(2, 2), timesteps=2))
 

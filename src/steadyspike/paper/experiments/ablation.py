@@ -40,14 +40,14 @@ def norm_cases(scale: str) -> list[Case]:
     sets = {"CIFAR-100": ("cifar100-resnet19-t4",) * 3}
     if scale not in OWN_DATA:
         sets["DVS-CIFAR10"] = ("dvs-cifar10-resnet19-t10", "dvs-cifar10-resnet19-t10", "dvs-cifar10-resnet19-t4")
-    found = []
+    cases = []
     for name, stems in sets.items():
         group = OWN_DATA.get(scale, name)
         for (norm, text), stem in zip({"tdbn": "tdBN", "tebn": "TEBN", "tab": "TAB"}.items(), stems):
             for ending, more in (("", ""), ("-mp", " + MP-Init")):
                 label = text + more
-                found.append(Case(label, f"{stem}-{norm}{ending}", deep[label], group))
-    return found
+                cases.append(Case(label, f"{stem}-{norm}{ending}", deep[label], group))
+    return cases
 
 
 def norms(work: Work) -> Page:

@@ -25,12 +25,12 @@ OWN = "MP-Init (as trained)"
 
 def starts_of(run: LoadedRun) -> Arrays:
     """Test accuracy after each step and mean shift of every start, in the same trained network."""
-    known = final_potentials(run.model, (x for x, _ in islice(run.data.eval_loader("train", 64), 8)))
-    found = {OWN: _scores(run)}
+    potentials = final_potentials(run.model, (x for x, _ in islice(run.data.eval_loader("train", 64), 8)))
+    scores = {OWN: _scores(run)}
     for kind in KINDS:
-        with starting(run.model, kind, known):
-            found[kind] = _scores(run)
-    return found
+        with starting(run.model, kind, potentials):
+            scores[kind] = _scores(run)
+    return scores
 
 
 def _scores(run: LoadedRun) -> np.ndarray:
@@ -46,10 +46,10 @@ def _scores(run: LoadedRun) -> np.ndarray:
 def alternatives(work: Work) -> Page:
     page = Page("Alternative starts in a network trained with MP-Init (own evidence)")
     results = work.results(TRAINED)
-    found = [work.measure(result, "starts-2", starts_of) for result in results]
+    per_run = [work.measure(result, "starts-2", starts_of) for result in results]
     table = Table("The start is replaced after training", ["start", "after step 1 (%)", "after the last (%)", "shift"])
     for name in (OWN, *KINDS):
-        columns = [[float(one[name][i]) for one in found] for i in (0, -2, -1)]
+        columns = [[float(one[name][i]) for one in per_run] for i in (0, -2, -1)]
         table.rows.append([name, spread(columns[0]), spread(columns[1]), spread(columns[2], 3)])
     page.tables.append(table)
     page.notes.append(

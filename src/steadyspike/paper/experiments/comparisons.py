@@ -51,7 +51,7 @@ _OTHERS = {
 def comparison_cases(scale: str) -> list[Case]:
     """All rows of table 3; mini takes CIFAR-10's with T = 2 and 4, since the other data sets become the same digits."""
     sets = ("cifar10",) if scale == "mini" else ("cifar10", "cifar100")
-    found = []
+    cases = []
     for name in sets:
         for t in (2, 4) if scale == "mini" else (2, 4, 6):
             group = f"{'CIFAR-10' if name == 'cifar10' else 'CIFAR-100'}, ResNet-19, T = {t}"
@@ -59,10 +59,10 @@ def comparison_cases(scale: str) -> list[Case]:
             if name == "cifar100":
                 others.pop("tdBN")
             rows = {**others, "MP-Init + TrSG": f"{name}-resnet19-t{t}"}
-            found += [Case(text, recipe, "", group) for text, recipe in rows.items()]
+            cases += [Case(text, recipe, "", group) for text, recipe in rows.items()]
     if scale == "paper":
-        found += [Case(text, recipe, "", group) for group, rows in _OTHERS.items() for text, recipe in rows.items()]
-    return found
+        cases += [Case(text, recipe, "", group) for group, rows in _OTHERS.items() for text, recipe in rows.items()]
+    return cases
 
 
 def comparison(work: Work) -> Page:
@@ -79,16 +79,16 @@ def transformer_cases(scale: str) -> list[Case]:
     dvs = {"Spikformer v2": "spikformer", "QKFormer": "qkformer"}
     imagenet = {"SpikingResformer": "spikingresformer-ti", "QKFormer": "qkformer-10-384"}
     alone = {"Spikingformer": "dvs-cifar10-spikingformer-t10-original", "S-Transformer": "dvs-cifar10-sdt-t10-original"}
-    found = [Case(text, recipe, "", "DVS-CIFAR10, T = 10") for text, recipe in alone.items()]
+    cases = [Case(text, recipe, "", "DVS-CIFAR10, T = 10") for text, recipe in alone.items()]
     for stem, names, end, group in (
         ("dvs-cifar10", dvs, "t10", "DVS-CIFAR10, T = 10"), ("imagenet", imagenet, "t4", "ImageNet, T = 4"),
     ):  # fmt: skip
         for text, name in names.items():
-            found += [
+            cases += [
                 Case(text, f"{stem}-{name}-{end}-original", "", group),
                 Case(f"{text} + MP-Init + TrSG", f"{stem}-{name}-{end}", "", group),
             ]
-    return found
+    return cases
 
 
 def transformers(work: Work) -> Page:
@@ -125,13 +125,13 @@ def detection(work: Work) -> Page:
     cases = detection_cases(work.scale.name)
     head = ["network", "paper: mAP at .5", "measured: mAP at .5", "measured: mAP at .5:.95"]
     table = Table(work.heading(cases[0], "COCO, T = 3"), head)
-    found = {}
+    scores = {}
     for case in cases:
         results = [result for result in work.results(case) if result.finished]
-        found[case.label] = finals(results)
+        scores[case.label] = finals(results)
         cells = [spread([result.accuracy[i] for result in results], 3) for i in (-1, 0)]
         table.rows.append([case.label, published_text(case), *cells])
-    table.claims.append(claim("MP-Init + TrSG helps", found["EMS-ResNet10 + MP-Init + TrSG"], found["EMS-ResNet10"]))
+    table.claims.append(claim("MP-Init + TrSG helps", scores["EMS-ResNet10 + MP-Init + TrSG"], scores["EMS-ResNet10"]))
     return Page("Object detection (table 5)", [table], notes=["a small one: steadyspike train detect-demo"])
 
 
@@ -174,14 +174,14 @@ def energy(work: Work) -> Page:
     accuracy: dict[str, list[float]] = {}
     for case in energy_cases(work.scale.name):
         results = work.results(case)
-        found = [work.measure(result, "operations-1", operations) for result in results]
-        additions[case.group] = [float(f["counts"][0]) / 1e3 for f in found]
+        counts = [work.measure(result, "operations-1", operations) for result in results]
+        additions[case.group] = [float(f["counts"][0]) / 1e3 for f in counts]
         accuracy[case.group] = finals(results)
-        if not found:
+        if not counts:
             table.rows.append([case.label, ENERGY[case.group], *[NOT_RUN] * 4, NOT_RUN])
             continue
-        acs, macs, estimate = np.mean([f["counts"] for f in found], axis=0) / 1e6
-        joule = 1e3 * np.mean([f["energy"][0] for f in found])
+        acs, macs, estimate = np.mean([f["counts"] for f in counts], axis=0) / 1e6
+        joule = 1e3 * np.mean([f["energy"][0] for f in counts])
         numbers = [f"{acs:.3f}", f"{estimate:.3f}", f"{macs:.3f}", f"{joule:.3f}"]
         table.rows.append([case.label, ENERGY[case.group], *numbers, measured(results)])
     unit = "ACs, thousands"

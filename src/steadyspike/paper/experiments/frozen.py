@@ -52,15 +52,15 @@ def _deep(
     small: for "mini", where the ablation's network has more layers than these.
     """
     texts = {"": "plain norm", "-scaled": "norm scaled to V"}
-    found = []
+    cases = []
     for v, norm in product(thresholds, norms):
         group = f"V = {v}, {texts[norm]}{f', {epochs} epochs' if epochs else ''}"
         if v == 1.0:
             plain = "deep-frozen-as-v1.0" if small else "deep-resnet19-neither-sgd"
             deep = f"deep-frozen-trsg-v1.0{norm}" if norm else plain
-            found.append(Case(SAME, "frozen-trsg-soft-v1.0", deep, group, own))
+            cases.append(Case(SAME, "frozen-trsg-soft-v1.0", deep, group, own))
             continue
-        found += [
+        cases += [
             Case(
                 label,
                 f"frozen-{family}-soft-v{v}",
@@ -70,7 +70,7 @@ def _deep(
             )
             for family, label in FAMILIES.items()
         ]
-    return found
+    return cases
 
 
 def _claims(cases: Sequence[Case]) -> list[Claim]:
@@ -132,9 +132,9 @@ def metrics(work: Work) -> Page:
     for case in metric_cases(work.scale.name):
         _, family, _, v = case.paper.split("-")
         paper = PAPER_METRICS[float(v[1:]), family]
-        found = flows(work, work.results(case))
+        per_run = flows(work, work.results(case))
         now = [
-            " / ".join(_cells(np.mean([f[when].mean(0) for f in found], axis=0))) if found else "not run"
+            " / ".join(_cells(np.mean([f[when].mean(0) for f in per_run], axis=0))) if per_run else "not run"
             for when in ("start", "end")
         ]
         table.rows.append([v[1:], case.label, paper[0], now[0], paper[1], now[1]])

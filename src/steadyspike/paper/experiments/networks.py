@@ -86,55 +86,55 @@ def middle(layers: int) -> int:
 
 def arrays_of(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedRun], Arrays]) -> dict[str, Arrays]:
     """Measurements of the first seed of every case that has run, by label."""
-    found = {}
+    arrays = {}
     for case in cases:
         result = work.first(case)
         if result is not None:
-            found[case.label] = work.measure(result, what, compute)
-    return found
+            arrays[case.label] = work.measure(result, what, compute)
+    return arrays
 
 
-def page_of(title: str, found: dict[str, Arrays], cases: list[Case]) -> Page:
+def page_of(title: str, arrays: dict[str, Arrays], cases: list[Case]) -> Page:
     page = Page(title)
-    missing = [case.label for case in cases if case.label not in found]
+    missing = [case.label for case in cases if case.label not in arrays]
     if missing:
         page.notes.append(f"{NOT_RUN} yet: {', '.join(missing)}")
     return page
 
 
 def membrane(work: Work) -> Page:
-    found = arrays_of(work, NORMS, "steps-1", steps_of)
-    page = page_of("Membrane potential per time step (figure 1)", found, NORMS)
-    _distributions(page, found, "membrane", lambda one, place: (-2.0, 2.0), "U[t] / V")
+    arrays = arrays_of(work, NORMS, "steps-1", steps_of)
+    page = page_of("Membrane potential per time step (figure 1)", arrays, NORMS)
+    _distributions(page, arrays, "membrane", lambda one, layer: (-2.0, 2.0), "U[t] / V")
     return page
 
 
 def activation(work: Work) -> Page:
-    found = arrays_of(work, NORMS, "steps-1", steps_of)
-    page = page_of("Input of the next layer per time step (figure 2)", found, NORMS)
+    arrays = arrays_of(work, NORMS, "steps-1", steps_of)
+    page = page_of("Input of the next layer per time step (figure 2)", arrays, NORMS)
     _distributions(
-        page, found, "current", lambda one, place: tuple(one["current_edges"][place][[0, -1]].tolist()), "I[t]"
+        page, arrays, "current", lambda one, layer: tuple(one["current_edges"][layer][[0, -1]].tolist()), "I[t]"
     )
     return page
 
 
 def _distributions(
-    page: Page, found: dict[str, Arrays], key: str, reach: Callable[[Arrays, int], tuple[float, ...]], label: str
+    page: Page, arrays: dict[str, Arrays], key: str, reach: Callable[[Arrays, int], tuple[float, ...]], label: str
 ) -> None:
     table = Table(
         "Largest total variation against the last step",
         ["network", "layer", "this layer", "mean of layers", "silent layers"],
     )
     shown, reaches, drifts = {}, {}, {}
-    for name, one in found.items():
-        place = middle(len(one["layers"]))
-        layer = str(one["layers"][place])
+    for name, one in arrays.items():
+        middle_layer = middle(len(one["layers"]))
+        layer = str(one["layers"][middle_layer])
         silent = one["rates"].sum(1) == 0
-        low, high = reach(one, place)
+        low, high = reach(one, middle_layer)
         title = f"{name}, {layer}"
-        shown[title], reaches[title] = np.where(silent[place], np.nan, one[key][place]), (low, high)
+        shown[title], reaches[title] = np.where(silent[middle_layer], np.nan, one[key][middle_layer]), (low, high)
         tv = [float(against_last(torch.from_numpy(steps))[:-1].max()) for steps in one[key][~silent]]
-        own = None if silent[place] else float(against_last(torch.from_numpy(one[key][place]))[:-1].max())
+        own = None if silent[middle_layer] else float(against_last(torch.from_numpy(one[key][middle_layer]))[:-1].max())
         drifts[name] = (own, float(np.mean(tv)) if tv else None)
         row = ["silent" if drift is None else f"{drift:.3f}" for drift in drifts[name]]
         table.rows.append([name, layer, *row, str(int(silent.sum()))])
@@ -149,33 +149,33 @@ def drift_claims(drifts: Mapping[str, tuple[float | None, float | None]]) -> lis
 
     drifts: of the networks that ran, this layer's largest distance and the mean of the layers; None: silent.
     """
-    found = []
+    claims = []
     for i, where in enumerate(("this layer", "mean of layers")):
         values = {name: drift[i] for name, drift in drifts.items()}
         for other in (case.label for case in NORMS if case.label != OURS):
             text = f"{OURS} drifts less than {other} ({where}, hundredths)"
             pair = [[100 * value] if (value := values.get(name)) is not None else [] for name in (other, OURS)]
             silent = [name for name in (other, OURS) if name in values and values[name] is None]
-            found.append(f"{text}: nothing to judge, {silent[0]} is silent" if silent else claim(text, *pair))
+            claims.append(f"{text}: nothing to judge, {silent[0]} is silent" if silent else claim(text, *pair))
     mean = drifts[OURS][1] if OURS in drifts else None
     if mean is not None:
         held = "held" if mean < NEGLIGIBLE else "did not hold"
-        found.append(
+        claims.append(
             f"{OURS} stays below {NEGLIGIBLE}, negligible to the supplement (mean of layers): {held} ({mean:.3f})"
         )
-    return found
+    return claims
 
 
 def pca(work: Work) -> Page:
     cases = pair("")
-    found = arrays_of(work, cases, "steps-1", steps_of)
-    page = page_of("Logits per time step on two principal components (figures 4 and 5)", found, cases)
-    if not found:
+    arrays = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Logits per time step on two principal components (figures 4 and 5)", arrays, cases)
+    if not arrays:
         return page
-    first = next(iter(found.values()))
+    first = next(iter(arrays.values()))
     chosen = first["targets"] < 4
     labels = torch.from_numpy(first["targets"][chosen])
-    logits = {name: torch.from_numpy(one["logits"][:, chosen]) for name, one in found.items()}
+    logits = {name: torch.from_numpy(one["logits"][:, chosen]) for name, one in arrays.items()}
     basis = principal_axes(torch.cat([one.flatten(0, 1) for one in logits.values()]))
     points = {name: project(one, basis) for name, one in logits.items()}
     table = Table(
@@ -196,12 +196,12 @@ def pca(work: Work) -> Page:
 
 def firing_rate(work: Work) -> Page:
     cases = pair("")
-    found = arrays_of(work, cases, "steps-1", steps_of)
-    page = page_of("Firing rate of chosen layers at every step (figure 6)", found, cases)
-    if found:
+    arrays = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Firing rate of chosen layers at every step (figure 6)", arrays, cases)
+    if arrays:
         shown = {}
         table = Table("Firing rate, mean over all layers", ["network", "per step"])
-        for name, one in found.items():
+        for name, one in arrays.items():
             places = np.unique(np.linspace(0, len(one["layers"]) - 1, 6).round().astype(int))
             shown[name] = {str(one["layers"][i]): one["rates"][i] for i in places}
             table.rows.append([name, " ".join(f"{rate:.3f}" for rate in one["rates"].mean(0))])
@@ -212,22 +212,22 @@ def firing_rate(work: Work) -> Page:
 
 def predictions(work: Work) -> Page:
     cases = pair("")
-    found = arrays_of(work, cases, "steps-1", steps_of)
-    page = page_of("Predicted classes over time steps (figure 7)", found, cases)
-    if found:
+    arrays = arrays_of(work, cases, "steps-1", steps_of)
+    page = page_of("Predicted classes over time steps (figure 7)", arrays, cases)
+    if arrays:
         shown = {}
         table = Table("Share of the most predicted class, per step alone", ["network", "per step"])
-        for name, one in found.items():
+        for name, one in arrays.items():
             guesses = decided(torch.from_numpy(one["logits"])).numpy()
             classes = len(one["classes"])
-            known = [step[step != NO_CLASS] for step in guesses]
-            shares = np.stack([np.bincount(step, minlength=classes) / guesses.shape[1] for step in known])
+            predicted = [step[step != NO_CLASS] for step in guesses]
+            shares = np.stack([np.bincount(step, minlength=classes) / guesses.shape[1] for step in predicted])
             shown[name] = shares
             table.rows.append([name, " ".join(f"{share:.2f}" for share in shares.max(1))])
             if (guesses == NO_CLASS).any():
                 none = " ".join(f"{share:.2f}" for share in (guesses == NO_CLASS).mean(1))
                 page.notes.append(f"{name}: NaN or infinite scores predict no class; share of samples per step: {none}")
-        names = [str(name) for name in next(iter(found.values()))["classes"]]
+        names = [str(name) for name in next(iter(arrays.values()))["classes"]]
         page.figures["predictions"] = draw.predicted_classes(shown, names)
         page.tables.append(table)
     return page
@@ -235,15 +235,15 @@ def predictions(work: Work) -> Page:
 
 def gradient_cosine(work: Work) -> Page:
     cases = pair("")
-    found = arrays_of(work, cases, "cosines-1", cosines_of)
-    page = page_of("Cosines between the time steps' gradients (figure 10)", found, cases)
+    arrays = arrays_of(work, cases, "cosines-1", cosines_of)
+    page = page_of("Cosines between the time steps' gradients (figure 10)", arrays, cases)
     table = Table("Mean cosine of step 1 with later steps", ["network", "layer", "contribution", "step loss"])
-    for name, one in found.items():
+    for name, one in arrays.items():
         cells = [f"{np.nanmean(one[key][0, 1:]):.3f}" for key in ("contribution", "step loss")]
         table.rows.append([name, str(one["layer"]), *cells])
-    if found:
+    if arrays:
         for key in ("contribution", "step loss"):
-            shown = {name: one[key] for name, one in found.items()}
+            shown = {name: one[key] for name, one in arrays.items()}
             page.figures[f"cosine-{key.replace(' ', '-')}"] = matrices.cosines(shown, key)
         page.tables.append(table)
     page.notes.append('the paper\'s wording fits "contribution"; "step loss" is the view of MPS and TET')

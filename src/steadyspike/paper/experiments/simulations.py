@@ -36,13 +36,13 @@ def windows(work: Work) -> Page:
     m = torch.from_numpy(grid)
     thresholds = (0.2, 2.0)
     density = {v: np.exp(-0.5 * ((grid - 0.4 * v) / (0.5 * v)) ** 2) for v in thresholds}
-    found = {v: {text: output_gradient(m, v, name).numpy() for name, text in FAMILIES.items()} for v in thresholds}
+    gradients = {v: {text: output_gradient(m, v, name).numpy() for name, text in FAMILIES.items()} for v in thresholds}
     page = Page("Surrogate windows of AS-SG, RS-SG and TrSG (figure 3)")
-    page.figures["windows"] = surrogate_windows(grid, density, found)
+    page.figures["windows"] = surrogate_windows(grid, density, gradients)
     table = Table(
         "dO/dM, and the share of a membrane N(0.4 V, 0.5 V) inside the window", ["V", "family", "height", "%"]
     )
-    for v, curves in found.items():
+    for v, curves in gradients.items():
         share = density[v] / density[v].sum()
         for name, curve in curves.items():
             table.rows.append([f"{v:g}", name, f"{curve.max():.3g}", f"{100 * share[curve > 0].sum():.0f}"])

@@ -35,13 +35,13 @@ def without(scale: str) -> list[Case]:
 
 def with_and_without(scale: str) -> list[Case]:
     deep = {STILL: "deep-resnet19-mp-sgd"}
-    found = []
+    cases = []
     for case in without(scale):
-        found += [
+        cases += [
             Case(f"{case.label}, without MP-Init", case.paper, case.deep),
             Case(f"{case.label}, with MP-Init", f"{case.paper}-mp", deep.get(case.label, "")),
         ]
-    return found
+    return cases
 
 
 def long_of(run: LoadedRun) -> Arrays:
@@ -52,7 +52,7 @@ def long_of(run: LoadedRun) -> Arrays:
     fixed = run.data.timesteps is not None
     seen = seen_of(run, None if fixed else LONG, independence=True)
     layers = list(seen.layers.values())
-    found = {
+    arrays = {
         "membrane": np.stack([against_last(layer.membrane_shares).numpy() for layer in layers]),
         "current": np.stack([against_last(layer.current_shares).numpy() for layer in layers]),
         "floor": np.array([[layer.floor("membrane"), layer.floor("current")] for layer in layers]),
@@ -60,16 +60,16 @@ def long_of(run: LoadedRun) -> Arrays:
         "constant": np.array([layer.constant / max(layer.constant + layer.tested, 1) for layer in layers]),
         "bounded": np.stack([layer.bounded.numpy() for layer in layers]),
     }
-    for rows in found.values():
+    for rows in arrays.values():
         rows[[layer.active == 0 for layer in layers]] = np.nan
-    return {"layers": np.array(list(seen.layers)), **found}
+    return {"layers": np.array(list(seen.layers)), **arrays}
 
 
 def assumption(work: Work) -> Page:
     cases = without(work.scale.name)
-    found = arrays_of(work, cases, KIND, long_of)
-    page = page_of("Assumption 1: inputs and bounded potentials (figures 11 and 12)", found, cases)
-    for data, one in found.items():
+    arrays = arrays_of(work, cases, KIND, long_of)
+    page = page_of("Assumption 1: inputs and bounded potentials (figures 11 and 12)", arrays, cases)
+    for data, one in arrays.items():
         _assumption_of(page, data, one)
     return page
 
@@ -114,14 +114,14 @@ def _assumption_of(page: Page, data: str, one: Arrays) -> None:
 
 def convergence(work: Work) -> Page:
     cases = with_and_without(work.scale.name)
-    found = arrays_of(work, cases, KIND, long_of)
-    page = page_of("Convergence of the membrane in a trained network, against the last step (figure 13)", found, cases)
+    arrays = arrays_of(work, cases, KIND, long_of)
+    page = page_of("Convergence of the membrane in a trained network, against the last step (figure 13)", arrays, cases)
     table = Table(
         "Mean over layers of the total variation against the last step",
         ["network", "steps", "floor", "t = 1", "t = 2", "t = 3"],
     )
-    top = 1.05 * max((float(np.nanmax(one["membrane"])) for one in found.values()), default=1.0)
-    for name, one in found.items():
+    top = 1.05 * max((float(np.nanmax(one["membrane"])) for one in arrays.values()), default=1.0)
+    for name, one in arrays.items():
         mean, floor = np.nanmean(one["membrane"], axis=0), float(np.nanmean(one["floor"][:, 0]))
         table.rows.append([name, str(len(mean)), f"{floor:.3f}", *(f"{mean[t]:.3f}" for t in range(3))])
         page.figures[f"convergence-{name.replace(',', '').replace(' ', '-')}"] = draw.distances(

@@ -69,18 +69,18 @@ def surrogate_page(
 
 def _training_curves(page: Page, work: Work, cases: list[Case]) -> None:
     for own in chains(cases):
-        found = {}
+        by_case = {}
         for case in own:
             result = work.first(case)
             if result is not None:
                 rows = read_table(result.folder / "metrics.csv")
-                found[case.label] = {
+                by_case[case.label] = {
                     "loss": np.array([float(row["train_loss"]) for row in rows]),
                     "accuracy": np.array([float(row["train_accuracy"]) for row in rows]),
                 }
-        if found:
+        if by_case:
             page.figures[f"curves-{own[0].group.split(',')[0]}-{own[0].group.split()[1]}"] = curves.training_curves(
-                found
+                by_case
             )
 
 
@@ -137,13 +137,13 @@ def both_cases(scale: str) -> list[Case]:
 def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
     """Per layer the columns of layers.csv over epochs; empty if it did not run."""
     result = work.first(case)
-    found: dict[str, dict[str, list[float]]] = {}
+    by_layer: dict[str, dict[str, list[float]]] = {}
     for row in read_table(result.folder / "layers.csv") if result is not None else []:
         if row["threshold"]:
-            own = found.setdefault(row["layer"], {"threshold": [], "tau": [], "running_mean": []})
+            own = by_layer.setdefault(row["layer"], {"threshold": [], "tau": [], "running_mean": []})
             for key in own:
                 own[key].append(float(row[key]) if row[key] else float("nan"))
-    return found
+    return by_layer
 
 
 def threshold_paths(work: Work) -> Page:

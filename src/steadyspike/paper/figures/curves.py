@@ -49,8 +49,8 @@ def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
                     label=name,
                     alpha=0.85,
                 )
-                for place, own in zip(places, values):
-                    axis.plot([place] * len(own), own, "k.", markersize=3)
+                for position, own in zip(places, values):
+                    axis.plot([position] * len(own), own, "k.", markersize=3)
             axis.set_xticks(range(len(groups)), groups)
             axis.set_title(title)
             axis.grid(axis="x", visible=False)

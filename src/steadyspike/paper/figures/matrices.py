@@ -44,10 +44,10 @@ def projections(
         figure, axes = panels(len(rows), len(steps), width=2.6, height=2.4, sharex=True, sharey=True)
         for row, (title, points) in zip(axes, rows.items()):
             for axis, step, own in zip(row, steps, points):
-                for place, name in enumerate(names):
-                    chosen = own[labels == place]
+                for column, name in enumerate(names):
+                    chosen = own[labels == column]
                     axis.scatter(
-                        chosen[:, 0], chosen[:, 1], s=6, color=COLOURS[place], marker=MARKERS[place], label=name,
+                        chosen[:, 0], chosen[:, 1], s=6, color=COLOURS[column], marker=MARKERS[column], label=name,
                         alpha=0.7, linewidths=0,
                     )  # fmt: skip
                 axis.set_title(f"{title}, t = {step}")

@@ -132,9 +132,9 @@ def bars_with_baseline(
         figure, axes = panels(1, 1, width=max(4.5, 0.35 * len(values)), height=3.0)
         axis = axes[0, 0]
         axis.bar(range(len(values)), [100 * v for v in values.values()], color=COLOURS[0])
-        for place, (name, value) in enumerate(values.items()):
+        for position, (name, value) in enumerate(values.items()):
             if np.isnan(value):  # without a word, it would look like a bar of 0 %
-                axis.text(place, 2, (missing or {}).get(name, "no value"), rotation=90, ha="center", fontsize=7)
+                axis.text(position, 2, (missing or {}).get(name, "no value"), rotation=90, ha="center", fontsize=7)
         axis.axhline(100 * baseline, color=COLOURS[1], linestyle="--", label=baseline_label)
         axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
         axis.set_ylabel(label)

@@ -69,14 +69,14 @@ class LayerGradients(NamedTuple):
 
 def weights_before(model: nn.Module) -> dict[str, tuple[str, Weighted]]:
     """For every spiking layer the convolution or linear layer registered last before it: {neuron: (name, layer)}."""
-    found: dict[str, tuple[str, Weighted]] = {}
+    weights: dict[str, tuple[str, Weighted]] = {}
     last: tuple[str, Weighted] | None = None
     for name, module in model.named_modules():
         if isinstance(module, (nn.Conv2d, nn.Linear)) and "shortcut" not in name:
             last = (name, module)
         elif isinstance(module, Neuron) and module.spiking and last is not None:
-            found[name] = last
-    return found
+            weights[name] = last
+    return weights
 
 
 def gradient_metrics(

@@ -70,9 +70,9 @@ class ChannelInit(InitialPotential):
 
 def at_level(quantiles: Tensor, level: Tensor) -> Tensor:
     """The value at a level in 0..1, linear between the quantiles."""
-    place = level.double() * (len(quantiles) - 1)
-    low = place.floor().long().clamp(0, len(quantiles) - 2)
-    share = place - low
+    position = level.double() * (len(quantiles) - 1)
+    low = position.floor().long().clamp(0, len(quantiles) - 2)
+    share = position - low
     return quantiles[low] * (1 - share) + quantiles[low + 1] * share
 
 
@@ -96,7 +96,7 @@ def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, F
         for x in batches:
             model(x)
     # The middle of equal shares: with the extremes, lines towards the two would widen the distribution.
-    levels, found = (torch.arange(_LEVELS, dtype=torch.float64) + 0.5) / _LEVELS, {}
+    levels, potentials = (torch.arange(_LEVELS, dtype=torch.float64) + 0.5) / _LEVELS, {}
     for name, parts in values.items():
         flat = torch.cat(parts)
         if len(flat):
@@ -104,12 +104,12 @@ def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, F
             mean = float(flat.mean())
             channels = torch.where(count > 0, total / count.clamp_min(1), mean)
             thinned = flat[:: max(1, len(flat) // 1_000_000)]
-            found[name] = FinalPotentials(torch.quantile(thinned, levels), mean, channels)
-    return found
+            potentials[name] = FinalPotentials(torch.quantile(thinned, levels), mean, channels)
+    return potentials
 
 
 @contextmanager
-def starting(model: nn.Module, kind: str, known: Mapping[str, FinalPotentials]) -> Iterator[None]:
+def starting(model: nn.Module, kind: str, potentials: Mapping[str, FinalPotentials]) -> Iterator[None]:
     """Every layer starts as ``kind`` (one of `KINDS`) says while the block runs."""
     if kind not in KINDS:
         raise ValueError(f"unknown start {kind!r}; known: {', '.join(KINDS)}")
@@ -117,18 +117,18 @@ def starting(model: nn.Module, kind: str, known: Mapping[str, FinalPotentials]) 
     before = {name: layer.init for name, layer in layers.items()}
     try:
         for name, layer in layers.items():
-            layer.init = _init(kind, known.get(name))
+            layer.init = _init(kind, potentials.get(name))
         yield
     finally:
         for name, layer in layers.items():
             layer.init = before[name]
 
 
-def _init(kind: str, known: FinalPotentials | None) -> InitialPotential:
-    if known is None or kind == "zero":
+def _init(kind: str, potentials: FinalPotentials | None) -> InitialPotential:
+    if potentials is None or kind == "zero":
         return ConstantInit(0.0)
     if kind == "layer mean":
-        return ConstantInit(known.mean)
+        return ConstantInit(potentials.mean)
     if kind == "channel mean":
-        return ChannelInit(known.channels)
-    return SampledInit(known.quantiles) if kind == "sampled" else QuantileInit(known.quantiles)
+        return ChannelInit(potentials.channels)
+    return SampledInit(potentials.quantiles) if kind == "sampled" else QuantileInit(potentials.quantiles)

@@ -57,16 +57,16 @@ def overhead(model: nn.Module) -> dict[str, Extra]:
 
     A parameter that layers share (tied thresholds) is counted for the first of them.
     """
-    found: dict[str, Extra] = {}
+    extras: dict[str, Extra] = {}
     counted: set[nn.Parameter] = set()
     inside: list[str] = []
     for name, module in model.named_modules():
         if any(name.startswith(prefix) for prefix in inside):
             continue  # MPBN's norm is part of its neuron
         if isinstance(module, (Neuron, TimeNorm)):
-            found[name] = layer_overhead(module, counted)
+            extras[name] = layer_overhead(module, counted)
             inside.append(f"{name}." if name else "")
-    return found
+    return extras
 
 
 def total(extras: dict[str, Extra] | Sequence[Extra]) -> Extra:

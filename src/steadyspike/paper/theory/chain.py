@@ -32,10 +32,10 @@ def empirical(samples: Tensor) -> Cdf:
     values, levels = points[grid], (grid.double() + 0.5) / len(points)
 
     def cdf(x: Tensor) -> Tensor:
-        place = torch.searchsorted(values, x.contiguous()).clamp(1, len(values) - 1)
-        low, high = values[place - 1], values[place]
+        index = torch.searchsorted(values, x.contiguous()).clamp(1, len(values) - 1)
+        low, high = values[index - 1], values[index]
         share = ((x - low) / (high - low).clamp_min(1e-12)).clamp(0, 1)
-        inside = levels[place - 1] + share * (levels[place] - levels[place - 1])
+        inside = levels[index - 1] + share * (levels[index] - levels[index - 1])
         return torch.where(x < values[0], 0.0, torch.where(x > values[-1], 1.0, inside))
 
     return cdf
@@ -62,9 +62,9 @@ class Chain:
     def start(self, value: float) -> Tensor:
         """All probability at one potential: shared by the two cells around it so that its mean is exact, [n]."""
         width = float(self.centres[1] - self.centres[0])
-        place = min(max((value - float(self.centres[0])) / width, 0.0), len(self.centres) - 1.000001)
+        position = min(max((value - float(self.centres[0])) / width, 0.0), len(self.centres) - 1.000001)
         p = torch.zeros_like(self.centres)
-        p[int(place)], p[int(place) + 1] = 1 - place % 1, place % 1
+        p[int(position)], p[int(position) + 1] = 1 - position % 1, position % 1
         return p
 
     def mean(self, p: Tensor) -> float:

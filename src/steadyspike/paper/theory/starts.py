@@ -28,8 +28,8 @@ def window(chain: Chain, start: Tensor, steps: int) -> Window:
 
 def active_mean(chain: Chain, start: Tensor, steps: int) -> float:
     """E[U[T] | the neuron fired in the window], what MP-Init averages (algorithm 1)."""
-    found = window(chain, start, steps)
-    fired = found.p[-1] - found.silent[-1]
+    distribution = window(chain, start, steps)
+    fired = distribution.p[-1] - distribution.silent[-1]
     return float(fired @ chain.centres) / max(float(fired.sum()), 1e-300)
 
 

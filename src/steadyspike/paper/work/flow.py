@@ -40,22 +40,22 @@ def flow(run: LoadedRun) -> Arrays:
     }
 
 
-def _rows(found: list[LayerGradients]) -> np.ndarray:
+def _rows(gradients: list[LayerGradients]) -> np.ndarray:
     """[layers, 3]: AbsStr, RatioAG, GradCV."""
-    return np.array([[row.absolute, row.ratio, row.variation] for row in found])
+    return np.array([[row.absolute, row.ratio, row.variation] for row in gradients])
 
 
 def flows(work: Work, results: Sequence[Result]) -> list[Arrays]:
     return [work.measure(result, KIND, flow) for result in results]
 
 
-def flow_numbers(found: Arrays) -> dict[str, float]:
+def flow_numbers(arrays: Arrays) -> dict[str, float]:
     """The numbers of `COLUMNS` of one run, and `SILENT`: means over layers at the end of training."""
-    silent = found["rates"].sum(1) == 0
-    absolute, ratio, variation = (float(value) for value in found["end"].mean(0))
-    values = [float(found["rates"].mean()), absolute, 100 * ratio, variation]
+    silent = arrays["rates"].sum(1) == 0
+    absolute, ratio, variation = (float(value) for value in arrays["end"].mean(0))
+    values = [float(arrays["rates"].mean()), absolute, 100 * ratio, variation]
     # A layer without spikes has no active neurons, so nothing that could shift.
-    shift = [] if silent.all() else [float(found["shift"][~silent].mean())]
+    shift = [] if silent.all() else [float(arrays["shift"][~silent].mean())]
     return dict(zip(COLUMNS, [*values, *shift], strict=False)) | {SILENT: float(silent.sum())}
 
 
@@ -69,7 +69,7 @@ def flow_cells(means: Mapping[str, float | None]) -> list[str]:
 
 def mean_flow(work: Work, results: Sequence[Result]) -> dict[str, float | None]:
     """`flow_numbers`, mean over the seeds of a case."""
-    found = [flow_numbers(arrays) for arrays in flows(work, results)]
+    per_run = [flow_numbers(arrays) for arrays in flows(work, results)]
     names = (*COLUMNS, SILENT)
-    values = {name: [numbers[name] for numbers in found if name in numbers] for name in names}
+    values = {name: [numbers[name] for numbers in per_run if name in numbers] for name in names}
     return {name: statistics.mean(own) if own else None for name, own in values.items()}

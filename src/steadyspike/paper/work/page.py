@@ -66,8 +66,8 @@ def finals(results: Sequence[Result]) -> list[float]:
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
     """``"76.09 ± 0.04 (3 seeds)"``; "not run" if there is nothing."""
-    found = Summary.of(values)
-    return NOT_RUN if found is None else found.written(digits)
+    summary = Summary.of(values)
+    return NOT_RUN if summary is None else summary.written(digits)
 
 
 def measured(results: Sequence[Result], step: int = -1) -> str:

@@ -83,19 +83,19 @@ def deciding_keys(table: schema.Neuron) -> dict[str, Any]:
 
     Two tables that say the same in different words have the same deciding keys.
     """
-    found: dict[str, Any] = json.loads(_reduced(table.model_dump_json()))
-    return found
+    keys: dict[str, Any] = json.loads(_reduced(table.model_dump_json()))
+    return keys
 
 
 @lru_cache(maxsize=1024)
 def _reduced(table: str) -> str:
     """From JSON to JSON, since a table cannot be hashed; many recipes share one, and building layers takes a while."""
     kept = schema.Neuron.model_validate_json(table)
-    wanted = _layer(kept)
+    reduced = _layer(kept)
     # In the order of the table: what belongs to a key, such as its width to a surrogate, follows it.
-    for key in schema.Neuron.model_fields if wanted is not None else ():
+    for key in schema.Neuron.model_fields if reduced is not None else ():
         without = kept.model_copy(update={key: None})
-        if key not in _KEPT and _layer(without) == wanted:
+        if key not in _KEPT and _layer(without) == reduced:
             kept = without
     return kept.model_dump_json(exclude_defaults=True)
 

@@ -51,10 +51,10 @@ class Recorded:
     def series(self, recipe: str, number: str) -> list[float]:
         """The newest entry's numbers per time step."""
         entry = next(e for e in reversed(self.of(recipe)) if isinstance(e.numbers.get(number), list))
-        found = entry.numbers[number]
-        assert isinstance(found, list)
+        recorded = entry.numbers[number]
+        assert isinstance(recorded, list)
         self.used.append(entry)
-        return found
+        return recorded
 
     def stamp(self) -> str:
         """Returns the sources of the entries used; called once at the end of a page's part, which it closes."""

@@ -67,8 +67,8 @@ class Store:
         The folder's name does not prove it: a folder that was renamed holds the numbers of another configuration.
         """
         for folder in self._folders(run):
-            if _is_of(folder, run) and (found := intact_result(folder)) is not None:
-                return Result(run, folder.root, found["status"], scores_of(found["test"]))
+            if _is_of(folder, run) and (stored := intact_result(folder)) is not None:
+                return Result(run, folder.root, stored["status"], scores_of(stored["test"]))
         return None
 
     def _folders(self, run: Run) -> Iterator[RunFolder]:
@@ -82,11 +82,11 @@ class Store:
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs without a result, in order, each configuration once."""
-        found: dict[str, Run] = {}
+        runs_left: dict[str, Run] = {}
         for run in runs:
-            if run.key() not in found and self.result(run) is None:
-                found[run.key()] = run
-        return list(found.values())
+            if run.key() not in runs_left and self.result(run) is None:
+                runs_left[run.key()] = run
+        return list(runs_left.values())
 
     def unfinished(self, runs: Iterable[Run]) -> list[Run]:
         """The runs that have a folder and no result: interrupted, running, or damaged."""
@@ -99,11 +99,11 @@ class Store:
     def kept(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
         """Arrays under a name; computed where they are not there or cannot be read."""
         path = self.root / "measured" / f"{name}.npz"
-        found = read_arrays(path)
-        if found is None:
-            found = compute()
-            write_arrays(path, found)
-        return found
+        arrays = read_arrays(path)
+        if arrays is None:
+            arrays = compute()
+            write_arrays(path, arrays)
+        return arrays
 
     def has(self, run: Run, what: str) -> bool:
         return read_arrays(self.root / "measured" / f"{run.key()}-{what}.npz") is not None

@@ -81,7 +81,7 @@ class Work:
 
     def results(self, case: Case) -> list[Result]:
         """What there is of a case."""
-        return [found for run in self.runs(case) if (found := self.store.result(run)) is not None]
+        return [stored for run in self.runs(case) if (stored := self.store.result(run)) is not None]
 
     def row(self, case: Case, beside: bool) -> Row:
         """What a table of accuracies shows of a case. beside: also what `flow` measures."""

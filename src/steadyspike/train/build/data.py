@@ -14,7 +14,7 @@ import torch
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augmentation.mix import Mixing
 from steadyspike.data.augmentation.regularise import Regularise
-from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry
+from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry, load_options
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
@@ -52,19 +52,21 @@ def check_data(table: schema.Data) -> None:
     """Refuses options and splits that the data set does not have, without looking at its files."""
     if is_own(table.name):
         return check_own_data(table)
-    name, found = entry(table.name)
-    kinds = {key: kind for key, kind in kinds_of(found.load).items() if key not in ("place", "frames")}
-    if found.frames is not None:
+    name, data_entry = entry(table.name)
+    kinds = {key: kind for key, kind in kinds_of(data_entry.load).items() if key in load_options(data_entry)}
+    if data_entry.frames is not None:
         kinds |= {key: kinds_of(FrameSettings)[key] for key in FRAME_OPTIONS}
     kinds |= {"augment": dict[str, Any] | str, "mean": list[float], "std": list[float]}
     if table.size is not None and "size" not in kinds:
         raise RecipeError(f"data.size = {table.size}: the data set '{name}' has one size")
     kinds.pop("size", None)
     check_options(table.options, kinds, "data.options", _ELSEWHERE)
-    valid = [s for s in found.splits if s != "random:SEED"]
-    seeded = "random:SEED" in found.splits and re.fullmatch(r"random:[0-9]+", table.split or "")
+    valid = [s for s in data_entry.splits if s != "random:SEED"]
+    seeded = "random:SEED" in data_entry.splits and re.fullmatch(r"random:[0-9]+", table.split or "")
     if table.split is not None and table.split not in valid and not seeded:
-        raise RecipeError(f"data.split = {table.split!r} is not valid; it must be one of {', '.join(found.splits)}")
+        raise RecipeError(
+            f"data.split = {table.split!r} is not valid; it must be one of {', '.join(data_entry.splits)}"
+        )
 
 
 def load_data(

@@ -63,9 +63,9 @@ class DualAttention(nn.Module):
             out, height = spikes_of(self.lif, out), 1.0
         s = heads_of(out, self.heads)
         current = _scaled(y1.mT @ s, self.rate(s) * self.width, height)
-        found = self.lif_attention(current.flatten(3)).unflatten(3, tuple(current.shape[3:]))
-        length = found.shape[3]
-        current = _scaled(y2 @ found, self.rate_attention(found) * length, _height(self.lif_attention))
+        attended = self.lif_attention(current.flatten(3)).unflatten(3, tuple(current.shape[3:]))
+        length = attended.shape[3]
+        current = _scaled(y2 @ attended, self.rate_attention(attended) * length, _height(self.lif_attention))
         return self.proj(self.lif_out(image_of(current, out)))
 
     def extra_repr(self) -> str:

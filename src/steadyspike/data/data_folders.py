@@ -13,7 +13,7 @@ from steadyspike.data.errors import DataError
 
 
 @dataclass(frozen=True)
-class Place:
+class DataFolders:
     """Folders of the data sets and of what is made from them.
 
     data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
@@ -27,7 +27,7 @@ class Place:
     ready: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, data_dir: str | Path | None, cache_dir: str | Path | None, download: bool) -> Place:
+    def of(cls, data_dir: str | Path | None, cache_dir: str | Path | None, download: bool) -> DataFolders:
         """Defaults: the user's cache folder for data, a folder inside data_dir for what is made from it."""
         data = default_dir() / "data" if data_dir is None else Path(data_dir).expanduser()
         if data_dir is not None and not data.is_dir():
@@ -41,14 +41,14 @@ class Place:
             raise DataError("cannot be written to (cache_dir)", cache)
         return cls(data, cache, download)
 
-    def within(self, name: str) -> Place:
+    def within(self, name: str) -> DataFolders:
         """The same place with a subfolder of its caches."""
         return replace(self, cache_dir=self.cache_dir / name, ready=tuple(folder / name for folder in self.ready))
 
     def where(self, inside: str, complete: Callable[[Path], bool] = Path.is_dir) -> Path:
         """The path of `inside` in a read-only cache if it is complete there, otherwise in `cache_dir`."""
-        found = (folder / inside for folder in self.ready if complete(folder / inside))
-        return next(found, self.cache_dir / inside)
+        complete_paths = (folder / inside for folder in self.ready if complete(folder / inside))
+        return next(complete_paths, self.cache_dir / inside)
 
     def first(self, names: Iterable[str]) -> Path | None:
         """The first of `names` that exists below data_dir."""
