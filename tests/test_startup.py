@@ -1,6 +1,7 @@
 """Commands that need no torch do not import it, and an install without extras says what to install."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -73,3 +74,18 @@ def test_without_extras_load_run_says_what_to_install() -> None:
     code = "import steadyspike as ss\ntry:\n    ss.load_run('x')\nexcept ImportError as error:\n    print(error)"
     done = python(HIDE + code, EXTRAS)
     assert done.stdout == "ss.load_run needs the package pydantic: pip install 'steadyspike[train]'\n", done.stderr
+
+
+def test_the_help_of_flags_names_no_type() -> None:
+    """``--resume``, not ``--resume <bool>``."""
+    from typer.main import get_command
+    from typer.testing import CliRunner
+
+    from steadyspike.cli import app
+
+    names = list(get_command(app).commands)  # type: ignore[attr-defined]
+    texts = {name: CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).output for name in names}
+    texts["steadyspike"] = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert "--resume" in texts["train"] and len(texts) > 15
+    for name, text in texts.items():
+        assert not re.search(r"<bool>|\bBOOL(EAN)?\b", text), name

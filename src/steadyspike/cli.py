@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from steadyspike import __version__, commands
 from steadyspike.disk.plain_text import plain
@@ -23,14 +23,23 @@ _ORDER = (
 )  # fmt: skip
 
 
+def _without_type(option: Any) -> Any:
+    """A flag whose help shows no type: ``--resume``, not ``--resume <bool>``."""
+    if getattr(option, "is_flag", False) and option.metavar is None:
+        option.metavar = ""
+    return option
+
+
 class Command(TyperCommand):
-    """A command whose help shows no type for flags: ``--resume``, not ``--resume <bool>``; its errors are plain."""
+    """A command whose help shows no type for flags and whose errors spell out what was typed."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for option in self.params:
-            if getattr(option, "is_flag", False) and option.metavar is None:
-                option.metavar = ""
+            _without_type(option)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _without_type(super().get_help_option(ctx))
 
     def parse_args(self, *args: Any) -> list[str]:
         try:
@@ -39,6 +48,13 @@ class Command(TyperCommand):
             if isinstance(text := getattr(error, "message", None), str):
                 error.message = plain(text)  # type: ignore[attr-defined]
             raise
+
+
+class Group(TyperGroup):
+    """Several commands under one name, whose help shows no type for flags."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _without_type(super().get_help_option(ctx))
 
 
 def _version(asked: bool) -> None:
@@ -57,7 +73,7 @@ def common(
 
 def collected() -> typer.Typer:
     """All commands; a file with an ``app`` has several under its name."""
-    main = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    main = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     main.callback()(common)
     names = [module.name for module in iter_modules(commands.__path__)]
     for name in sorted(names, key=lambda name: (_ORDER.index(name) if name in _ORDER else len(_ORDER), name)):
@@ -65,7 +81,7 @@ def collected() -> typer.Typer:
         if hasattr(module, "command"):
             main.command(name, cls=Command)(module.command)
         elif hasattr(module, "app"):
-            main.add_typer(module.app, name=name)
+            main.add_typer(module.app, name=name, cls=Group)
     return main
 
 

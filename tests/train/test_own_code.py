@@ -36,6 +36,7 @@ def here(tmp_path, monkeypatch):
 def test_the_example_trains_is_evaluated_and_loaded(here):
     result = CliRunner().invoke(app, ["train", "my_run.toml", "--out", "run"])
     assert result.exit_code == 0 and "my_net:Net: 5,548 parameters" in result.output, result.output
+    assert "norm tdbn" not in result.output  # the recipe's norm, which this network does not take
     assert "make_data: 2 classes, 1 x 12 x 12, 360 train, 40 validation, 100 test" in result.output
     again = CliRunner().invoke(app, ["evaluate", "run"])
     assert again.exit_code == 0 and "equal to what the run logged" in again.output, again.output
