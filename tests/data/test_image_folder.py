@@ -203,7 +203,7 @@ def test_three_parts_are_not_confused(folder: Path, tmp_path: Path, name: str) -
     assert str(bundle).startswith("folder: 2 classes, 3 x 8 x 8, 24 train, 24 validation, 10 test; split official+")
     without = data.load("folder", folder, cache_dir=tmp_path / "c", size=8, validation="none").split
     assert (len(without.train), len(without.validation), len(without.test)) == (24, 0, 10)
-    with pytest.raises(DataError, match=r"a validation part of its own; use 'holdout'"):
+    with pytest.raises(DataError, match=r"its own validation part; use 'holdout'"):
         data.load("folder", folder, cache_dir=tmp_path / "c", size=8, validation="holdout:0.2")
     (folder / "val").mkdir(exist_ok=True)
     (folder / "validation").mkdir(exist_ok=True)

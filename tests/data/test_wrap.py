@@ -53,7 +53,7 @@ def test_a_label_the_spot_check_missed_is_caught_when_read() -> None:
 
     bundle = data.from_dataset(Odd(2000, int), validation="none")
     part = "test" if 777 in bundle.split.test else "train"
-    with pytest.raises(DataError, match=r"sample 777 has label 1, but its list of targets says 0"):
+    with pytest.raises(DataError, match=r"sample 777 has label 1, but its list of targets has 0"):
         list(bundle.eval_loader(part, 100))
 
 

@@ -94,8 +94,8 @@ def test_nothing_found_and_nothing_to_find() -> None:
     ("change", "message"),
     [
         (lambda k, r: r[0].update(score=float("nan")), "detection 0 has no finite score"),
-        (lambda k, r: r[0].update(image_id=77), "image 77, which the truth does not know"),
-        (lambda k, r: r[0].update(category_id=77), "category 77, which the truth does not know"),
+        (lambda k, r: r[0].update(image_id=77), "image 77, which is not in the truth"),
+        (lambda k, r: r[0].update(category_id=77), "category 77, which is not in the truth"),
         (lambda k, r: r[0].pop("bbox"), "'bbox' is missing"),
         (lambda k, r: r[0].update(bbox=[0, 0, -5, 5]), "negative size"),
         (lambda k, r: r[0].update(bbox=[0, 0, 5]), "not in COCO's form"),

@@ -103,7 +103,10 @@ def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
 
 
 def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
-    """The potential U after the reset, from M and S (eq. 3). ``spec.reset.detach`` says what the gradient sees."""
+    """The potential U after the reset, from M and S (eq. 3).
+
+    ``spec.reset.detach`` sets which part the gradient passes through.
+    """
     if spec.reset.kind == "none":
         return m
     if spec.reset.detach != "none":

@@ -135,7 +135,7 @@ class DSpike(Surrogate):
     def derivative(self, x: Tensor) -> Tensor:
         z, b = x / self.width, self.temperature
         peak = self.scale * b / (2 * math.tanh(b / 2)) / self.width
-        # Outside the window z is clamped so that cosh cannot overflow where the mask gives 0 anyway.
+        # Outside the window z is clamped so that cosh cannot overflow; the mask gives 0 there.
         return (z.abs() <= 0.5).to(x.dtype) * peak / torch.cosh(b * z.clamp(-0.5, 0.5)).square()
 
     def primitive(self, x: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def why_not_compiled(surrogate: Surrogate) -> str | None:
 
 
 def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:
-    """The surrogate of a given name with its default fields; an instance is returned as it is."""
+    """The surrogate of a given name with its default fields; an instance is returned unchanged."""
     if isinstance(surrogate, Surrogate):
         return surrogate
     if not isinstance(surrogate, str) or surrogate not in SURROGATES:

@@ -46,9 +46,9 @@ is_batched_gradient: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedt
 
 # () -> bool: inside of torch.func's transforms (grad, vmap, jvp, ...)?
 in_function_transform: Callable[[], bool] = _C._are_functorch_transforms_active
-# (tensor) -> tensor: what a tensor of a transform that is over stands for; any other tensor itself.
+# (tensor) -> tensor: the value behind a tensor of a transform that has ended; any other tensor itself.
 unwrapped: Callable[[Tensor], Tensor] = _C._functorch.unwrap_if_dead
-# () -> bool: does torch.jit.trace look? Its public form asks for a script first.
+# () -> bool: is torch.jit.trace recording? The public function first checks for a script.
 is_tracing: Callable[[], bool] = _C._is_tracing
 
 
@@ -73,7 +73,7 @@ def may_hook_saved_tensors() -> bool:
 
 
 def apply_directly(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` outside of torch.func, for tensors that are `unwrapped`: what ``apply`` asks for first."""
+    """``function.apply`` without its first checks, for `unwrapped` tensors outside of torch.func."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
@@ -83,7 +83,7 @@ def version(tensor: Tensor) -> int:
 
 
 def count_change(tensor: Tensor) -> None:
-    """Tells autograd that the tensor's values were changed by other means than torch's."""
+    """Registers with autograd that code outside of torch has changed the tensor's values."""
     _C._increment_version([tensor])
 
 
@@ -93,7 +93,7 @@ def storage_key(tensor: Tensor) -> int:
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    """The tensor that ``tensor`` is a view of, as autograd knows it; the tensor itself if it is none."""
+    """The tensor that autograd considers ``tensor`` a view of; the tensor itself if it is not a view."""
     return tensor if tensor._base is None else tensor._base
 
 
@@ -106,10 +106,7 @@ def gradient_hooks(tensor: Tensor) -> dict[int, Any]:
 
 
 def runs_to_the_leaves(node: Any) -> bool:
-    """True if the running backward is one of all parameters, as far as the leaf that ``node`` leads to can tell.
-
-    False if ``torch.autograd.grad`` asked for the gradients of chosen tensors.
-    """
+    """True if the running backward is for all parameters; False if ``torch.autograd.grad`` was called for some."""
     for _ in range(8):
         if isinstance(node, _C._functions.AccumulateGrad):
             try:

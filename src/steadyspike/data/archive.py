@@ -22,7 +22,7 @@ from steadyspike.data.events import regular_size
 
 # A published member has far more than 512 compressed bytes; an archive of empty ones costs a minute per 400,000.
 MEMBERS, BYTES_PER_MEMBER = 1000, 512
-# The most folders inside each other. Without a limit every member could ask for a long new chain of them.
+# The most folders inside each other. Without a limit every member could need a long new chain of them.
 DEPTH = 16
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError,
@@ -76,7 +76,7 @@ def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
         with open_member() as source, open(destination, "wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)
         if destination.stat().st_size != size:
-            raise DataError(f"is truncated: member '{name}' is shorter than it says", archive)
+            raise DataError(f"is truncated: member '{name}' is shorter than its header states", archive)
     if not files:
         raise DataError("is an archive without any file", archive)
 

@@ -86,7 +86,7 @@ class Augment:
         return RandAugment.parse(self.rand, self.operations, self.interpolation)
 
     def __call__(self, x: Tensor, generator: torch.Generator, fill: Fill = GREY) -> Tensor:
-        """fill: what RandAugment leaves where an image was moved away; timm takes the data set's mean."""
+        """fill: the colour that RandAugment puts where an image was moved away; timm uses the data set's mean."""
         if self.padding or self.flip:
             x = crop_and_flip(x, self.padding, self.flip, generator)
         if self.rand:

@@ -19,7 +19,7 @@ from steadyspike.data.splits import PARTS, SELECTIONS, Split
 
 @dataclass(frozen=True)
 class DataBundle:
-    """A data set and a split of it. Model selection looks at `selection_part`: "validation", "test" or None."""
+    """A data set and a split of it. Model selection uses `selection_part`: "validation", "test" or None."""
 
     dataset: DataSet
     split: Split
@@ -55,7 +55,7 @@ class DataBundle:
         return None if self.split.selection == "none" else self.split.selection
 
     def indices(self, part: str) -> NDArray[np.int64]:
-        """Sample indices of "train", "validation" or "test"; DataError where the part is empty."""
+        """Sample indices of "train", "validation" or "test"; DataError if the part is empty."""
         index = self.split.part(part)
         if len(index) == 0:
             raise DataError(
@@ -100,7 +100,7 @@ class DataBundle:
         return EvalLoader(self.dataset, index, eval_batches(len(index), batch_size, rank, world_size), device, workers)
 
     def describe(self) -> dict[str, Any]:
-        """Everything a run has to store to say what it was trained and measured on (plain values, JSON-ready)."""
+        """Describes the data that a run was trained and measured on, as plain values for JSON."""
         data, augment = self.dataset, self.dataset.augment
         return {
             "name": data.name,

@@ -1,7 +1,7 @@
 """Folders that the library makes: whole or not at all, by one process at a time.
 
-A folder is built under another name beside its place and renamed when complete. A lock that ends with its process lets
-one builder work while others wait; the builder removes partial folders that a killed process left.
+A folder is built under another name in the same parent folder and renamed when it is complete. A lock that ends with
+its process lets one builder work while others wait; the builder removes partial folders that a killed process left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def key_of(settings: dict[str, Any]) -> str:
 
 
 def default_dir() -> Path:
-    """Returns the user's cache folder, for files that the library makes when no folder is named."""
+    """Returns the user's cache folder, for files that the library makes if the user names no folder."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "steadyspike"
 
@@ -82,7 +82,7 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 def build_once(target: Path, complete: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
     """`target`, built by `build(folder)` unless `complete(target)`; safe with any number of processes at once.
 
-    A complete entry is only read, so its folder may be read-only. A disk that refuses is a DataError.
+    A complete entry is only read, so its folder may be read-only. Errors of the disk become a DataError.
     """
     if complete(target):
         return target

@@ -14,11 +14,11 @@ from steadyspike.data.errors import DataError
 
 @dataclass(frozen=True)
 class DataFolders:
-    """Folders of the data sets and of what is made from them.
+    """The folders of the data sets and of files made from them.
 
     data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
 
-    ready: caches that cannot be written to; what lies complete in them is used.
+    ready: caches that cannot be written to; complete entries in them are used.
     """
 
     data_dir: Path
@@ -28,7 +28,7 @@ class DataFolders:
 
     @classmethod
     def of(cls, data_dir: str | Path | None, cache_dir: str | Path | None, download: bool) -> DataFolders:
-        """Defaults: the user's cache folder for data, a folder inside data_dir for what is made from it."""
+        """Defaults: the user's cache folder for data, a folder inside data_dir for files made from it."""
         data = default_dir() / "data" if data_dir is None else Path(data_dir).expanduser()
         if data_dir is not None and not data.is_dir():
             raise DataError("is not a folder (data_dir)", data)
@@ -42,7 +42,7 @@ class DataFolders:
         return cls(data, cache, download)
 
     def within(self, name: str) -> DataFolders:
-        """The same place with a subfolder of its caches."""
+        """The same folders, with a subfolder of the caches."""
         return replace(self, cache_dir=self.cache_dir / name, ready=tuple(folder / name for folder in self.ready))
 
     def where(self, inside: str, complete: Callable[[Path], bool] = Path.is_dir) -> Path:
@@ -55,7 +55,7 @@ class DataFolders:
         return next((self.data_dir / name for name in names if (self.data_dir / name).exists()), None)
 
     def unpacked(self, remote: Remote, subfolders: Iterable[str] = ("",)) -> Path | None:
-        """The content of a published archive that lies in data_dir (or a subfolder of it), checked and extracted."""
+        """The content of a published archive in data_dir (or a subfolder of it), checked and extracted."""
         target = self.where(f"extracted/{remote.name.split('.')[0]}")
         if target.is_dir():
             return target
@@ -66,7 +66,10 @@ class DataFolders:
         return None
 
     def downloaded(self, remote: Remote, what: str) -> Path:
-        """The published file, downloaded into data_dir; where that is not allowed, a DataError that says what to do."""
+        """The published file, downloaded into data_dir.
+
+        If that is not allowed, a DataError that explains what to do.
+        """
         if not self.download:
             raise DataError(
                 f"{what} was not found and downloading is off; put {remote.name} (from {remote.url}) there",
@@ -74,7 +77,7 @@ class DataFolders:
             )
         try:
             return fetch(remote, writable_dir(self.data_dir, self.cache_dir / "downloads"))
-        except DataError as error:  # a wrong data folder is the likelier mistake: say where it was looked for
+        except DataError as error:  # the likely mistake is a wrong data folder, so the message names it
             told = DataError(f"{what} was not found in {self.data_dir}, and could not be downloaded: {error}")
             told.path = error.path
             raise told from error

@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A data set: how to load and find it, what it is, its shape and splits, and for event data the default frames.
+    """A data set: how to load and find it, a description, its shape and splits, and for event data the default frames.
 
     task: what networks learn from it, as the registry of networks names it. own_folder: data_dir is the data set
     itself, not a folder that holds data sets.
@@ -128,7 +128,7 @@ DATA_SETS: dict[str, Entry] = {
     ),
     "folder": Entry(
         _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
-        Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten stand for them until it is read
+        Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten is used until the folder is read
         ("official", "random:SEED"), own_folder=True,
     ),
     "event-folder": Entry(
@@ -178,7 +178,7 @@ def data_sets() -> dict[str, Entry]:
 
 
 def names() -> tuple[str, ...]:
-    """Names that `load` knows."""
+    """The names that `load` accepts."""
     return tuple(data_sets())
 
 

@@ -15,7 +15,7 @@ from steadyspike.data.errors import DataError
 BLOCK = 1 << 16
 # Published data compresses by a factor below 20; gzip itself reaches 1,000, bzip2 100,000.
 ROOM, RATIO = 1 << 24, 50
-# The dictionary that an xz file may ask for. `xz -9` needs 65 MiB to unpack, the format allows 4 GiB.
+# Largest dictionary that an xz file may use. `xz -9` needs 65 MiB to unpack, the format allows 4 GiB.
 XZ_MEMORY = 1 << 27
 # Compressed streams in one file. Tools write one, or one per 64 KiB; a million empty ones would only cost time.
 STREAMS = 4096
@@ -98,7 +98,7 @@ class Unpacked(io.RawIOBase):
     def _inflated(self, size: int) -> bytes:
         while not self._stream.eof or self._next_stream():
             data, self._pending = self._pending, b""
-            # One byte beyond the budget is enough to know, so no more is ever unpacked.
+            # One byte beyond the limit is enough to detect the excess, so no more is ever unpacked.
             if block := self._stream.decompress(data, min(size, BLOCK, self._left + 1)):
                 return bytes(block)
             if not self._stream.eof and self._stream.needs_input and not (data := self._source.read(BLOCK)):

@@ -77,7 +77,7 @@ def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
         continued = part.exists() and part.stat().st_size > 0
         _receive(remote, part, timeout)
         if continued and not _matches(part, remote):
-            part.unlink()  # the beginning was of another file or damaged: once more from the start
+            part.unlink()  # the part that exists is damaged or from another file: once more from the start
             _receive(remote, part, timeout)
         if not _matches(part, remote):
             part.unlink()

@@ -10,7 +10,7 @@ from steadyspike.disk.plain_text import PlainError
 
 
 class DataError(PlainError, ValueError):
-    """Data that is missing, damaged or asked for in a way that cannot be served.
+    """Data is missing or damaged, or an option is wrong.
 
     `path` names the file or folder at fault, if there is one; it also opens the message.
     """
@@ -30,7 +30,7 @@ def _rebuild(text: str, path: Path | None) -> DataError:
 
 
 def brief(error: BaseException) -> str:
-    """The text of an error on one line, cut where a damaged file could make it long."""
+    """The text of an error on one line, shortened, because a damaged file could make it long."""
     text = " ".join(str(error)[:400].split()) or type(error).__name__
     return text if len(text) <= 200 else text[:200] + "..."
 
@@ -43,7 +43,7 @@ def brief_list(names: Iterable[str], most: int = 8) -> str:
 
 
 def needs(package: str, extra: str, what: str) -> DataError:
-    """The error for a missing optional package: says what needs it and how to install it."""
+    """The error for a missing optional package: names what needs it and how to install it."""
     return DataError(f"{what} needs the package '{package}': install it with `pip install 'steadyspike[{extra}]'`.")
 
 
@@ -61,7 +61,7 @@ def switch(name: str, value: object) -> None:
 
 @contextlib.contextmanager
 def disk_errors(path: str | Path, what: str = "cannot be written") -> Iterator[None]:
-    """Turn what the disk refuses inside the block (full, read-only, not a folder) into a DataError naming `path`."""
+    """Turns errors of the disk inside the block (full, read-only, not a folder) into a DataError that names `path`."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,7 @@
 """Events to frames: counts per pixel and polarity in T slices, and their resizing.
 
-Every event is counted: the last slice takes the remainder, counts are neither clipped nor normalised, and a slice in
-which nothing happened is an empty frame.
+Every event is counted: the last slice gets the remainder, counts are neither clipped nor normalised, and a slice
+without events is an empty frame.
 """
 
 from __future__ import annotations
@@ -52,7 +52,10 @@ class FrameSettings:
         return 3 if self.total else 2
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; without ``total`` where it is off, so that clips cached before there was this setting count."""
+        """Plain values.
+
+        Without ``total`` if it is off, so that clips that were cached before this setting existed remain valid.
+        """
         plain = {**asdict(self), "size": None if self.size is None else list(self.size)}
         return plain if self.total else {key: value for key, value in plain.items() if key != "total"}
 

@@ -32,7 +32,7 @@ def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = 
     """Decodes an image file to RGB; DataError if the file is damaged or not an image.
 
     content: the bytes of the file, if it was read from an archive.
-    upright: turn a photograph as its EXIF orientation says, as viewers and tools for drawing boxes show it.
+    upright: rotate a photograph by its EXIF orientation, as viewers and labelling tools do.
     """
     try:
         from PIL import Image
@@ -63,7 +63,7 @@ def orientation(image: Image) -> int:
 
 
 def turned(image: Image, turn: int) -> Image:
-    """The image as its EXIF orientation ``turn`` says; 5 to 8 swap height and width."""
+    """The image rotated by its EXIF orientation ``turn``; 5 to 8 swap height and width."""
     from PIL.Image import Transpose
 
     ways = {
@@ -171,7 +171,7 @@ def resize_and_centre(image: Image, resize: int, size: int, interpolation: str =
 
 
 def squeeze(image: Image, size: int) -> Tensor:
-    """The whole image resized to size x size (bilinear), whatever its aspect; uint8 [3, S, S]."""
+    """The whole image resized to size x size (bilinear), for any aspect; uint8 [3, S, S]."""
     from PIL.Image import Resampling
 
     if image.size == (size, size):

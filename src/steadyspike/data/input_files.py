@@ -40,7 +40,7 @@ def frame_settings(kept: dict[str, Any]) -> FrameSettings:
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
-    """[1, C, H, W] of an image, or [T, 1, C, H, W] of a recording, as ``facts`` (see `input_facts`) says."""
+    """[1, C, H, W] of an image, or [T, 1, C, H, W] of a recording, prepared by ``facts`` (see `input_facts`)."""
     if not path.is_file():
         raise DataError("is not a file", path)
     return _events(path, facts) if facts["timesteps"] is not None else _image(path, facts, resize)

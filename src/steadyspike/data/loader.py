@@ -25,7 +25,7 @@ class TrainLoader:
     """Augmented, shuffled training batches. Equal (seed, epoch, rank, world_size) give equal batches.
 
     `for x, y in loader` runs the rest of the current epoch and then moves to the next one; `set_epoch` chooses another.
-    `state_dict()` between two batches says where it is; a loader that loads it goes on with the very next batch.
+    `state_dict()` between two batches holds the position; a loader that loads it continues with the next batch.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class TrainLoader:
         return {**self._identity(), "epoch": self.epoch, "batch": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken; refuses one of other data, batch size, seed or number of processes."""
+        """Continue where `state` was taken; raises an error if data, batch size, seed or number of processes differ."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}")

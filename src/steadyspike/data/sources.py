@@ -1,6 +1,6 @@
 """The sources of raw batches: arrays in memory (or mapped from disk), or items decoded in worker processes.
 
-A source opens readers; a reader is asked for batches by `stream(requests)`: a request is (sample indices, training or
+A source opens readers; `stream(requests)` of a reader returns batches: a request is (sample indices, training or
 not, seed of the epoch); the answer, in order, is the raw batch [B, ...].
 """
 
@@ -62,13 +62,13 @@ class ArraySource:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    # Counts wider than a byte are few; int32 holds them where torch lacks the unsigned type's operations.
+    # Counts wider than a byte are few; int32 holds them because torch lacks operations of the unsigned type.
     wide = array.dtype in (np.uint16, np.uint32, np.uint64)
     return torch.from_numpy(np.ascontiguousarray(array.astype(np.int32) if wide else array))
 
 
 class ItemSource:
-    """Samples made one by one by `item(index, train, seed) -> Tensor` (picklable, where workers are spawned).
+    """Samples made one by one by `item(index, train, seed) -> Tensor` (picklable if workers are spawned).
 
     The seed of an item depends on (run seed, epoch, index) only: the number of workers changes nothing.
     """
@@ -83,7 +83,7 @@ class ItemSource:
         try:
             return self.item(*request)
         except DataError as error:
-            return error  # raised as it is in the main process; torch would wrap it in a worker's traceback
+            return error  # raised unchanged in the main process; torch would wrap it in a worker's traceback
 
     def reader(self, workers: int = 0) -> ItemReader:
         whole_number("workers", workers, least=0)
@@ -94,7 +94,7 @@ class ItemReader:
     """Decodes the items of a source in `workers` processes, which stay alive between epochs.
 
     There are never more of them than cores that this process may use: further ones would only need memory.
-    All loops over it share the workers' queue, so only the newest may go on: an older one would get its batches.
+    All loops over it share the workers' queue, so only the newest may continue: an older one would get its batches.
     collate: makes a batch of items; default: tensors of one shape are stacked.
     """
 
@@ -137,7 +137,7 @@ class ItemReader:
 
 
 def worker_ended(error: BaseException) -> DataError | None:
-    """The error in plain words if it says that a process which decodes images was killed; None for any other error.
+    """A clear error if the message is that a process which decodes images was killed; None for any other error.
 
     torch raises it wherever the main process happens to be, so that it may also arise outside of a loader.
     """
@@ -154,7 +154,7 @@ def worker_ended(error: BaseException) -> DataError | None:
 def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
     """The error in plain words if a worker ended between finishing a batch and handing its memory over; else None.
 
-    An error of the data set itself, raised in a worker, begins with "Caught" and is left as it is.
+    An error of the data set itself, raised in a worker, begins with "Caught" and is not changed.
     """
     if not workers or isinstance(error, RuntimeError) or str(error).startswith("Caught "):
         return None

@@ -35,9 +35,9 @@ class SplitMismatchWarning(UserWarning):
 class Population:
     """All samples of a data set, of whichever part: what a split divides.
 
-    ids: unique names; labels: class indices [N]; official_test: bool [N] where the publisher fixed the test part;
-    numbers: the number in every sample's file name [N], where splits are defined by it (DVS-CIFAR10);
-    official_validation: bool [N] where a validation part comes with the data.
+    ids: unique names; labels: class indices [N]; official_test: bool [N] if the publisher fixed the test part;
+    numbers: the number in every sample's file name [N], if splits are defined by it (DVS-CIFAR10);
+    official_validation: bool [N] if the data has its own validation part.
     """
 
     ids: Sequence[str]
@@ -52,7 +52,7 @@ class Population:
 
 @dataclass(frozen=True)
 class Split:
-    """Index arrays into a population. `selection` says which part model selection looks at: see SELECTIONS.
+    """Index arrays into a population. `selection` is the part that model selection uses: see SELECTIONS.
 
     dataset: its name; two data sets may share their samples' names (digits and digits-events do).
     """
@@ -82,7 +82,7 @@ class Split:
 
     @cached_property
     def part_fingerprints(self) -> dict[str, str]:
-        """Hash of the (id, label) pairs of every part, whatever their order."""
+        """Hash of the (id, label) pairs of every part; their order does not matter."""
         return {name: self._hash_part(name) for name in PARTS}
 
     def _hash_part(self, name: str) -> str:
@@ -96,7 +96,7 @@ class Split:
         return hashlib.sha256("/".join(self.part_fingerprints[name] for name in PARTS).encode()).hexdigest()[:16]
 
     def record(self) -> dict[str, Any]:
-        """What a run stores beside its numbers."""
+        """What a run stores with its numbers."""
         return {
             "dataset": self.dataset,
             "name": self.name,
@@ -107,7 +107,7 @@ class Split:
         }
 
     def difference(self, record: dict[str, Any]) -> str | None:
-        """None when `record` (from `record()`) is of this split; otherwise a sentence that says what differs."""
+        """None if `record` (from `record()`) belongs to this split; otherwise a sentence that names the difference."""
         if (recorded := record.get("dataset")) and self.dataset and recorded != self.dataset:
             return f"the checkpoint was trained on data set '{recorded}', this is '{self.dataset}'."
         if record.get("fingerprint") == self.fingerprint:
@@ -126,7 +126,7 @@ class Split:
         )
 
     def warn_if_other(self, record: dict[str, Any]) -> bool:
-        """Warn loudly (SplitMismatchWarning) when `record` is of another split; True when it is the same."""
+        """Warns (SplitMismatchWarning) if `record` belongs to another split; True when it is the same."""
         if (text := self.difference(record)) is not None:
             warnings.warn(text[0].upper() + text[1:], SplitMismatchWarning, stacklevel=2)
         return text is None
@@ -158,7 +158,7 @@ def make_split(
         raise DataError(f"validation must be 'holdout[:FRACTION[:SEED]]', 'none' or 'test', not '{validation}'")
     if given is not None:
         if rest:
-            raise DataError(f"validation '{validation}': this data set has a validation part of its own; use 'holdout'")
+            raise DataError(f"validation '{validation}': this data set has its own validation part; use 'holdout'")
         label = f"{name}+validation:official"
         return Split(label, population, train, np.flatnonzero(given), test, "validation", dataset)
     fraction, seed = _holdout(rest, validation)

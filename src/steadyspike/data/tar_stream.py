@@ -1,7 +1,7 @@
 """Tar archives read from front to back: plain files and folders only, and no header larger than a path needs.
 
-Python's own `tarfile` reads the long-name and pax headers of an archive into memory whatever size they claim; here the
-claim is checked first. Headers are 512-byte blocks, parsed (with their checksum) by `TarInfo.frombuf`.
+Python's own `tarfile` reads the long-name and pax headers of an archive into memory, of any size that they claim; here
+the claim is checked first. Headers are 512-byte blocks, parsed (with their checksum) by `TarInfo.frombuf`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Content(io.RawIOBase):
 
 
 def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Content]]:
-    """Every file and folder with its content, which must be read before the next one is asked for.
+    """Every file and folder with its content, which must be read before the next one is requested.
 
     DataError for links, devices and sparse files, and for a header that is larger than it can need.
     """
@@ -86,7 +86,7 @@ def _padding(stream: Unpacked, size: int) -> None:
 
 
 def _pax(raw: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE\\n` of a pax header; ValueError where a length is not that of its record."""
+    """The records `LENGTH KEY=VALUE\\n` of a pax header; ValueError if a length is not that of its record."""
     records: dict[str, str] = {}
     at = 0
     while at < len(raw) and raw[at : at + 1] != b"\0":
@@ -94,7 +94,7 @@ def _pax(raw: bytes) -> dict[str, str]:
         length = int(raw[at:space])
         record = raw[space + 1 : at + length]
         if length < space - at + 4 or at + length > len(raw) or not record.endswith(b"\n") or b"=" not in record:
-            raise tarfile.ReadError("a pax header has a record of another length than it says")
+            raise tarfile.ReadError("a pax header has a record with a wrong length")
         key, _, value = record[:-1].decode("utf-8", "surrogateescape").partition("=")
         if key.startswith("GNU.sparse"):
             raise tarfile.ReadError("it holds a sparse file, which data has no need of")

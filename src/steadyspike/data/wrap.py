@@ -45,9 +45,9 @@ def from_dataset(
     """A bundle of one data set (split "random:SEED") or of a training and a test one (split "official").
 
     Byte images (PIL, uint8) are read into memory once, augmented by `augment` and normalised by mean and std (default:
-    scaled to 0..1). Float tensors come from transforms of your own: they are taken as they are, item by item, in the
-    loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms
-    cannot tell the parts apart: a validation part held out of `train` passes the training transforms, random ones too.
+    scaled to 0..1). Float tensors come from transforms of your own: they are used unchanged, item by item, in the
+    loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms run
+    on all parts: a validation part held out of `train` passes the training transforms, random ones too.
 
     Clips of frames (event data) are known by their four axes: whole numbers are read into memory and may be augmented,
     float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw events.
@@ -203,6 +203,6 @@ class _Item:
             image, label = pool[index]
         if _whole_label(label, index, self.name) != expected:
             raise DataError(
-                f"data set '{self.name}': sample {index} has label {label}, but its list of targets says {expected}"
+                f"data set '{self.name}': sample {index} has label {label}, but its list of targets has {expected}"
             )
         return as_tensor(image, self.name)

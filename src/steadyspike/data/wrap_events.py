@@ -86,7 +86,7 @@ def as_events(item: Any, sensor: tuple[int, int] | None, where: str) -> Events:
     if not is_recording(item):
         raise DataError(f"{where} is {type(item).__name__}; a recording with x, y, t and p is expected")
     if sensor is None:
-        raise DataError(f"{where}: give sensor=(height, width), which arrays of events do not say")
+        raise DataError(f"{where}: give sensor=(height, width), which arrays of events do not contain")
     x, y, t, p = (_whole(np.asarray(item[field]), field, where) for field in FIELDS)
     if {len(a) for a in (x, y, t, p)} != {len(x)}:
         raise DataError(f"{where}: x, y, t and p have different lengths")

@@ -23,12 +23,12 @@ def to_centre(boxes: Tensor) -> Tensor:
 
 
 def area(corners: Tensor) -> Tensor:
-    """Width times height of corner boxes; 0 where a side is negative."""
+    """Width times height of corner boxes; 0 if a side is negative."""
     return (corners[..., 2:] - corners[..., :2]).clamp(min=0).prod(-1)
 
 
 def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union of corner boxes a [n, 4] with b [m, 4]: -> [n, m]; 0 where both are empty."""
+    """Intersection over union of corner boxes a [n, 4] with b [m, 4]: -> [n, m]; 0 if both are empty."""
     low = torch.maximum(a[:, None, :2], b[None, :, :2])
     high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
     both = (high - low).clamp(min=0).prod(-1)

@@ -43,7 +43,7 @@ def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> d
 
 
 def class_ap(truth: TruthLike, results: ResultsLike) -> dict[str, dict[str, float]]:
-    """AP and AP50 of every class by name; -1 where the truth has no box of it."""
+    """AP and AP50 of every class by name; -1 if the truth has no box of it."""
     truth_table = as_truth(truth)
     return class_numbers(truth_table, curves(truth_table, as_results(results)))
 
@@ -52,10 +52,10 @@ def curves(truth: Truth, results: Detected) -> Curves:
     """Precision and recall of every class, range of areas, threshold and number of detections."""
     unknown = set(results.category.tolist()) - set(truth.categories)
     if unknown:
-        raise DataError(f"the results have category {min(unknown)}, which the truth does not know")
+        raise DataError(f"the results have category {min(unknown)}, which is not in the truth")
     strange = set(results.image.tolist()) - set(truth.images)
     if strange:
-        raise DataError(f"the results have image {min(strange)}, which the truth does not know")
+        raise DataError(f"the results have image {min(strange)}, which is not in the truth")
     matched = _matched(truth, results)
     shape = (len(IOU_THRESHOLDS), len(RECALL_POINTS), len(truth.categories), len(AREAS), len(MOST))
     precision, recall = -np.ones(shape), -np.ones((shape[0], *shape[2:]))

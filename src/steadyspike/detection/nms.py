@@ -63,7 +63,7 @@ def detections(
     """The detections of each image of a batch from `decode`'s rows [B, boxes, 5 + K].
 
     confidence: smallest product of object and class probability. overlap: IoU above which the worse of two boxes of one
-    class goes. most: boxes that are kept in an image; candidates: the best so many are looked at.
+    class goes. most: boxes that are kept in an image; candidates: only so many with the best scores are considered.
     multi_label: a box counts for every class above ``confidence``; False: for its best class only.
     """
     per_image = []

@@ -20,7 +20,7 @@ SENSOR = (34, 34)  # of a .bin file, which does not have its size: N-MNIST's
 def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:
     """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json.
 
-    console: where the table of boxes goes.
+    console: folder for the table of boxes.
     """
     from rich.table import Column, Table
 
@@ -59,7 +59,7 @@ def _given(files: list[Path]) -> set[Path]:
 
 
 def _free(path: Path, taken: set[Path]) -> Path:
-    """``path``, or with a number where another image of this call has its name or it is one of the given images."""
+    """``path``, with a number if another image of this call has that name or it is one of the input images."""
     number, free = 1, path
     while free.resolve() in taken:
         number += 1

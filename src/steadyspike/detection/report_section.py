@@ -17,7 +17,7 @@ from steadyspike.report.run_view import RunView
 from steadyspike.train.recipe.kinds import BOXES
 
 SIZES = {"small": "s", "medium": "m", "large": "l"}  # size of box -> the letter behind COCO's AP and AR
-LINES = 12  # classes with a line of their own
+LINES = 12  # classes that have their own line
 MOST_PICTURES = 6  # in one page, over all runs
 _EXTENT = {"small": ": below 32 x 32 pixels", "large": ": above 96 x 96 pixels"}
 _LARGEST = 24e6  # bytes of a picture file, and pixels of a picture
@@ -44,7 +44,7 @@ def class_curves(run: RunView) -> dict[str, Any]:
 
 
 def cards(test: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(title, value, note) of what stands beside the score at the top of the page."""
+    """(title, value, note) of the cards next to the score at the top of the page."""
     sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
     return [("test mAP@.5:.95", BOXES.number(test.get("AP")), f"COCO's AP; {sizes}")]
 

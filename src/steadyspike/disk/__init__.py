@@ -1,1 +1,1 @@
-"""What every part that writes files and reads them again shares."""
+"""Shared by all code that writes files and reads them again."""

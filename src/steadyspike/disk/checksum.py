@@ -1,4 +1,4 @@
-"""The checksum of a whole file: what was written is what is read, bit for bit."""
+"""The checksum of a whole file, to check that it is unchanged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ BLOCK = 1 << 20
 
 
 def file_sha256(path: str | Path) -> str:
-    """The sha256 of a file's bytes as 64 hexadecimal digits; OSError where the file cannot be read."""
+    """The sha256 of a file's bytes as 64 hexadecimal digits; OSError if the file cannot be read."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(BLOCK):

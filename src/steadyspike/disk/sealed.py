@@ -1,6 +1,6 @@
 """Sealed files: each holds the sha256 of all of its own bytes, so that a changed file is noticed before it is used.
 
-The digest stands in the file itself, after `MARK`, as 64 hexadecimal digits. It is the sha256 of the whole file with
+The digest is in the file itself, after `MARK`, as 64 hexadecimal digits. It is the sha256 of the whole file with
 zeros in place of these digits. A text or a header carries it inside (`seal`, `check_seal`); a large file that is
 written as a stream carries it at its end (`SealedWriter`, `check_trailer`).
 """
@@ -19,7 +19,7 @@ _BLOCK = 1 << 20
 
 
 class SealError(ValueError):
-    """The content of a file is not what was written; the message is the end of a sentence about the file."""
+    """A file was changed after it was written. The message continues a sentence that begins with the file's name."""
 
 
 def seal(content: bytes) -> bytes:
@@ -45,7 +45,7 @@ def check_seal(content: bytes) -> None:
 
 
 class SealedWriter:
-    """Passes on what is written to ``file`` and appends the digest at the end: call `finish` once, last."""
+    """Writes to ``file`` and appends the digest at the end; call `finish` once, at the end."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._digest = file, hashlib.sha256()
@@ -64,7 +64,7 @@ class SealedWriter:
 
 
 def check_trailer(file: BinaryIO) -> int:
-    """The length of what a `SealedWriter` was given, after reading all of ``file``; SealError if it was changed."""
+    """Reads all of ``file`` and returns the length of its content without the trailer; SealError if it was changed."""
     length = file.seek(0, os.SEEK_END) - TRAILER
     if length < 0:
         raise SealError("is truncated")

@@ -2,11 +2,11 @@
 
 `ss.convert` does not replace a module of the user's model: it changes the module's class to one that inherits from
 `Adopted` and from the class it had (`classes.converted_class`). So the object, its parameters, buffers, name, hooks and
-training mode stay as they are, a ``state_dict`` has the same keys, and ``isinstance`` checks of the other library
+training mode do not change, a ``state_dict`` has the same keys, and ``isinstance`` checks of the other library
 (recorders, ``reset_net``, ``set_step_mode``) still find it. `Adopted.give_back` changes the class back.
 
-A converted neuron reads its constants from the other library's attributes at every call. A stabilised one has learned
-constants of its own (`nn.constants`) and MP-Init.
+A converted neuron reads its constants from the other library's attributes at every call. A stabilised one also has
+learned constants (`nn.constants`) and MP-Init.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ OWN = ("_constants", "spec", "backend", "channels", "taps", "family", "spike_fun
 
 
 class Adopted(Converted, Neuron):
-    """Base class of converted neurons. Subclasses know one library's attributes and the way its neurons are called.
+    """Base class of converted neurons. Each subclass implements the attributes and the calls of one library's neurons.
 
     family: the gradient family, "as" after `convert`. spike_function: the other library's spike function, for the
     reference; None if the kernels have it.
@@ -44,7 +44,8 @@ class Adopted(Converted, Neuron):
     family: str
     spike_function: SpikeFunction | None
 
-    # --- what a subclass says about the other library's neuron ------------------------------------------------------
+    # --- what a subclass defines about the other library's neuron
+    # ------------------------------------------------------
 
     def peer_threshold(self) -> float | Tensor:
         """V above the resting potential, from the other library's attributes."""
@@ -83,14 +84,17 @@ class Adopted(Converted, Neuron):
         self._fired: Tensor | None = None  # neurons that fired in the open window, if statistics are collected
         self._last: Tensor | None = None  # potential after the last step of the open window
         self._carries = False  # True inside ``with ss.window(model)``
-        self._device = torch.device("cpu")  # where the last input was
-        self._aside: dict[str, Tensor] = {}  # parameters of the original that stabilised ones stand for
+        self._device = torch.device("cpu")  # device of the last input
+        self._aside: dict[str, Tensor] = {}  # parameters of the original that the learned constants replace
         self._modules["init"] = resolve_init("zero", None).train(self.training)
         self._seen: tuple[object, ...] = ()
         self.refresh()
 
     def give_back(self) -> None:
-        """Makes the module the original one again, with the constants that it had; a state goes on if V stays."""
+        """Makes the module the original one again, with the constants that it had.
+
+        An open state continues if V is unchanged.
+        """
         if self.stabilised:
             self.end_state()
         for name, constant in self._constants.items():
@@ -156,7 +160,10 @@ class Adopted(Converted, Neuron):
 
     @property
     def init(self) -> InitialPotential:  # type: ignore[override]
-        """The initial potential, above rest. A property, because a peer's class may have an ``init`` of its own."""
+        """The initial potential, above rest.
+
+        A property, because the other library's class may have an attribute ``init`` too.
+        """
         own_init = self._modules["init"]
         assert isinstance(own_init, InitialPotential)
         return own_init
@@ -261,7 +268,7 @@ class Adopted(Converted, Neuron):
 
     @torch.no_grad()
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """A state of the original model loads too: constants and statistics that it does not have stay as they are."""
+        """A state of the original model loads too: constants and statistics that it does not have stay unchanged."""
         self.end_state()
         own = {f"{prefix}{constant.raw}": name for name, constant in self._constants.items()}
         statistics = {f"{prefix}init.{name}": value for name, value in self.init.state_dict().items()}

@@ -38,7 +38,7 @@ class Conversion:
 
     @property
     def left(self) -> list[Row]:
-        """The neurons that stay as they are, each with the reason as its remark."""
+        """The neurons that were not converted, each with the reason as its remark."""
         return [row for row in self.rows if row.left]
 
     def __str__(self) -> str:

@@ -69,7 +69,7 @@ def stabilize(
     """`convert`, then TrSG, learned V and tau, and MP-Init; changes and returns ``model``.
 
     Build the optimizer afterwards: V and tau are new parameters (``ss.parameter_groups`` keeps weight decay off them).
-    The surrogate's shape and the reset stay as they are in the model. With TrSG a neuron's output is V*S instead of S.
+    The surrogate's shape and the reset are those of the model. With TrSG a neuron's output is V*S instead of S.
 
     gradient, learn, init: as in `ss.LIF`. The other options: see `convert`.
     """
@@ -92,7 +92,7 @@ def to_native(model: nn.Module) -> nn.Module:
 
     Neurons with LIF dynamics become `LIF` or `IF` with the same constants, settings and initial potential; a model that
     takes one step per call gets all steps at once. `ss.deploy.fold`, `ss.stream` and the exports do this themselves.
-    A neuron that cannot is a ValueError that names it and says why.
+    For a neuron that cannot be replaced, a ValueError names it and the reason.
     """
     copied = copy.deepcopy(model)
     rows = _convert(copied, (), None)
@@ -105,7 +105,8 @@ def to_native(model: nn.Module) -> nn.Module:
 def undo(model: Model) -> Model:
     """Gives a converted or stabilised model its own neurons back; changes and returns ``model``.
 
-    Weights keep the values that training gave them. Constants that `stabilize` made learnable are those of before.
+    Weights keep the values that training gave them. Constants that `stabilize` made learnable get their original
+    values.
     """
     for module in list(model.modules()):
         if isinstance(module, Converted):
@@ -145,8 +146,9 @@ def _convert(model: nn.Module, skip: Collection[str], example: Tensor | None) ->
 def _left_if_called_again(row: Row, model: nn.Module, calls: Counter[nn.Module] | None, fresh: bool) -> Row:
     """Gives a multi-step neuron back to its library if one forward calls it several times, and names it.
 
-    SpikingJelly continues the second call from the potential after the first; a converted neuron starts each call anew.
-    Without an example a neuron that stands at several places of the model is taken for one that is called there.
+    SpikingJelly continues the second call from the potential after the first; a converted neuron starts each call at
+    its initial potential. Without an example, a neuron that is registered under several names is assumed to be called
+    several times.
     """
     module = model.get_submodule(row.layer)
     if not isinstance(module, Adopted) or getattr(module, "step_mode", "s") != "m":
@@ -172,7 +174,7 @@ def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: 
         conversion.about.append("no neuron of SpikingJelly, snnTorch or Norse was found in this model")
     if example is not None:
         conversion.check = checked(model, example, batch_dim)
-    if isinstance(getattr(model, "conversion", conversion), Conversion):  # the model may have one of its own
+    if isinstance(getattr(model, "conversion", conversion), Conversion):  # the model may have an attribute of this name
         model.__dict__["conversion"] = conversion
     if report is not None:
         report(conversion)

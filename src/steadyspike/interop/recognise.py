@@ -1,8 +1,8 @@
 """Which modules are neurons of another library, which of them can be converted exactly, and why the others cannot.
 
 A class is recognised by the module path and name of the classes it inherits from, so no other library is imported. A
-subclass is converted only if it leaves every method of the known class as it is: one that changes the charge, the
-firing or the reset may compute anything.
+subclass is converted only if it overrides no method of the original class: one that changes the charge, the firing or
+the reset may compute anything.
 """
 
 from __future__ import annotations

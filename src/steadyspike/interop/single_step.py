@@ -16,7 +16,7 @@ from steadyspike.nn.model_check import Check, CheckReport, check_model
 
 
 class Looped(nn.Module):
-    """A single-step model as one that takes [T, B, ...]: a loop over time in a window of its own."""
+    """A single-step model as one that takes [T, B, ...]: a loop over time in its own window."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -89,12 +89,12 @@ def call_counts(model: nn.Module, example: Tensor) -> Counter[nn.Module]:
     with _attributes_restored(model):
         model.eval()
         for layer in (m for m in model.modules() if isinstance(m, Adopted)):
-            layer._fired = layer._last = None  # an open window is not closed here, it goes on afterwards
+            layer._fired = layer._last = None  # an open window is not closed here; it continues afterwards
             layer.end_state()
             layer.register_forward_hook(lambda layer, args, out: calls.update([layer]))
         try:
             model(example)
-        except Exception:  # a model that takes [B, ...] may refuse [T, B, ...] with any error
+        except Exception:  # a model that takes [B, ...] may raise any error for [T, B, ...]
             return Counter()
     return calls
 
@@ -119,7 +119,7 @@ def loops_itself(model: nn.Module, example: Tensor) -> bool:
 
 
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
-    """`ss.check_model` of the model, in a loop over time if it takes single steps and has no such loop of its own."""
+    """`ss.check_model` of the model, in a loop over time if it takes single steps and has no such loop itself."""
     single = batch_dim == 1 and is_single_step(model) and not loops_itself(model, example)
     wrap = Looped if single else FirstOutput
     report = check_model(wrap(model), example, batch_dim=batch_dim)

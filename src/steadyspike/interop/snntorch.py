@@ -46,7 +46,7 @@ class SnnTorchNeuron(Adopted):
     reset_mechanism: str
     graded_spikes_factor: Tensor
     mem: Tensor
-    _shown: Tensor | None  # the mem of the last step, to know a state that continues from a new one
+    _shown: Tensor | None  # the mem of the last step, to distinguish a state that continues from a new one
 
     def raw(self, name: str) -> Tensor:
         """snnTorch's own ``threshold`` or ``beta``, a parameter or a buffer."""
@@ -140,7 +140,7 @@ class SnnTorchNeuron(Adopted):
     def forward(  # type: ignore[override]
         self, input_: Tensor, mem: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """One step, as in snnTorch: (spikes, mem), or spikes alone with a hidden state that is not asked for."""
+        """One step, as in snnTorch: (spikes, mem); only spikes if the state is hidden and not requested."""
         if mem is not None:
             if self.init_hidden:
                 raise TypeError("`mem` should not be passed as an argument while `init_hidden=True`")

@@ -8,9 +8,8 @@
     v = v_reset where it fired, or h - v_threshold       hard, or soft reset (v_reset is None, rest at 0)
     detach_reset                                         Reset(detach=True)
 
-In mode "m" a call is a window: it starts at rest (MP-Init: at the running mean), whatever was before, so that
-``reset_net`` is not needed. In mode "s" the potential is kept in the memory ``v``, as in SpikingJelly, until ``reset``;
-a window ends there.
+In mode "m" a call is a window: it starts at rest (MP-Init: at the running mean), so that ``reset_net`` is not needed.
+In mode "s" the potential is kept in the memory ``v``, as in SpikingJelly, until ``reset``; a window ends there.
 """
 
 from __future__ import annotations
@@ -168,7 +167,10 @@ class SpikingJellyNeuron(Adopted):
         return result
 
     def from_memory(self, v: float | Tensor, x: Tensor) -> Tensor:
-        """U for SpikingJelly's potential ``v``; one of another shape than x[0] starts anew, as in SpikingJelly."""
+        """U for SpikingJelly's potential ``v``.
+
+        If its shape differs from x[0], a new sequence starts, as in SpikingJelly.
+        """
         dtype = torch.promote_types(x.dtype, torch.float32)
         if isinstance(v, Tensor) and v.shape == x.shape[1:]:
             v = v.to(dtype=dtype, device=x.device)
@@ -200,7 +202,7 @@ class SpikingJellyNeuron(Adopted):
     def materialize_states(
         self, inputs: tuple[Tensor, ...], states: tuple[Any, ...], step_mode: str
     ) -> tuple[Any, ...]:
-        """A starting potential as a tensor; with MP-Init a number stands for the running mean."""
+        """A starting potential as a tensor; with MP-Init a number is replaced by the running mean."""
         x = inputs[0] if step_mode == "m" else inputs[0][None]
         if isinstance(states[0], Tensor):
             return states

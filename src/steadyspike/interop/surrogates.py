@@ -14,7 +14,7 @@ from steadyspike.core.surrogate import ArcTan, Rect, Sigmoid, Surrogate, Triangl
 
 @dataclass(frozen=True)
 class SpikeFunction:
-    """Another library's spike function, called as it is: its forward decides who fires, its backward is the gradient.
+    """Another library's spike function, called unchanged: its forward decides who fires, its backward is the gradient.
 
     function: x -> spikes, where x = M - V (family "as") or M/V - 1 ("rs", "trsg").
     """

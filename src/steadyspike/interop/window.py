@@ -27,7 +27,7 @@ def window(model: nn.Module) -> Iterator[None]:
     """
     layers = list(neurons(model).values())
     converted = [layer for layer in layers if isinstance(layer, Adopted)]
-    # A window inside a window of the same layers (a network that opens one in its forward) is a sequence of its own.
+    # A window inside a window of the same layers (a network that opens one in its forward) is a separate sequence.
     outer = {layer: layer.stream_window for layer in layers if not isinstance(layer, Adopted)}
     for layer in outer:
         layer.stream_window = StreamWindow()

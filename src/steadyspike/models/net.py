@@ -60,7 +60,10 @@ def _one_by_one(body: nn.Module, x: Tensor) -> Tensor:
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
-    """The layers of nested containers in their order; one that is looked at, changed or compiled stays whole."""
+    """The layers of nested containers in their order.
+
+    A layer with hooks, with changed methods or that was compiled is kept as one layer.
+    """
     if type(module) is not nn.Sequential or must_be_called(module):
         return [module]
     return [layer for child in module for layer in _layers(child)]

@@ -57,7 +57,7 @@ def _layer(model: nn.Module, name: str) -> Neuron:
 def _tied_to(model: nn.Module, name: str) -> list[str]:
     """The layers whose threshold must equal that of layer ``name``, itself included.
 
-    Learned thresholds that are tied are one parameter. Fixed ones are numbers of their own that must stay equal.
+    Learned thresholds that are tied are one parameter. Fixed thresholds are separate numbers that must stay equal.
     """
     k = _layer(model, name).constant_parameter("threshold")
     if k is not None:
@@ -72,7 +72,7 @@ def _tied_to(model: nn.Module, name: str) -> list[str]:
 
 
 def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
-    """The error that says why layer ``name`` cannot be made to fire."""
+    """The error with the reason why layer ``name`` cannot be made to fire."""
     tied = [n for n in changed if len(_tied_to(model, n)) > 1]
     reason = f"its potentials reach only {m.max():.3g}"
     if name in changed and tied:

@@ -70,10 +70,10 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
         ``"trunc_linear"``, ``"trunc_tokens"``, ``"trunc_conv"``, ``"trunc_all"`` (truncated normal(0, 0.02) with bias 0
         for fully connected layers; for these and 1x1 convolutions; for convolutions; for all: transformers), or a
         function of the model.
-    zero_residual: the last norm of every residual branch starts at scale 0 (and bias 1 where the branch is a gate that
-        must be open, `SEWBlock` with ``"and"``), so that the block starts as its shortcut.
-    With every name, a fully connected layer before a neuron gets `fire`, since no other initialisation here makes the
-    neuron fire at V = 1. With a function of the user's, nothing is changed after it.
+    zero_residual: the last norm of every residual branch starts at scale 0 (and bias 1 if the branch is a gate that
+    must be open: `SEWBlock` with ``"and"``), so that the block starts as its shortcut. With every name, a fully
+    connected layer before a neuron gets `fire`, since no other initialisation here makes the neuron fire at V = 1. If
+    the user passes a function, nothing is changed after it.
     """
     if isinstance(init, str) and init not in INITS:
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")

@@ -22,7 +22,7 @@ from torch import Tensor
 from steadyspike.core.torch_private import FakeTensor, in_backward, saved_tensor_hooks
 from steadyspike.nn.checkpoint import record_value, recorded_value
 
-SAMPLES = 512  # elements that tell an input from others
+SAMPLES = 512  # number of elements by which an input is recognised
 
 # Not id(): Python may give the id of a deleted checkpoint to the next one.
 _regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
@@ -32,7 +32,8 @@ _numbers = count(1)
 def recomputing() -> bool:
     """True inside the recomputation of a checkpointed forward."""
     if torch.compiler.is_compiling():
-        # A compiled graph cannot know; the operator that reads the mean checks when the graph runs (nn/snapshot.py).
+        # A compiled graph cannot detect this; the operator that reads the mean checks when the graph runs
+        # (nn/snapshot.py).
         return False
     return in_backward()
 

@@ -1,4 +1,4 @@
-"""`compose`: combines norm, neuron, gradient, initial potential and loss, and refuses combinations that cannot work."""
+"""`compose`: combines norm, neuron, gradient, initial potential and loss, and checks that they can work together."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from steadyspike.nn.whole import whole_number
 
 
 class Choice(NamedTuple):
-    """The parts of a combination. ``layer`` is one built neuron, so that rules can look at its type and settings."""
+    """The parts of a combination. ``layer`` is one built neuron, so that rules can check its type and settings."""
 
     norm: NormLike
     layer: nn.Module
@@ -34,7 +34,7 @@ class Choice(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """A kind of combination that is refused, and the reason."""
+    """A kind of combination that cannot work, and the reason."""
 
     applies: Callable[[Choice], bool]
     reason: str
@@ -115,7 +115,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
-    """The reasons why this combination is refused; an empty list if it is allowed."""
+    """The reasons why this combination cannot work; an empty list if it is allowed."""
     layer = neuron_for(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
     choice = Choice(norm, layer, objective, timesteps)
     return [rule.reason for rule in RULES if rule.applies(choice)]

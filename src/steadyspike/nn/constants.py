@@ -1,12 +1,13 @@
 """The constants of a neuron layer (V, 1/tau): learned ones are parameters, fixed ones are stored exactly.
 
 A learned constant is computed from a parameter by a `Link` (V from k, 1/tau from w). A fixed constant is a buffer
-``fixed_<name>`` that holds the number itself, so that the scan compares with exactly the number that was asked for.
+``fixed_<name>`` that holds the number itself, so that the scan compares with exactly the given number.
 Both are part of ``state_dict``.
 
-- Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` gives it all digits asked for.
-- Loading: a state dict with a learned constant loads into a layer where this constant is fixed, and the other way
-  round; the value is rounded to the nearest number that the layer can hold.
+- Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` restores all digits of the given
+  number.
+- Loading: a state dict with a learned constant loads into a layer with a fixed one, and the other way round; the value
+  is rounded to the nearest number that the layer can hold.
 - Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w of a learned constant from another parameter, and
   ``fixed_<name>`` of a fixed one, which is then cast as a parameter is.
 - Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
@@ -30,7 +31,7 @@ class Constant(NamedTuple):
     """A named constant of a layer.
 
     raw: name of its parameter, None if it can never be learned. link: computes the constant from the parameter. asked:
-    the values that the user asked for.
+    the values that the user gave.
     """
 
     raw: str | None

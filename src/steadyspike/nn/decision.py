@@ -8,9 +8,9 @@ NO_CLASS = -1
 
 
 def decided(scores: Tensor) -> Tensor:
-    """The class of the largest score, over the last axis: [..., K] -> [...]; `NO_CLASS` where it is NaN or infinite.
+    """The class of the largest score, over the last axis: [..., K] -> [...]; `NO_CLASS` if it is NaN or infinite.
 
-    ``argmax`` alone gives class 0 where all scores are NaN, which then counts as right for every sample of class 0.
+    ``argmax`` alone gives class 0 if all scores are NaN, which would then count as right for every sample of class 0.
     """
     best = scores.max(-1)
     return best.indices.where(best.values.isfinite(), NO_CLASS)

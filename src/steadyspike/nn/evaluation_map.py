@@ -42,7 +42,7 @@ def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
     return importance * scale, importance * shift
 
 
-# By the forward that they describe: a subclass with a forward of its own is not here.
+# By the forward that they describe: a subclass that overrides forward is not listed.
 _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
     TDBN.forward: _tdbn,
     StepBN.forward: _running,
@@ -53,7 +53,7 @@ _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] 
 
 
 def has_evaluation_map(norm: nn.Module) -> bool:
-    """True if `evaluation_map` knows the norm."""
+    """True if `evaluation_map` supports the norm."""
     return type(norm).forward in _MAPS
 
 

@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 class EventConv2d(nn.Conv2d):
     """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster.
 
-    A 1x1 convolution that stays dense is a product of matrices where the memory format allows that.
+    A 1x1 convolution that stays dense is a product of matrices if the memory format allows it.
     """
 
     def forward(self, input: Tensor) -> Tensor:

@@ -7,9 +7,9 @@
    with its own ``run`` computes itself.
 
 The choice depends on the layer and its tensors, never on what watches it. Taps get what the node returns: the output,
-MP-Init's statistics, U[0], U[T] and M. A tap that asks for the current, and a hook on the neuron, need the current in
-memory: a norm before the neuron is then computed for itself, with the roundings of the scan, so that outputs and
-statistics are the same bits.
+MP-Init's statistics, U[0], U[T] and M. A tap that requests the current, or a hook on the neuron, needs the current in
+memory: a norm before the neuron is then computed separately, with the scan's rounding, so that outputs and statistics
+are the same bits.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NOTHING = (False, False)
 def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor, Links]:
     """V and 1/tau as the node takes them: k and w with their links, or themselves. dtype: of the arithmetic.
 
-    Calls `limit_constants` if the node does not look at the ranges itself.
+    Calls `limit_constants` if the node does not check the ranges itself.
     """
     if neuron.overridden:
         by_value = neuron.overridden & _CONSTANTS
@@ -102,14 +102,14 @@ def _one_after_the_other(neuron: Neuron, x: Tensor, u0: Tensor | None) -> Tensor
 
 
 def asked(neuron: Neuron) -> tuple[bool, bool]:
-    """Whether a tap of the neuron asks for U[T], and for M."""
+    """Whether a tap of the neuron requests U[T], and whether one requests M."""
     taps = neuron.taps.values()
     membrane = any(tap.membrane for tap in taps)
     return membrane or any(tap.potential for tap in taps), membrane
 
 
 def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any) -> Tensor:
-    """Shows the node's results to the taps, and does what it has left to do; returns the output."""
+    """Passes the node's results to the taps, and does what the node does not; returns the output."""
     out, u, m = results if type(results) is tuple else (results, None, None)
     if neuron.taps:
         start = job.u0(out) if u0 is None else u0

@@ -27,8 +27,7 @@ from steadyspike.nn.norm.tdbn import TDBN
 
 
 def may_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module]) -> bool:
-    """True if the pairs could run as one node: alike, without hooks, without taps that ask for more than out and the
-    statistics."""
+    """True if the pairs could run as one node: alike, without hooks, taps need only out and statistics."""
     norm, neuron = norms[0], neurons[0]
     if type(norm) is not TDBN or not isinstance(neuron, Neuron):
         return False

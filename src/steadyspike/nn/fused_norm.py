@@ -1,6 +1,6 @@
 """``neuron(norm(y) + extra)`` as one node: the input current is never in memory.
 
-If a hook or a tap needs the current, it is computed for itself with the roundings of the scan (`shown_current`).
+If a hook or a tap needs the current, it is computed separately, with the scan's rounding (`shown_current`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     """``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: one node if that is possible, else the layers as written.
 
     One node: before a neuron with the LIF scan of `Neuron`, in eager calls on the CPU in float32 or float64; in
-    training for `TDBN` in one process, in evaluation for every norm that `evaluation_map` knows. The current is then
+    training for `TDBN` in one process, in evaluation for every norm that `evaluation_map` supports. The current is then
     never in memory. An ``extra`` that is spikes is read, and kept for the backward, as bits; one that is the output of
     a second norm (`Normed`) is not computed either, in training. Compared with the layers one after the other only
     rounding differs: running statistics are the same, bit for bit; currents differ in the last places, so that a
@@ -77,7 +77,7 @@ def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
 
 
 def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
-    """True if the layers, whatever their input, may be one node."""
+    """True if the layers may be one node, for any input."""
     if neuron.overridden & _CALLED or torch.compiler.is_compiling() or must_be_called(norm):
         return False
     if not norm.training:
@@ -160,13 +160,13 @@ def _fused(
 
 def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
     """The bits of ``extra``, which has the shape and strides of ``y``; None to take its values."""
-    # Second derivatives are refused by the tensors that are saved; y has to stand for an extra that is not.
+    # The saved tensors raise an error for second derivatives; y has to stand for an extra that is not.
     alone = torch.is_grad_enabled() and extra.requires_grad and not y.requires_grad
     return None if alone else known_spikes(extra)
 
 
 def shown_current(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
-    """norm(y) + extra in memory, rounded as the scan rounds it, for hooks and taps that look at it."""
+    """norm(y) + extra as a tensor, with the scan's rounding, for hooks and taps that read it."""
     scale2 = None
     if isinstance(extra, Normed):
         extra.norm.check_input(extra.y)

@@ -102,7 +102,7 @@ class MPInit(InitialPotential):
         return Start(mean, 0.0, self.momentum if training else 0.0)
 
     def _mean(self) -> Tensor:
-        """`running_mean`, found in half the time where it is the buffer that `bind` made."""
+        """`running_mean`; half the lookup time if it is the buffer that `bind` made."""
         mean = self._buffers.get("running_mean")
         return self.running_mean if mean is None else mean
 

@@ -58,7 +58,7 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
 def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = None) -> int:
     """The axis of the batch in ``example``: 1 for [T, B, ...], 0 for a static batch [B, ...].
 
-    batch_dim: returned as it is if it is 0 or 1. A model that does not take the example is a ValueError of one line.
+    batch_dim: returned unchanged if it is 0 or 1. Raises a ValueError if the model does not accept the example.
     """
     if batch_dim is not None:
         if batch_dim not in (0, 1) or isinstance(batch_dim, bool):
@@ -108,7 +108,7 @@ def inner_sizes(model: nn.Module, x: Tensor) -> Sizes | str:
     try:
         with tapped(model, "input convention", make):
             out = model(x)
-    except Exception as error:  # a model refuses a wrong input with any error
+    except Exception as error:  # a model may raise any error for a wrong input
         return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
     if seen:
         return seen[0]

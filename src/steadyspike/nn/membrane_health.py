@@ -1,6 +1,6 @@
 """`health`: a context in which a membrane potential that is not finite raises an error with the layer's name.
 
-It looks at the membrane and not at the loss, because spikes can hide a bad potential: an infinite potential gives an
+It checks the membrane and not the loss, because spikes can hide a bad potential: an infinite potential gives an
 ordinary spike or none.
 """
 
@@ -28,7 +28,7 @@ class HealthError(RuntimeError):
 
 
 def non_finite(layer: Neuron, x: Tensor, result: ScanResult) -> str | None:
-    """A sentence that says what is not finite in this forward; None if everything is finite."""
+    """A sentence that names what is not finite in this forward; None if everything is finite."""
     for name, value in (("threshold", layer.threshold), ("1/tau", layer.leak)):
         if not torch.isfinite(value).all():
             return f"its {name} is not finite"

@@ -32,7 +32,7 @@ from steadyspike.nn.stream_window import NO_WINDOW
 class Check:
     """The result of one check; ``layer`` is the name of the module or parameter concerned, if there is one.
 
-    note: nothing is wrong (``ok`` is True), but the settings are known to train worse than others.
+    note: no check failed (``ok`` is True), but in our measurements these settings train worse than others.
     """
 
     name: str
@@ -58,7 +58,7 @@ class CheckReport:
 
     @property
     def notes(self) -> list[Check]:
-        """What to think about: settings that trained worse than others in our measurements."""
+        """Recommendations: settings that trained worse than others in our measurements."""
         return [c for c in self.checks if c.note]
 
     def require(self) -> CheckReport:
@@ -268,7 +268,7 @@ def _check_statistics(model: nn.Module, x: Tensor, batch_dim: int, tolerance: fl
     probe = 0.123  # a mean that no batch has by chance
     for layer in layers.values():
         layer.running_mean.fill_(probe)
-    # Twice: a converted neuron ends a window where the next one starts.
+    # Twice: a converted neuron ends a window when the next one starts.
     rates = [firing_rates(model, x) for _ in range(2)]
     still = [name for name, layer in layers.items() if bool((layer.running_mean == probe).all())]
     for name, mean in kept.items():

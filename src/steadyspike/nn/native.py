@@ -25,7 +25,7 @@ class NotNative(ValueError):
 
 @runtime_checkable
 class HasNative(Protocol):
-    """A module of another library that a layer of this library can stand for."""
+    """A module of another library that a layer of this library can replace."""
 
     def as_native(self) -> nn.Module:
         """The layer, called as the module is called; raises `NotNative` with the reason."""

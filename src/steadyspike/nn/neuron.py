@@ -32,8 +32,8 @@ CONSTANT_OF = {"tau": "leak"}
 class Tap(NamedTuple):
     """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``.
 
-    membrane: ``see`` looks at result.m. current: it looks at x; False lets a norm and the layer stay one node, which
-    never has the current in memory (`norm_neuron`): x is then the norm's input. potential: it looks at result.u; False
+    membrane: ``see`` reads result.m. current: it reads x; False lets a norm and the layer stay one node, which
+    never has the current in memory (`norm_neuron`): x is then the norm's input. potential: it reads result.u; False
     saves writing it.
     """
 
@@ -48,9 +48,9 @@ class Neuron(Constants):
 
     channels: None for one constant per layer, C for one per channel (axis 2 of x).
 
-    A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. Which of them it
-    overrides is looked at when the class is defined; to replace one of them afterwards, on the class or on a layer, is
-    not supported (a layer's own ``forward`` is: it counts as a hook).
+    A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. The methods that it
+    overrides are determined when the class is defined; to replace one of them afterwards, on the class or on a layer,
+    is not supported (a layer's own ``forward`` is: it counts as a hook).
     """
 
     # True if `run` uses a kernel. A subclass that overrides `run` sets True if its `run` calls Neuron.run.

@@ -6,7 +6,7 @@ is 0, with a derivative of 0, so that such a neuron never learns again. Each `Li
 - The parameter is limited to ``low .. high``. V is from 1e-9 to 1e9, so that M/V**2 in the gradient cannot overflow;
   tau is from 1.000001 to 1e8, which float32 can represent. `Link.value` computes with the limited parameter.
 - `Link.limit` sets a parameter that has left this range back to the end of the range. Neuron layers call it in every
-  training forward, so that a parameter does not drift far outside, from where it would take long to return.
+  training forward, so that a parameter cannot drift so far outside that it would need many steps to return.
 - The backward pass uses a slope of at least `LEAST_SLOPE`. The gradient is exact for V > 0.001 and tau between 1.001
   and 1022, and larger than the exact one outside.
 """

@@ -27,7 +27,7 @@ RECORDS = ("current", "m", "u", "spikes", "rate")
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """The record of one forward of one layer; what was not asked for is None.
+    """The record of one forward of one layer; what was not requested is None.
 
     current: input I, m: potential before reset, u: potential after reset, spikes: S in {0, 1}, all [T, B, ...];
     rate: mean of S per step, [T]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.

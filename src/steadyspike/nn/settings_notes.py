@@ -1,4 +1,4 @@
-"""Notes of `check_model`: nothing is wrong, but the settings train worse in our measurements (docs/results.md)."""
+"""Notes of `check_model`: these settings work, but train worse in our measurements (docs/results.md)."""
 
 from __future__ import annotations
 

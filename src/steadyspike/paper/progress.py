@@ -24,7 +24,7 @@ class Clock:
         self.started = time.monotonic()
 
     def left(self) -> str:
-        """``"3 min 20 s left"``; empty before anything can be said."""
+        """``"3 min 20 s left"``; empty as long as there is no estimate."""
         done = self.done + self.now
         own, spent = done - self.before, time.monotonic() - self.started
         if own <= 0 or spent < 1:

@@ -30,7 +30,7 @@ class Interrupted(Exception):
 def train_missing(
     runs: Sequence[Run], store: Store, data_dir: Path | None, console: Console, signals: Signals
 ) -> list[Run]:
-    """Trains what is missing and returns these runs. An interrupted run continues where it was; one that is damaged
+    """Trains what is missing and returns these runs. An interrupted run continues; one that is damaged
     beyond repair is put aside and starts again: one bad file must not cost the table.
 
     All recipes are checked before the first one starts, so that a long list does not end at a wrong name.
@@ -77,11 +77,11 @@ def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signal
 def _continued(
     run: Run, store: Store, data_dir: Path | None, screen: Screen, signals: Signals
 ) -> dict[str, Any] | None:
-    """Trains a run from where it is; None if that is impossible and its folder was put aside."""
+    """Trains the rest of a run; None if that is impossible and its folder was put aside."""
     folder, recipe = store.folder(run), run.load()
     resume = (folder.root / "recipe.toml").exists()
     with folder.locked():
-        resumable(folder, recipe)  # a folder that was renamed is of another recipe: say so before its checkpoints
+        resumable(folder, recipe)  # a renamed folder belongs to another recipe: report that first
         try:
             return train(recipe, folder, data_dir=data_dir, resume=resume, display=screen.watch(run), signals=signals)
         except DamagedRun as damage:

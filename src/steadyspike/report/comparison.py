@@ -45,7 +45,7 @@ def best_first(runs: Sequence[RunView]) -> list[RunView]:
 
 
 def tested_on(runs: Sequence[RunView]) -> str | None:
-    """A sentence where the runs were tested on different samples; a run that does not know its own is not counted."""
+    """A sentence if the runs were tested on different samples; a run without a record of its split is not counted."""
     splits: dict[tuple[str, str], None] = {}
     for run in runs:
         data = run.about.get("data", {})

@@ -1,4 +1,4 @@
-"""What only the trained network can tell, asked once and kept in details.json: confusion, samples, membranes.
+"""Results that need the trained network, computed once and kept in details.json: confusion, samples, membranes.
 
 Needs the run's data. Training is not touched: the file is made afterwards, by `steadyspike report`.
 """
@@ -31,14 +31,14 @@ DETAILS = "details.json"
 MATRIX = 40  # classes up to which the whole confusion matrix is kept
 PAIRS = 40  # otherwise: so many of the most frequent confusions
 SHOWN = {False: 18, True: 12}  # samples: still images, clips
-PROBED = 64  # samples whose membranes are looked at
+PROBED = 64  # samples whose membranes are shown
 TOP = 3
 
 
 def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, Any]:
     """Runs the test part through the network once, and writes details.json.
 
-    Raises RunError if the data is not what the run was tested on, DataError if there is none.
+    Raises RunError if the data differs from that of the run's test, DataError if there is none.
     """
     recipe, about = folder.read_recipe(), folder.read_json("run.json")
     bundle = load_data(recipe.data, data_dir or folder.data_dir(), download=False)
@@ -78,7 +78,7 @@ def _outputs(task: Task, bundle: DataBundle, device: torch.device) -> tuple[Tens
 
 
 def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any]:
-    """The matrix [true][predicted] of counts where it is small, else the most frequent confusions; both with recall.
+    """The matrix [true][predicted] of counts if it is small, else the most frequent confusions; both with recall.
 
     A sample without a prediction, whose scores are NaN, is in no column and lowers accuracy and recall.
     """
@@ -137,7 +137,7 @@ def _images(sample: NDArray[Any], clip: bool) -> list[str]:
 
 
 def _membranes(task: Task, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
-    """Mean and standard deviation of M, in units of V, per layer and time step: where they move, the network drifts."""
+    """Mean and standard deviation of M, in units of V, per layer and time step: if they move, the network drifts."""
     x, _ = next(iter(bundle.eval_loader("test", PROBED, device=device)))
     with probe(task.model, record="m") as seen:
         task.model(x)

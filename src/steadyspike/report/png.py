@@ -25,7 +25,7 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def data_url(pixels: NDArray[np.uint8]) -> str:
-    """The picture, made smaller where it is larger than `LARGEST`, as the address of an image."""
+    """The picture, made smaller if it is larger than `LARGEST`, as a data URL."""
     return "data:image/png;base64," + base64.b64encode(png(smaller(pixels))).decode()
 
 

@@ -20,7 +20,7 @@ QUANTITIES = ("threshold", "tau", "running_mean", "rate", "silent", "gradient")
 class LayerHistory:
     """Every neuron layer after every epoch.
 
-    names: layers in order, "head" last where it has a gradient; values: quantity -> [epoch][layer]; rates: firing rate
+    names: layers in order, "head" last if it has a gradient; values: quantity -> [epoch][layer]; rates: firing rate
     per time step, [epoch][layer][step], empty if a layer was not evaluated.
     """
 
@@ -31,10 +31,10 @@ class LayerHistory:
 
 
 def read_rows(path: Path, extent: Extent | None = None) -> list[dict[str, str]]:
-    """The rows of a table; RunError, in one line, where it was changed or cannot be read.
+    """The rows of a table; RunError if it was changed or cannot be read.
 
-    extent: length and checksum that it must have. Without it, as while the run goes on, a last line that is not
-    written to its end is left out.
+    extent: length and checksum that it must have. Without it, as while the run is training, an incomplete last line is
+    left out.
     """
     if extent is not None and (problem := extent_problem(path, extent)) is not None:
         raise RunError(f"{problem}; restore it from a copy")

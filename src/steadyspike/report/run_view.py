@@ -126,7 +126,7 @@ def state_of(folder: RunFolder, result: dict[str, Any]) -> State:
 
 
 def read_run(root: Path, label: str | None = None) -> RunView:
-    """A run folder; RunError, in one line, where it is none or a file of the run is damaged."""
+    """A run folder; RunError if it is not a run, or if a file of the run is damaged."""
     folder = RunFolder(root)
     recipe = folder.read_recipe()
     about, result = (folder.read_json(name) if (root / name).exists() else {} for name in ("run.json", "result.json"))
@@ -176,7 +176,7 @@ def default_label(root: Path) -> str:
 
 
 def read_runs(roots: Sequence[Path]) -> list[RunView]:
-    """Several runs, each once, with labels that tell them apart."""
+    """Several runs, each once, with distinct labels."""
     unique = list({root.resolve(): root for root in roots}.items())
     labels = _labels([resolved for resolved, _ in unique])
     return [read_run(root, label) for (_, root), label in zip(unique, labels)]

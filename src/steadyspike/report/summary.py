@@ -120,7 +120,7 @@ def _several(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
 
 
 def against(run: RunView, other: RunView) -> str:
-    """How much the score of one run is above another's; a dash where the two cannot be compared."""
+    """How much the score of one run is above another's; a dash if the two cannot be compared."""
     score, than = run.score(), other.score()
     if score is None or than is None or run.measure != other.measure:
         return "–"

@@ -78,7 +78,7 @@ def health(run: RunView) -> Markup:
 
 
 def cost(run: RunView) -> Markup:
-    """Time, memory, size and energy, where they are known."""
+    """Time, memory, size and energy, as far as they are known."""
     rows: list[tuple[str, str]] = []
     if (parameters := run.about.get("parameters")) is not None:
         rows.append(("parameters", f"{parameters:,}"))
@@ -103,7 +103,7 @@ def cost(run: RunView) -> Markup:
 
 
 def recipe(run: RunView) -> Markup:
-    """Every key; those that differ from the base are marked, with what the base says."""
+    """Every key; those that differ from the base are marked, with the value of the base."""
     values, defaults, origin = keys_of(run.recipe), keys_of(Recipe()), run.origin
     base = (origin or {}).get("base")
     changed = {c["key"]: c for c in origin["changed"]} if origin else {

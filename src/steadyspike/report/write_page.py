@@ -104,7 +104,7 @@ def _spelled_out(data: Any) -> Any:
 
 
 def _states(runs: Sequence[RunView]) -> Markup:
-    """A word beside the heading: how the run ended, or that it has not."""
+    """A word next to the heading: how the run ended, or that it has not."""
     kinds = list(dict.fromkeys(run.state.kind for run in runs))
     return joined(tag("span", kind, class_=f"state {'good' if kind == 'finished' else 'other'}") for kind in kinds)
 
@@ -131,7 +131,7 @@ def page_file(name: str) -> str:
 
 
 def wrapped(scripts: Iterable[str]) -> str:
-    """Scripts as one, with names of its own."""
+    """The scripts as one, in their own scope."""
     return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\n})();\n"
 
 

@@ -37,8 +37,8 @@ COUNTED, TIMED = 256, 15  # samples whose operations are counted; forwards that 
 def add(source: Path, folder: Path, data_dir: Path | None = None) -> Path:
     """Writes the network of the run ``source`` into ``folder`` (NETWORKS / NAME), with numbers and card.
 
-    The weights are rounded to float16 if that costs at most `ALLOWED` points; the numbers are those of the weights as
-    they are stored, so that `steadyspike evaluate NAME` gives them again to the last digit.
+    The weights are rounded to float16 if that costs at most `ALLOWED` points; the numbers are measured with the stored
+    weights, so that `steadyspike evaluate NAME` gives exactly the same.
     """
     run = load_run(source, data_dir)
     if run.result["status"] != "finished":
@@ -74,7 +74,7 @@ def _fill(run: LoadedRun, folder: Path, name: str) -> None:
 
 
 def name_of(source: Path) -> str:
-    """The name of an entry: that of the packaged recipe that a run is of, without ``zoo-``."""
+    """The name of an entry: the name of the run's packaged recipe, without ``zoo-``."""
     return recipe_of_run(RunFolder(source)).name.removeprefix("zoo-")
 
 

@@ -1,4 +1,4 @@
-"""The card of a network: what it is, how it was trained, how well it does, and what it is not for. Markdown."""
+"""The card of a network: purpose, training, scores and limits. Markdown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def card_of_run(folder: Path, name: str, about: str = "") -> str:
 
 
 def card_of_model(description: Description, name: str, about: str = "") -> str:
-    """The card of a network that was saved without a run: nothing is known about its training."""
+    """The card of a network that was saved without a run: the card has nothing about its training."""
     tables = f"```toml\n{dumps(description.recipe).strip()}\n```"
     parts = [f"# {plain(name)}", plain(about), *_use(name), "## Network", tables]
     parts += ["## Input and classes", _input(description)]

@@ -1,4 +1,4 @@
-"""network.json: what a trained network is, as data. With weights.safetensors beside it, it is all that `load` needs.
+"""network.json: what a trained network is, as data. `load` needs only this file and weights.safetensors.
 
 A description holds no code and names none: the network is one of `steadyspike.models`, with neurons and norms of the
 catalogues, and every key is checked. Files come from strangers, so that what they may cost is limited, too.
@@ -26,7 +26,7 @@ FORMAT: Literal["steadyspike network 1"] = "steadyspike network 1"
 LARGEST_TEXT = 1 << 20  # bytes of network.json
 LARGEST_WEIGHTS = 1 << 32  # bytes of weights.safetensors
 MOST_STEPS = 10_000
-_REPEATS = ("layers", "depth", "blocks")  # options of networks that say how often a block is repeated
+_REPEATS = ("layers", "depth", "blocks")  # options of networks that set how often a block is repeated
 
 
 class _Table(BaseModel):
@@ -47,7 +47,7 @@ class Input(_Table):
 
 
 class Numbers(_Table):
-    """What was measured on the test part with the weights as they are stored.
+    """Measurements on the test part with the stored weights.
 
     firing_rate: spikes per neuron and step. energy_mj: per sample at 45 nm fp32, of the folded network; None with a
     reason in ``energy_note``. ms: of one sample on one thread of ``hardware``. before: the score before rounding.
@@ -114,8 +114,8 @@ def recipe_of(description: Description) -> Recipe:
 def build(description: Description, state: dict[str, Tensor], num_classes: int | None = None) -> nn.Module:
     """The network of a description with ``state`` as its weights; RunError if they do not belong together.
 
-    It is first built without memory and compared with the weights, so that a small file cannot ask for a large network.
-    num_classes: another number of classes; tensors that then have another shape start anew.
+    It is first built without memory and compared with the weights, so that a small file cannot allocate a large
+    network. num_classes: another number of classes; tensors that then have another shape are initialised again.
     """
     recipe = recipe_of(description)
     for key in _REPEATS:
@@ -146,7 +146,7 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Tensor]) -> None:
         here, there = expected.get(name), state.get(name)
         if here is None or there is None or here.shape != there.shape:
             shapes = " and ".join("missing" if t is None else str(list(t.shape)) for t in (here, there))
-            raise RunError(f"the weights are of another network than described: {name[:100]!r} is {shapes}")
+            raise RunError(f"the weights do not belong to the described network: {name[:100]!r} is {shapes}")
 
 
 def describe_run(run: LoadedRun, sha256: str, rounding: Literal["float16", "none"] = "none") -> Description:

@@ -112,7 +112,7 @@ def _file(address: Address, name: str, limit: int) -> Path | None:
         raise RunError(f"{repository} has no {name}: it is not a network of save_pretrained") from None
     except RunError:
         raise
-    except Exception as error:  # its HTTP client has errors of its own, which differ between versions
+    except Exception as error:  # the exceptions of its HTTP client differ between versions
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise RunError(f"{name} of {repository} cannot be downloaded: {reason}") from error
 

@@ -56,7 +56,7 @@ class Pretrained:
 
     @property
     def card(self) -> str:
-        """What the network is, how well it does and what it is not for; "" if it has no card."""
+        """The network's card (purpose, scores, limits), in Markdown; "" if it has no card."""
         path = self.folder / CARD
         if not path.is_file() or path.stat().st_size > LARGEST_TEXT:
             return ""

@@ -21,7 +21,7 @@ from steadyspike.zoo.card import card_of_model, card_of_run
 from steadyspike.zoo.description import CARD, FILE, Description, Input, build, describe_run
 from steadyspike.zoo.pretrained import Pretrained
 
-RECORD = ("recipe.toml", "metrics.csv", "layers.csv", "steps.csv", "health.csv")  # copied as they are
+RECORD = ("recipe.toml", "metrics.csv", "layers.csv", "steps.csv", "health.csv")  # copied unchanged
 HALF_LARGEST = 65504.0
 
 
@@ -88,9 +88,9 @@ def write_card(folder: Path, text: str) -> None:
 
 
 def write_record(source: Path, target: Path, sha256: str, test: dict[str, Any] | None = None) -> None:
-    """The run's own files, so that commands take the folder as a run; without paths of the machine it ran on.
+    """The run's own files, so that commands accept the folder as a run; without paths of the machine it ran on.
 
-    test: scores of the weights as they are in ``target``, if rounding changed them.
+    test: scores of the weights in ``target``, if rounding changed them.
     """
     for name in RECORD:
         if (source / name).is_file():
@@ -110,7 +110,7 @@ def write_record(source: Path, target: Path, sha256: str, test: dict[str, Any] |
 def describe_model(
     model: nn.Module, sha256: str, classes: Sequence[str], mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> Description:
-    """The description of a network of `steadyspike.models.create`; RunError if it cannot be said without code."""
+    """The description of a network of `steadyspike.models.create`; RunError if it cannot be described without code."""
     made: dict[str, Any] | None = getattr(model, "made_of", None)
     if made is None:
         raise RunError(

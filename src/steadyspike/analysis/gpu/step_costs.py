@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 from steadyspike.nn.neuron import Neuron
 
-# Operations that only look at memory in another way, or that make none.
+# Operations that only return a view, or that allocate nothing.
 _FREE = ("view", "expand", "detach", "unsqueeze", "squeeze", "select", "t", "transpose", "permute", "slice",
          "alias", "unbind", "as_strided", "empty", "zeros", "promote_types", "snapshot",
          "_reshape_alias", "unflatten")  # fmt: skip

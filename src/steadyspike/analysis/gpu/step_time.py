@@ -5,7 +5,7 @@ kernels reach; a convolution's time is its operations divided by the rate that i
 only constants. They are fitted on half of the published times of one card, and checked on the other half within 20 %
 (tests/analysis/test_gpu_plan.py has both).
 
-What this cannot know: how a certain layer's shape suits a card's convolutions, how fast images are read and augmented,
+Not included: how a certain layer's shape suits a card's convolutions, how fast images are read and augmented,
 what several cards lose to communication, and how a card slows down when it is hot. `SPREAD` is the range that is given.
 """
 

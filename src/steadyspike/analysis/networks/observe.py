@@ -98,7 +98,7 @@ class LayerSteps:
 
 @dataclass
 class Observation:
-    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, where known.
+    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, if they are given.
 
     targets is None if they are not tensors that fit together.
 
@@ -256,7 +256,7 @@ def _add(
 def _broken(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> str:
     """What of a layer is NaN or infinite; "" if nothing is. The input is first: what is wrong there came from before.
 
-    Not its buffers: a folded MPBN fires at an infinite level where a channel always or never fires.
+    Not its buffers: a folded MPBN has an infinite level for a channel that always or never fires.
     """
     values = {"input": x, "initial potential": u0, "threshold": layer.threshold, "leak": layer.leak}
     values |= {f"parameter {name}": value for name, value in layer.named_parameters()}

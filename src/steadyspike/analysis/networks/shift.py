@@ -21,7 +21,7 @@ from steadyspike.nn.neuron import neurons
 
 # Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
 STEADY, STRONG = 0.1, 0.3
-SATURATED = 0.99  # of all neurons at every step: such spikes say nothing, whatever the membrane does
+SATURATED = 0.99  # of all neurons at every step: such spikes carry no information about the membrane
 UNTRAINED = (
     "Analyse a trained network (before training, the norms lack the statistics that evaluation uses), and see "
     "ss.check_model(model, x)."
@@ -136,7 +136,7 @@ def analyse(
 
     batch: what the model takes, or (x, targets), or an iterable of such batches. Two tensors in a tuple or list are
     always (x, targets), as a DataLoader gives them; two inputs are [(x, None), (y, None)]. A few hundred samples are
-    enough; the noise floor says whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks
+    enough; the noise floor shows whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks
     that repeat a still image, another number of steps than their own. The model is not changed.
     """
     if not isinstance(batch, (Tensor, Iterable)):
@@ -158,7 +158,7 @@ def _is_one(batch: Iterable[Any]) -> bool:
             f"two tensors are (x, targets), but theirs are not the same samples: {list(x.shape)} and "
             f"{list(other.shape)}; two inputs are [(x, None), (y, None)]"
         )
-    # Three and more in a list are batches if they look alike. `observe` refuses one batch of so many parts.
+    # Three and more in a list are batches if they look alike. `observe` raises an error for one batch of so many parts.
     alike = all(isinstance(part, Tensor) and part.ndim == x.ndim for part in batch)
     return len(batch) == 2 or isinstance(batch, tuple) or not alike
 

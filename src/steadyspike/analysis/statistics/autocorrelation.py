@@ -2,7 +2,7 @@
 
 Short windows need care. Constant series have no test and are counted apart. At n = 10 even i.i.d. Gaussian numbers are
 rejected in 5.5 % of cases, and an autoregression of 0.6 in 16 % only: "not rejected" is weak evidence. So the share
-that i.i.d. numbers of the same length reach is always given beside it.
+that i.i.d. numbers of the same length reach is always given with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def ljung_box(x: Tensor) -> Tensor:
-    """p-values of the Ljung-Box test at lag 1 over axis 0: x [n, ...] -> [...]; NaN where a series is constant.
+    """p-values of the Ljung-Box test at lag 1 over axis 0: x [n, ...] -> [...]; NaN if a series is constant.
 
     r = sum (x_t - m)(x_{t-1} - m) / sum (x_t - m)^2, Q = n (n + 2) r^2 / (n - 1), p = P(chi2_1 > Q).
     """

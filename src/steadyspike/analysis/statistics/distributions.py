@@ -1,8 +1,8 @@
 """Distributions per time step, and the total variation between them.
 
-All steps of a layer share their bins. 101 bins cover [-2V, 2V], so that 0, where a hard reset puts an atom, is inside a
-bin; two more hold what lies outside. Binning can only lower the total variation; too few samples raise it, therefore
-every distance is to be read beside a noise floor.
+All steps of a layer share their bins. 101 bins cover [-2V, 2V], so that 0, to which a hard reset sets all neurons that
+fire, is inside a bin; two more hold what lies outside. Binning can only lower the total variation; too few samples
+increase it, so compare every distance with a noise floor.
 """
 
 from __future__ import annotations

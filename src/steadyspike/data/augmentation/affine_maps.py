@@ -80,7 +80,7 @@ def shear_x(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "b
 
 
 def shear_x_centre(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
-    """The middle row stays where it is, as torchvision shears; Pillow's AFFINE leaves the first row."""
+    """The middle row does not move, as in torchvision; Pillow's AFFINE leaves the first row."""
     return affine(x, _rows(1.0, factor, factor * (-x.shape[-2] / 2), 0.0, 1.0, 0.0), fill, interpolation)
 
 

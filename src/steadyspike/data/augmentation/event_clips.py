@@ -29,7 +29,7 @@ def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
     area = 0.001 + (0.11 - 0.001) * torch.rand(batch, generator=generator)
     corner = torch.rand(batch, 2, generator=generator)
     x = x.clone()
-    # torchvision takes the tangent of the shear, and the whole part of a shift.
+    # torchvision uses the tangent of the shear, and the whole part of a shift.
     _move(x, chosen == 1, affine_maps.shear_x_centre, (0.3 * strength).tan())
     _move(x, chosen == 2, affine_maps.translate_x, (5 * strength).trunc())
     _move(x, chosen == 3, affine_maps.translate_y, (5 * strength).trunc())
@@ -44,7 +44,7 @@ def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
 def one_of_three(x: Tensor, generator: torch.Generator) -> Tensor:
     """Of SpikingResformer; clips [B, T, C, H, W].
 
-    Each gets one of: a roll of up to a third of the side in both directions, where what leaves comes in at the other
+    Each gets one of: a roll of up to a third of the side in both directions: pixels that leave come in at the other
     side; a rotation of +-30 degrees; a cutout of a third of each side, whose centre may lie anywhere.
     """
     batch, height, width = len(x), x.shape[-2], x.shape[-1]

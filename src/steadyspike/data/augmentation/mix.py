@@ -15,7 +15,7 @@ from steadyspike.data.errors import DataError
 @dataclass(frozen=True)
 class Mixing:
     """mixup, cutmix: alpha of Beta(alpha, alpha), 0: not used. prob: share of batches that are mixed.
-    switch: share of CutMix where both are used. until: epoch from which on nothing is mixed (0: never)."""
+    switch: share of CutMix if both are used. until: first epoch without mixing (0: never)."""
 
     mixup: float = 0.0
     cutmix: float = 0.0

@@ -23,7 +23,7 @@ GREY = 128.0
 
 @dataclass(frozen=True)
 class Draw:
-    """What an operation takes beside the images: strengths 0..1 and signs +-1, each [B], and how to move an image."""
+    """Arguments of an operation besides images: strengths 0..1 and signs +-1, each [B], and how to move an image."""
 
     share: Tensor
     sign: Tensor
@@ -109,7 +109,7 @@ class RandAugment:
         return cls(*numbers, operations=tuple(operations), interpolation=interpolation)
 
     def __call__(self, x: Tensor, generator: torch.Generator, fill: affine_maps.Fill = GREY) -> Tensor:
-        """uint8 [B, C, H, W] -> the same; all numbers are drawn on the CPU, whatever is chosen."""
+        """uint8 [B, C, H, W] -> the same; all numbers are drawn on the CPU, for every choice."""
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise DataError(f"RandAugment takes uint8 images [B, C, H, W], got {x.dtype} {list(x.shape)}")
         batch, names = len(x), self.operations or tuple(OPERATIONS)

@@ -1,8 +1,8 @@
 """.aedat4 files (DV format), through the optional package `aedat`, with the checks that package leaves out.
 
 `aedat` reads the file's header without verifying it, so a damaged one could make it read outside its buffer, and it
-unpacks a compressed packet whatever size that has. The header (a small flatbuffer), the packet lengths and the sizes
-that packets unpack to are therefore checked here first; the packets themselves are verified by `aedat`.
+unpacks compressed packets of any size. The header (a small flatbuffer), the packet lengths and the sizes that packets
+unpack to are therefore checked here first; the packets themselves are verified by `aedat`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def check_structure(raw: bytes, path: str | Path) -> None:
 
 
 def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
-    """About how large a packet unpacks; ValueError where it could be larger than any honest one.
+    """About how large a packet unpacks; ValueError if it could be larger than any valid one.
 
     The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for the sum over a
     file takes eight times its bytes and a little more, which is what events come to.

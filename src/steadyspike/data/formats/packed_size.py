@@ -13,7 +13,7 @@ _LZ4_GROWTH = 255  # no LZ4 block unpacks to more than this many times its size
 
 
 class Block(NamedTuple):
-    """A block of `packed` bytes that unpacks to at most `most`; `exact` where that is its size and no bound."""
+    """A block of `packed` bytes that unpacks to at most `most`; `exact` if that is its size and not a bound."""
 
     packed: int
     most: int
@@ -21,12 +21,12 @@ class Block(NamedTuple):
 
 
 def zstd_blocks(raw: bytes) -> Iterator[Block]:
-    """All blocks of the zstd frames in `raw`; ValueError where they are damaged."""
+    """All blocks of the zstd frames in `raw`; ValueError if they are damaged."""
     return _frames(raw, _ZSTD, _zstd_frame)
 
 
 def lz4_blocks(raw: bytes) -> Iterator[Block]:
-    """All blocks of the LZ4 frames in `raw`; ValueError where they are damaged."""
+    """All blocks of the LZ4 frames in `raw`; ValueError if they are damaged."""
     return _frames(raw, _LZ4, _lz4_frame)
 
 
@@ -54,7 +54,7 @@ def _integer(raw: bytes, at: int, size: int) -> int:
 
 
 def _zstd_frame(raw: bytes, at: int) -> Iterator[tuple[int, Block]]:
-    """(where the next thing begins, block) for every block of a frame whose header begins at `at`."""
+    """Yields (start of what follows, block) for every block of a frame whose header begins at `at`."""
     descriptor = _integer(raw, at, 1)
     single = bool(descriptor & 0x20)
     content_size = (int(single), 2, 4, 8)[descriptor >> 6]

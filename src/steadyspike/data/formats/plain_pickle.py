@@ -1,8 +1,9 @@
 """Reads the official CIFAR pickles as plain data: nothing named in the file is ever imported or called.
 
-A pickle is a program for a small stack machine. This is that machine without its dangerous half: it knows dicts with
-text keys, lists, tuples, strings, numbers and a uint8 array, and refuses every other operation. It never compares,
-hashes or prints what the file built, other than text: nested tuples that share their parts make that take for ever.
+A pickle is a program for a small stack machine. This is that machine without its dangerous half: it supports dicts with
+text keys, lists, tuples, strings, numbers and a uint8 array; every other operation is an error. It never compares,
+hashes or prints what the file built, other than text: nested tuples that share their parts would make this take
+exponential time.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _NAMES = {
 
 
 class _Refused(ValueError):
-    """The file asks for an operation that plain data does not need."""
+    """The file contains an operation that plain data does not need."""
 
 
 class _Name:
-    """Stands for a name in the file that numpy's pickles contain; `what` says which."""
+    """Stands for a name in the file that numpy's pickles contain; `what` names it."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -145,9 +146,9 @@ class _Machine:
 
     def name(self, module: Any, name: Any) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
-            raise _Refused("it asks for a name that is not text")
+            raise _Refused("it refers to a name that is not text")
         if (module, name) not in _NAMES:
-            raise _Refused(f"it asks for '{module[:40]}.{name[:40]}', which data has no need of")
+            raise _Refused(f"it refers to '{module[:40]}.{name[:40]}', which data has no need of")
         self.push(_Name(_NAMES[module, name]))
 
     def stack_name(self) -> None:

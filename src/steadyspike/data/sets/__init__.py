@@ -1,1 +1,1 @@
-"""The data sets, one per file: `load(place, ...)` reads it, `find(place)` says where it would be read from."""
+"""The data sets, one per file: `load(folders, ...)` reads it, `find(folders)` returns the path that would be read."""

@@ -2,7 +2,7 @@
 
 The digits come with the package (digits.npz, no download): they are the test part of the UCI data set "Optical
 Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998, licence CC BY 4.0), in the order of scikit-learn's
-`load_digits`. Random placement makes the task one for a network: a pixel no longer stands for a fixed part of a digit.
+`load_digits`. Random placement makes the task one for a network: a pixel no longer belongs to a fixed part of a digit.
 """
 
 from __future__ import annotations

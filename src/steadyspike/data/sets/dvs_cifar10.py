@@ -77,7 +77,10 @@ def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
 
 
 def one_suffix(folders: Iterable[Path]) -> str:
-    """The suffix of all recordings; DataError where both kinds lie side by side, as one would be left out silently."""
+    """The suffix of all recordings.
+
+    DataError if both kinds are in one folder, because one would be left out silently.
+    """
     first: dict[str, Path] = {}
     for folder in folders:
         for suffix in SUFFIXES:
@@ -115,7 +118,7 @@ def class_folder(folders: DataFolders, name: str) -> Path:
 
 
 def second_release(folders: DataFolders, name: str) -> Path | None:
-    """The class's recordings from CIFAR10DVS.zip, where that lies in data_dir."""
+    """The class's recordings from CIFAR10DVS.zip, if that is in data_dir."""
     if (outer := folders.unpacked(SECOND, FOLDERS)) is None:
         return None
     if not (inner := sorted(outer.rglob(f"{name}.zip"))):

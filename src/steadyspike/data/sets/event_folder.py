@@ -73,5 +73,5 @@ def _sensor(files: list[Path], given: Sequence[int] | None) -> tuple[int, int]:
         return given[0], given[1]
     silent = next((file for file in files if file.suffix == ".bin"), None)
     if silent is not None:
-        raise DataError("does not say how large its sensor is; give sensor=(height, width)", silent)
+        raise DataError("does not contain the size of its sensor; give sensor=(height, width)", silent)
     return read_recording(files[0], (0, 0)).size

@@ -113,7 +113,7 @@ def load_imagenette(
     least_area: float = 0.35,
     interpolation: str = "bilinear",
 ) -> DataSet:
-    """Imagenette: ten classes of ImageNet that are easy to tell apart, in train/<wnid>/ and val/<wnid>/."""
+    """Imagenette: ten classes of ImageNet that are easy to distinguish, in train/<wnid>/ and val/<wnid>/."""
     if (root := find_imagenette(folders)) is None:
         raise DataError(f"has none of {', '.join(IMAGENETTE_FOLDERS)} with train/ and val/", folders.data_dir)
     dataset = load(folders, "imagenette", root, size, policy, resize, least_area, interpolation)

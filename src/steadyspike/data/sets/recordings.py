@@ -26,7 +26,7 @@ T = TypeVar("T")
 class Recordings:
     """Event files of one sensor. `reader` names the decoder and its version: it is part of the cache key.
 
-    identity: a hash of the files' contents, where it is known; otherwise their names, sizes and times stand for them.
+    identity: a hash of the files' contents, if it is known; otherwise one of their names, sizes and times.
     """
 
     name: str

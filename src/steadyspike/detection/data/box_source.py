@@ -44,7 +44,7 @@ class BoxItem:
     _kept: dict[int, Image] = field(default_factory=dict, compare=False, repr=False)
 
     def image(self, index: int) -> Image:
-        """The image as it is in its file."""
+        """The image of the file, unchanged."""
         image = self.stores[self.table.parts[index]].open(self.table.files[index])
         height, width = self.table.sizes[index]
         if image.size != (width, height):
@@ -98,7 +98,7 @@ class BoxSource(ItemSource):
 
 
 def collate_boxes(items: list[Sample | DataError]) -> tuple[Tensor, Tensor] | DataError:
-    """Images and boxes of a batch; the first column of the boxes says which image."""
+    """Images and boxes of a batch; the first column of the boxes is the image."""
     samples = []
     for item in items:
         if isinstance(item, DataError):

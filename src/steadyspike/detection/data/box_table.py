@@ -1,4 +1,4 @@
-"""`BoxTable`: the images of a detection set and their true boxes, whatever file format they came from."""
+"""`BoxTable`: the images of a detection set and their true boxes, for every file format."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class BoxTable:
         return np.array(list(self.categories), np.int64)
 
     def left_out(self) -> int:
-        """Boxes that training does not see because nothing of them lies in their image."""
+        """Boxes that are left out of training because they lie outside their image."""
         kept = sum(len(self.to_learn(i)[1]) for i in range(len(self)))
         return int((~self.crowd).sum()) - kept
 
@@ -123,11 +123,11 @@ def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: st
     files: set[tuple[str, str]] = set()
     for picture in pictures:
         if (picture.part, picture.id) in seen:
-            raise DataError(f"{where}: image id {picture.id} stands for more than one image")
+            raise DataError(f"{where}: image id {picture.id} belongs to more than one image")
         if (picture.part, picture.file) in files:
             raise DataError(f"{where}: '{picture.file}' is listed more than once")
         if min(picture.size) < 1:
-            raise DataError(f"{where}: '{picture.file}' is said to have {picture.size[1]} x {picture.size[0]} pixels")
+            raise DataError(f"{where}: '{picture.file}' should have {picture.size[1]} x {picture.size[0]} pixels")
         seen.add((picture.part, picture.id))
         files.add((picture.part, picture.file))
         for box in picture.boxes:

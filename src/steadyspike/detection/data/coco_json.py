@@ -39,8 +39,8 @@ def read_json(path: Path, member: str | None = None) -> Any:
 def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Picture], dict[int, str]]:
     """The pictures of one annotation file, all of one part, and its categories (id -> name).
 
-    Ids may have gaps. An image without annotations is an image without boxes. Two images, or two annotations, of one id
-    and an annotation of an unknown image are refused.
+    Ids may have gaps. An image without annotations is an image without boxes. Two images or two annotations with one
+    id, and an annotation of an unknown image, raise an error.
     """
     content = read_json(path, member)
     try:

@@ -90,7 +90,7 @@ def detection_set(
     size: int | tuple[int, int] | list[int],
     augment: BoxAugment = BoxAugment(),  # noqa: B008
 ) -> DetectionSet:
-    """A set of a table and its images; DataError where image files are missing."""
+    """A set of a table and its images; DataError if image files are missing."""
     for part, store in stores.items():
         own = [file for file, there in zip(table.files, table.parts) if there == part]
         if lost := store.missing(own):
@@ -173,7 +173,7 @@ class BoxTrainLoader(TrainLoader):
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         plan, data = self.plan, self.dataset
         indices = [self._index[positions] for positions in plan.batches(epoch, start)]
-        # A sample is augmented alike whatever process and batch it comes to.
+        # The augmentation of a sample does not depend on its process or batch.
         requests = [Request(index, True, mix(AUGMENT, plan.seed, epoch)) for index in indices]
         for index, (x, boxes) in zip(indices, self._reader.stream(requests)):
             yield data.finish(x.to(self.device)), Targets(boxes.to(self.device), index)

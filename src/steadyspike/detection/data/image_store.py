@@ -55,7 +55,7 @@ class FolderStore:
 
 @dataclass(frozen=True)
 class ZipStore:
-    """Image files of a zip archive, below ``folder`` inside it; every process opens the archive once for itself."""
+    """Image files of a zip archive, below ``folder`` inside it; every process opens the archive once."""
 
     path: Path
     folder: str = ""

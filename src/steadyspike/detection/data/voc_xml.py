@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 22
 
 
 class _Tree:
-    """The texts of an XML file by path; entities and document types, which data has no need of, are refused."""
+    """The texts of an XML file by path; entities and document types, which data does not need, raise an error."""
 
     def __init__(self) -> None:
         self.objects: list[dict[str, str]] = []
@@ -91,7 +91,7 @@ def _stem(line: str) -> str:
 
 
 def _image_names(folder: Path) -> dict[str, str]:
-    """Stem -> name of the image files of a folder: .jpg as in VOC itself, or else whatever a labelling tool took."""
+    """Stem -> name of the image files of a folder: .jpg as in VOC itself, or else that of a labelling tool."""
     names = sorted(os.listdir(folder), reverse=True) if folder.is_dir() else []
     by_stem = {Path(name).stem: name for name in names if Path(name).suffix.lower() in SUFFIXES}
     return {**by_stem, **{Path(name).stem: name for name in names if name.endswith(".jpg")}}
@@ -100,7 +100,7 @@ def _image_names(folder: Path) -> dict[str, str]:
 def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
     """The pictures of a folder like VOC2007 for lists of ImageSets/Main and the parts they are: ("trainval", "train").
 
-    Classes are VOC's twenty where all names are among them, otherwise the names that occur, in alphabetical order.
+    Classes are VOC's twenty if all names are among them, otherwise the names that occur, in alphabetical order.
     """
     read: list[tuple[str, str, tuple[int, int], list[tuple[str, Box]]]] = []
     for name, part in lists:

@@ -45,7 +45,7 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) by an image's header, after turning it as its EXIF orientation says."""
+    """(height, width) by an image's header, after rotation by its EXIF orientation."""
     from PIL import Image
 
     try:
@@ -99,7 +99,7 @@ def _plain(text: str) -> str:
 
 
 def read_yolo(root: Path, parts: list[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
-    """The pictures of root/images/NAME (or root/NAME/images) with labels beside them, for (NAME, part) of ``parts``."""
+    """The pictures of root/images/NAME (or root/NAME/images) with their labels, for (NAME, part) of ``parts``."""
     names = class_names(root)
     pictures: list[Picture] = []
     for name, part in parts:

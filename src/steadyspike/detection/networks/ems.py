@@ -31,7 +31,7 @@ def _pool(stride: int) -> nn.Module:
 class EMSBlock(nn.Module):
     """``branch(x) + shortcut(x)``; the branch is two times neuron, convolution, norm.
 
-    hidden: channels between the two convolutions. The shortcut is the identity, or where the shape changes:
+    hidden: channels between the two convolutions. The shortcut is the identity or, if the shape changes:
 
     - concat (EMS-Block2, ``Concat_res2``): the missing channels, made by neuron, 1x1 convolution and norm, and behind
       them x itself; then max-pooling.

@@ -17,7 +17,7 @@ FORMS = ("coco", "voc", "yolo")
 
 
 def form_of(root: Path) -> str:
-    """Which form a folder has, by what lies in it."""
+    """The form of a folder, judged by its content."""
     if any((root / "annotations").glob("instances_*.json")) if (root / "annotations").is_dir() else False:
         return "coco"
     if (root / "ImageSets" / "Main").is_dir():

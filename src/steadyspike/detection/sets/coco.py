@@ -55,8 +55,8 @@ def _images(root: Path, names: list[str]) -> ImageStore:
 def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
     """A folder with annotations/instances_PART.json (PART: train, val, test, with or without a year behind it).
 
-    The images of a part lie in a folder (or zip archive) named as the part, or in images/. With val and test, val is
-    the validation part; without test, val is the test part.
+    The images of a part are in a folder (or zip archive) with the name of the part, or in images/. With val and test,
+    val is the validation part; without test, val is the test part.
     """
     files = sorted((root / "annotations").glob("instances_*.json")) if (root / "annotations").is_dir() else []
     parts = {file: _KINDS.get(file.stem.removeprefix("instances_").rstrip("0123456789")) for file in files}
@@ -75,7 +75,7 @@ def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> Detection
         part = TEST if kind == VALIDATION and only_validation else kind
         of_part, names = read_coco(file, part)
         if categories and names != categories:
-            raise DataError("has other categories than the annotation files beside it", file)
+            raise DataError("has other categories than the other annotation files", file)
         pictures, categories = pictures + of_part, names
         stores[part] = _images(root, [file.stem.removeprefix("instances_"), kind, "images"])
     return detection_set(name, box_table(pictures, categories, str(root)), stores, size)

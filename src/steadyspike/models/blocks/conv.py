@@ -74,7 +74,7 @@ class ConvNorm(nn.Module):
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | Normed | None = None) -> Tensor:
-        """``neuron(self(x) + extra)``; norm and scan as one operator where that is possible, see `norm_neuron`."""
+        """``neuron(self(x) + extra)``; norm and scan run as one operator if possible, see `norm_neuron`."""
         if not is_repeated(x) and self.is_plain():
             return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
         if isinstance(extra, Normed):

@@ -1,4 +1,4 @@
-"""Shortcuts of residual blocks: the identity, or a 1x1 convolution and norm where the shape changes."""
+"""Shortcuts of residual blocks: the identity, or a 1x1 convolution and norm if the shape changes."""
 
 from __future__ import annotations
 

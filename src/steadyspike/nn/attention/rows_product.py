@@ -1,7 +1,7 @@
 """Spiking self-attention of channels_last q, k, v side by side, without a copy of any of them.
 
 In this format q, k and v of all tokens are the rows of one matrix, [B, N, 3 C]. ``scale * q (k^T v)`` of each head is
-computed from slices of it, several narrow heads in one product whose blocks beside the diagonal are set to 0.
+computed from slices of it, several narrow heads in one product whose blocks off the diagonal are set to 0.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         qkv, *products = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of gradients: the saved products know nothing of qkv
+        if torch.is_grad_enabled():  # gradients of gradients: the saved products do not keep qkv alive
             products = _products(qkv, ctx.heads, ctx.inner)
         blocks = _blocks_of(qkv, ctx.heads, ctx.inner)
         dq, dk, dv = [], [], []

@@ -1,8 +1,8 @@
 """`save_memory`: autograd keeps spikes as bits, 1/32 of float32, while a model trains.
 
-Hooks on the model look at every tensor that an operator saves for its backward. A tensor whose elements are all 0 or
-one level (or one level per channel) is kept as `PackedSpikes`: a neuron's output, or what a pooling makes of it. All
-other tensors are kept as they are.
+Hooks on the model check every tensor that an operator saves for its backward. A tensor whose elements are all 0 or one
+level (or one level per channel) is kept as `PackedSpikes`: a neuron's output, or what a pooling makes of it. All other
+tensors are kept unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Model = TypeVar("Model", bound=nn.Module)
 
 
 class _Kept(NamedTuple):
-    """A saved tensor as it is, with its version: autograd does not check versions of tensors saved with hooks."""
+    """A saved tensor, unchanged, with its version: autograd does not check versions of tensors saved with hooks."""
 
     saved: Tensor
     version: int | None

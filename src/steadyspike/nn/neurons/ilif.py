@@ -44,7 +44,7 @@ class ILIF(LIF):
     published settings: levels 4, keeps 0.25 of U, unscaled input, soft reset, V 1 and nothing learned. From the ECCV
     2024 paper (arXiv 2407.20708) through SpikingJelly's `ILIFNode`, with which outputs and gradients are compared.
     ``gradient`` and ``surrogate`` have no effect: the gradient is that of the clip. Streams and MP-Init work as in
-    `LIF`; the fold refuses it by name.
+    `LIF`; it cannot be folded.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {"gradient": "as", "reset": "soft", "decay_input": False}

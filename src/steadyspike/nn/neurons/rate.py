@@ -45,8 +45,9 @@ class RateLIF(Neuron):
     Gradients are T times those of the authors' code, which divides the gradient of the loss by T. With their learning
     rates use ``make_objective("ce", per_step=True)``.
 
-    V and the leak are fixed, since they get no gradient here; a learned U[0] (IMP) is refused for the same reason. The
-    defaults are those of the authors' ImageNet runs: retention 0.2, V 1, detached soft reset, sigmoid gradient "as".
+    V and the leak are fixed, since they get no gradient here; a learned U[0] (IMP) raises an error for the same reason.
+    The defaults are those of the authors' ImageNet runs: retention 0.2, V 1, detached soft reset, sigmoid gradient
+    "as".
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {

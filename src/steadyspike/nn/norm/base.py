@@ -94,7 +94,8 @@ class TimeNorm(nn.Module):
         if not self.tracks:
             return
         if torch.compiler.is_compiling():
-            # `recomputing` cannot know this during compilation; the operator in `snapshot` checks when the graph runs.
+            # `recomputing` cannot detect this during compilation; the operator in `snapshot` checks when the graph
+            # runs.
             self.num_batches_tracked.copy_(snapshot(self.num_batches_tracked) + 1)
         else:
             self.num_batches_tracked.add_(1)
@@ -123,7 +124,7 @@ class TimeNorm(nn.Module):
 class StepNorm(TimeNorm):
     """Base class of norms with separate parameters for every time step.
 
-    Training needs exactly ``timesteps`` steps; evaluation may use fewer, which takes the parameters of the first steps.
+    Training needs exactly ``timesteps`` steps; evaluation may use fewer steps, with the parameters of the first ones.
     """
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:

@@ -18,7 +18,7 @@ def accumulated(steps: Moments) -> Moments:
     """The moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
 
     The variance includes the variance between steps. It is merged step by step with Chan's formula, which stays
-    accurate where the mean is much larger than the standard deviation.
+    accurate if the mean is much larger than the standard deviation.
     """
     mean, var = steps.mean[0], steps.var[0]
     means, variances = [mean], [var]

@@ -22,7 +22,7 @@ BY_TAU: tuple[Start, ...] = (("tau = 1.33", "1.0", "1.33"), ("tau = 2", "1.0", "
 
 
 def surrogate_cases(shapes: Sequence[str], starts: Sequence[Start]) -> Callable[[str], list[Case]]:
-    """Cases of every shape, reset, start and family; mini takes the first shape only."""
+    """Cases of every shape, reset, start and family; "mini" uses the first shape only."""
 
     def cases(scale: str) -> list[Case]:
         return [

@@ -31,7 +31,7 @@ Reach = tuple[float, float]
 def step_distributions(shares: Mapping[str, Array], label: str, reach: Reach | Mapping[str, Reach]) -> Figure:
     """One panel per key: a curve per time step. shares: [T, bins + 2] on equal bins of ``reach``, one or one per key.
 
-    The two bins at the ends hold what lies outside, which is said in the panel's title. Shares that are NaN are those
+    The two bins at the ends hold what lies outside; the panel's title states this. Shares that are NaN are those
     of a layer in which no neuron fired.
     """
     with styled():

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's palette, the darker ones first; every series also has a marker or a label of its own.
+# Okabe and Ito's palette, the darker ones first; every series also has its own marker or label.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCHES = ("", "//", "..", "xx")
@@ -46,7 +46,7 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as its ending says: .png, .pdf or .svg; text stays text in the last two."""
+    """Writes a figure in the format of its ending: .png, .pdf or .svg; text stays text in the last two."""
     with styled():
         save_figure(figure, path)
 

@@ -19,7 +19,8 @@ Array = NDArray[Any]
 def surrogate_windows(m: Array, density: Mapping[float, Array], windows: Mapping[float, Mapping[str, Array]]) -> Figure:
     """One row per threshold V, one panel per family: dO/dM over M, and the membrane's density behind it.
 
-    m [N]; density {V: [N]}; windows {V: {family: dO/dM [N]}}. Each panel says how much of the membrane gets a gradient.
+    m [N]; density {V: [N]}; windows {V: {family: dO/dM [N]}}. Each panel shows the share of the membrane that gets a
+    gradient.
     """
     with styled():
         families = list(next(iter(windows.values())))

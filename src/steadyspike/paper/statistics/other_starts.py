@@ -1,7 +1,7 @@
 """Other starts than MP-Init's constant, for a network that is trained already: sampled, quantile-matched, per channel.
 
 The supplement leaves alternative initial states open. These are estimated from U[T] of the neurons that fired, on
-training samples, and put in the place of every layer's start for a while; weights and norms stay as they are.
+training samples, and put in the place of every layer's start for a while; weights and norms do not change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class FinalPotentials:
 
 
 class SampledInit(InitialPotential):
-    """Every neuron's U[0] is drawn from the estimated distribution, from a generator of its own."""
+    """Every neuron's U[0] is drawn from the estimated distribution, with its own generator."""
 
     def __init__(self, quantiles: Tensor, seed: int = 0) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, F
 
 @contextmanager
 def starting(model: nn.Module, kind: str, potentials: Mapping[str, FinalPotentials]) -> Iterator[None]:
-    """Every layer starts as ``kind`` (one of `KINDS`) says while the block runs."""
+    """Every layer starts by ``kind`` (one of `KINDS`) while the block runs."""
     if kind not in KINDS:
         raise ValueError(f"unknown start {kind!r}; known: {', '.join(KINDS)}")
     layers = {name: layer for name, layer in neurons(model).items() if layer.spiking}

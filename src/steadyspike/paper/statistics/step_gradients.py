@@ -49,7 +49,7 @@ def absolute_strength(gradient: Tensor) -> float:
 
 
 def gradient_variation(gradient: Tensor) -> float:
-    """GradCV = std(|g|) / mean(|g|) of a layer's weights (supplement); 0 where all gradients are 0."""
+    """GradCV = std(|g|) / mean(|g|) of a layer's weights (supplement); 0 if all gradients are 0."""
     magnitude = gradient.detach().double().abs()
     mean = float(magnitude.mean())
     return float(magnitude.std(unbiased=False)) / mean if mean > 0 else (0.0 if mean == 0 else mean)

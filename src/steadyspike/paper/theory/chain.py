@@ -3,7 +3,7 @@
     M = (1 - 1/tau) U + I / tau,    U' = M if M < V, else M - V (soft reset) or 0 (hard reset)
 
 The chain of theorem 1. Its kernel is computed from the distribution function of the input, so it has no sampling noise;
-what remains is the width of the cells. A hard reset puts an atom at 0, which has a cell of its own width around it.
+what remains is the width of the cells. A hard reset puts an atom at 0, which is in the middle of a cell.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def membrane_chain(
 ) -> Chain:
     """The chain of a neuron with this input.
 
-    low: the lowest potential of the grid; default -3 V or lower, where the input's 0.01 % quantile leads. What would
+    low: the lowest potential of the grid; default -3 V, or lower if the input's 0.01 % quantile leads there. What would
     fall below counts in the lowest cell. A soft reset can leave more than V behind; the grid ends at 3 V.
     """
     if not 0 < threshold < math.inf or not 1 <= tau < math.inf:
@@ -155,6 +155,6 @@ def doeblin(chain: Chain, steps: int = 1) -> float:
 
 
 def second_eigenvalue(chain: Chain) -> float:
-    """The rate at which the distance falls in the end: the modulus of the second largest eigenvalue."""
+    """The rate at which the distance finally falls: the modulus of the second largest eigenvalue."""
     values = torch.linalg.eigvals(chain.kernel).abs().sort(descending=True).values
     return float(values[1])

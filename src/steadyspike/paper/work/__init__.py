@@ -1,1 +1,1 @@
-"""What an experiment works with: its runs at a scale, where results are kept, tables and pages."""
+"""What an experiment works with: its runs at a scale, the store of results, tables and pages."""

@@ -1,4 +1,4 @@
-"""A table of accuracies: the paper's value, the measured one, the first step's, and what stands beside it."""
+"""A table of accuracies: the paper's value, the measured one, that of the first step, and further columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands beside every accuracy, so that its reason can be seen: firing rate, gradient metrics, membrane shift."""
+"""Further columns of every accuracy, which help to explain it: firing rate, gradient metrics, membrane shift."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command prints: tables with the paper's value beside the measured one, claims with verdicts, figures."""
+"""What a command prints: tables with the paper's and the measured value, claims with verdicts, figures."""
 
 from __future__ import annotations
 

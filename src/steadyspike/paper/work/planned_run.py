@@ -28,7 +28,7 @@ class Run:
 
     @property
     def label(self) -> str:
-        """The recipe and the seed; first what really runs, where the settings (``--scale mini``) replace it."""
+        """The recipe and the seed; first what actually runs, if the settings (``--scale mini``) replace it."""
         now, written = self.load(), load_recipe(self.recipe)
         if (now.model.name, now.data.name) == (written.model.name, written.data.name):
             return f"{self.recipe}, seed {self.seed}"
@@ -37,8 +37,8 @@ class Run:
     def key(self) -> str:
         """A checksum of everything that decides the run's result: the resolved recipe and the seed.
 
-        Only what differs from a default counts, so that a key that a later version adds changes no old result's key,
-        and recipes that say the same in different words have one key.
+        Only values that differ from a default count. So a recipe key that a later version adds does not change the key
+        of old results, and recipes with the same meaning have the same key.
         """
         return _key(self.recipe, self.settings, self.seed)
 
@@ -81,7 +81,7 @@ _SITE = Site(channels=2, size=(2, 2), timesteps=2)
 def deciding_keys(table: schema.Neuron) -> dict[str, Any]:
     """The keys without which the neuron would be another; ``learn = ["threshold", "tau"]`` of a "lif" is not one.
 
-    Two tables that say the same in different words have the same deciding keys.
+    Two tables with the same meaning have the same deciding keys.
     """
     keys: dict[str, Any] = json.loads(_reduced(table.model_dump_json()))
     return keys

@@ -9,7 +9,7 @@ from steadyspike.train.recipe.measured import Measured, Spread, packaged_results
 
 
 class Recorded:
-    """Entries by recipe. ``used`` collects those that a page was rendered from, for the line that says where they ran.
+    """Entries by recipe. ``used`` collects the entries of a page, for the line that names their machines.
 
     Of every seed the newest run counts. A mean over more seeds than there are runs counts instead of them: the
     single numbers of some older runs are not known.

@@ -43,12 +43,12 @@ class Scale:
 
     @property
     def label(self) -> str:
-        """The name of this scale in a folder's name: each data set has pages of its own."""
+        """The name of this scale in a folder's name: each data set has its own pages."""
         return f"{self.name}-{self.data}" if self.data else self.name
 
     @property
     def note(self) -> str:
-        """What the runs of this scale are, for a page with the paper's values beside them; "" for "paper"."""
+        """Describes the runs of this scale, for a page that also has the paper's values; "" for "paper"."""
         if self.name == "paper":
             return ""
         small = f"{self.data} and data" if self.data else "data"
@@ -57,7 +57,7 @@ class Scale:
             "deep": "CIFAR-10 at 16 x 16",
             "mini": f"{small} of this library in small networks",
         }[self.name]
-        return f"measured on {where} (--scale {self.name}); the paper's values are of the data sets in its tables"
+        return f"measured on {where} (--scale {self.name}); the paper's values are for the data sets in its tables"
 
     def recipe(self, paper: str, deep: str, own: bool = False) -> tuple[str, tuple[str, ...]]:
         """(recipe, changes) of a case at this scale; own: it is not in the paper, and "mini" starts from ``deep``."""
@@ -86,7 +86,7 @@ def changed(table: BaseModel) -> dict[str, Any]:
 
 
 def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
-    """Changes that make a recipe small, and leave neuron, norm and loss as they are."""
+    """Changes that make a recipe small and keep neuron, norm and loss."""
     family = next((one for one in FAMILIES if recipe.model.name.startswith(one)), None)
     # A recipe's size cannot be taken away again, and the digits as images have one size: others get events.
     events = recipe.data.name in EVENT_SETS or family is not None
@@ -112,7 +112,7 @@ def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
 
 
 def mini_of_deep(recipe: Recipe, data: str = "") -> tuple[str, ...]:
-    """`mini` of a deep recipe: what it says of layers, its learning rate, and how much longer it trains stay."""
+    """`mini` of a deep recipe: its layers, its learning rate and its factor of longer training stay."""
     epochs = MINI_EPOCHS * max(1, recipe.schedule.epochs // DEEP_EPOCHS)
     samples = 2000 if data.startswith("cifar") else 1000
     return (

@@ -1,4 +1,4 @@
-"""Keeps results: runs and measurements by the key of what they were made from, so that nothing runs twice."""
+"""Keeps results: runs and measurements, by a key of their settings, so that nothing runs twice."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Store:
         return RunFolder(self.root / "runs" / f"{run.recipe}-seed{run.seed}-{run.key()[:8]}")
 
     def put_aside(self, folder: RunFolder) -> Path:
-        """Moves a run folder out of ``runs/``, so that the run starts again; where it is now."""
+        """Moves a run folder out of ``runs/``, so that the run starts again; returns its new path."""
         (self.root / "damaged").mkdir(exist_ok=True)
         target = free = self.root / "damaged" / folder.root.name
         number = 1
@@ -97,7 +97,7 @@ class Store:
         return self.kept(f"{run.key()}-{what}", compute)
 
     def kept(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays under a name; computed where they are not there or cannot be read."""
+        """Arrays under a name; computed if they do not exist or cannot be read."""
         path = self.root / "measured" / f"{name}.npz"
         arrays = read_arrays(path)
         if arrays is None:
@@ -140,7 +140,7 @@ def read_arrays(path: Path) -> Arrays | None:
         return None
     body, mark, digest = content[:-_END], content[-_END:-32], content[-32:]
     if mark == _MARK:
-        if digest not in (_digest(body, path.stem), _digest(body, "")):  # files of old do not know their name
+        if digest not in (_digest(body, path.stem), _digest(body, "")):  # old files do not contain their name
             return None
         content = body
     try:

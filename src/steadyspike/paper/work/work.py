@@ -80,7 +80,7 @@ class Work:
         return [row[seed] for seed in range(self.seeds) for row in rows]
 
     def results(self, case: Case) -> list[Result]:
-        """What there is of a case."""
+        """The finished results of a case."""
         return [stored for run in self.runs(case) if (stored := self.store.result(run)) is not None]
 
     def row(self, case: Case, beside: bool) -> Row:
@@ -109,7 +109,7 @@ class Work:
 
 
 def published_text(case: Case) -> str:
-    """The paper's value as it is printed there."""
+    """The paper's value as printed."""
     paper = case.published()
     if paper is None:
         return "-"

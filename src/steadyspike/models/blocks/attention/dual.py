@@ -29,7 +29,7 @@ class DualAttention(nn.Module):
     y = norm(conv(s)) with a kernel and stride of ``patch``; its channels are split into y1 and y2 within each head.
     s [T, B, h, d, N], y1, y2 [T, B, h, d, L], A [T, B, h, L, N]; L = N / patch^2.
     s1 = 1 / sqrt(r_s d) and s2 = 1 / sqrt(r_A L), where r is the running firing rate of a head (`RunningRate`), so that
-    both currents have about unit variance. Rates and products are of S: with TrSG, V*S is divided by V.
+    both currents have about unit variance. Rates and products are computed from S: with TrSG, V*S is divided by V.
     """
 
     def __init__(self, parts: Parts, shape: Shape, plan: AttentionPlan, patch: int) -> None:

@@ -21,7 +21,7 @@ class ProjectedAttention(nn.Module):
         return self.proj(self.mixed(x))
 
     def spikes(self, x: Tensor, neuron: nn.Module) -> Tensor:
-        """``neuron(self(x))``; the last norm and the scan as one operator where that is possible."""
+        """``neuron(self(x))``; the last norm and the scan run as one operator if possible."""
         if type(self).forward is not ProjectedAttention.forward or must_be_called(self):
             return neuron(self(x))
         return self.proj.spikes(self.mixed(x), neuron)
