@@ -80,7 +80,7 @@ def as_truth(value: Any) -> Truth:
     except (TypeError, KeyError, ValueError, AttributeError, IndexError) as error:
         raise DataError(f"{_there(path)}the truth is not in COCO's form ({_why(error)})") from error
     if len(truth.images) != len(images):
-        raise DataError(f"{_there(path)}several images have the same id")
+        raise DataError(f"{_there(path)}an image id belongs to more than one image")
     for ids, listed, what in ((truth.image, truth.images, "image"), (truth.category, truth.categories, "category")):
         if strange := set(ids.tolist()) - set(listed):
             raise DataError(f"{_there(path)}an annotation has {what} {min(strange)}, which is not listed")
