@@ -14,7 +14,7 @@ extern const ConvLoops steadyspike_conv_avx2, steadyspike_conv_avx512;
 namespace {
 
 constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each weight that is loaded several times
-constexpr int64_t TILE_BYTES = 256 << 10, INPUT_TILE_BYTES = 96 << 10;  // of gradient: they stay in the second cache
+constexpr int64_t TILE_BYTES = 192 << 10, INPUT_TILE_BYTES = 96 << 10;  // of gradient: they stay in the second cache
 constexpr int64_t UNITS = 16;             // of the weight gradient, if splitting the images can make so many
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 
@@ -45,14 +45,16 @@ bool valid(const SpikeConv& c) {
            in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
 }
 
-// Parts whose tile of gradient has about so many bytes, borders included.
-ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t bytes) {
+// Parts whose tile of gradient has about so many bytes, borders included, for `width` output channels at a time.
+ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t width, int64_t bytes) {
     const int64_t columns = ceil(c.width + 2 * c.padding[1], c.stride[1]) + (c.kernel[1] - 1) * c.dilation[1] / c.stride[1];
     const int64_t border = (c.kernel[0] - 1) * c.dilation[0] / c.stride[0];
-    const int64_t tile_rows = larger(1, bytes / (columns * shape.block * int64_t(sizeof(float))));
+    const int64_t tile_rows = larger(1, bytes / (columns * width * (shape.pair > 1 ? 3 : 1) * int64_t(sizeof(float))));
     const int64_t height = ceil(c.height, c.stride[0]) + border;
-    if (tile_rows >= 2 * height) return cut(shape.images, c.height, c.width, tile_rows / height * c.height * c.width);
-    return cut(shape.images, c.height, c.width, larger(1, tile_rows - border) * c.stride[0] * c.width);
+    const int64_t images = tile_rows / height, rows = larger(1, tile_rows - border) * c.stride[0];
+    ConvPlan plan = cut(shape.images, c.height, c.width, (images > 1 ? images * c.height : rows) * c.width);
+    plan.width = width;
+    return plan;
 }
 
 int64_t forward(const SpikeConv& c, const float* packed, float scale, const float* bias, float* out) {
@@ -68,8 +70,10 @@ int64_t forward(const SpikeConv& c, const float* packed, float scale, const floa
 }
 
 int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, int64_t levels, const ConvWeight& gradient) {
-    const ConvShape shape = conv_shape(c);
-    ConvPlan plan = cut_tiles(c, shape, TILE_BYTES);
+    const ConvShape shape = conv_shape(c, c.steps > 1 ? 2 : 1);
+    // The fewer taps meet a pixel, the more channels are needed for as many sums at a time.
+    const int64_t taps = ceil(c.kernel[0], c.stride[0]) * ceil(c.kernel[1], c.stride[1]);
+    ConvPlan plan = cut_tiles(c, shape, smaller(shape.block, taps > 4 ? 16 : taps > 2 ? 32 : 64), TILE_BYTES);
     plan.chunk = smaller(ceil(c.in_channels, 64) * 64, shape.taps >= 9 ? 128 : 512);
     const int64_t chunks = conv_chunks(c, plan);
     plan.splits = smaller(plan.parts, ceil(UNITS, chunks * shape.blocks));
@@ -86,7 +90,7 @@ int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, 
                 for (int64_t k = 0; k < channels; ++k) sum[size_t(k)] = 0;
                 for (int64_t s = 0; s < plan.splits; ++s) {
                     const float* from = sums.get() + ((s * shape.blocks + b) * chunks + i / plan.chunk) * size +
-                                        (t * plan.chunk + i % plan.chunk) * shape.block;
+                                        (i % plan.chunk * shape.taps + t) * shape.block;
                     for (int64_t k = 0; k < channels; ++k) sum[size_t(k)] += from[k];
                 }
                 float* to = gradient.data + first * gradient.stride[0] + i * gradient.stride[1] +
@@ -100,7 +104,7 @@ int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, 
 
 int64_t input_gradient(const SpikeConv& c, const float* packed, const float* g, float* dx) {
     const ConvShape shape = conv_shape(c);
-    const ConvPlan plan = cut_tiles(c, shape, INPUT_TILE_BYTES);
+    const ConvPlan plan = cut_tiles(c, shape, shape.block, INPUT_TILE_BYTES);
     const ConvTask task{c, shape, plan, packed, nullptr, g, 1, dx};
     return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).input_gradient(task, unit); });
 }

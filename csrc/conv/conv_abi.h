@@ -43,10 +43,12 @@ STEADYSPIKE_EXPORT int64_t steadyspike_conv_abi();
 
 constexpr int64_t MAX_BLOCK = 64;  // output channels that are summed together
 
-// What the loops derive from a call.
+// What the loops derive from a call. The loops that use what steps have in common go through two at a time: then an image
+// is the two of a pair, and the last step of an odd number is one alone.
 struct ConvShape {
     int64_t images, out_height, out_width, taps;
     int64_t block, blocks;                    // output channels together, and how many such blocks
+    int64_t pair;                             // steps that an image has, 1 or 2
 };
 
 inline int64_t conv_output(const SpikeConv& c, int axis) {
@@ -54,10 +56,10 @@ inline int64_t conv_output(const SpikeConv& c, int axis) {
     return (size + 2 * c.padding[axis] - c.dilation[axis] * (c.kernel[axis] - 1) - 1) / c.stride[axis] + 1;
 }
 
-inline ConvShape conv_shape(const SpikeConv& c) {
+inline ConvShape conv_shape(const SpikeConv& c, int64_t pair = 1) {
     const int64_t block = c.out_channels > 32 ? 64 : c.out_channels > 16 ? 32 : 16;
-    return {c.steps * c.batch, conv_output(c, 0), conv_output(c, 1), c.kernel[0] * c.kernel[1], block,
-            (c.out_channels + block - 1) / block};
+    return {(c.steps + pair - 1) / pair * c.batch, conv_output(c, 0), conv_output(c, 1), c.kernel[0] * c.kernel[1], block,
+            (c.out_channels + block - 1) / block, pair};
 }
 
 // Work is cut into parts of some images, or of some rows of one image; `splits` of the other axis (blocks of output
@@ -66,6 +68,7 @@ struct ConvPlan {
     int64_t images, rows;                     // per part
     int64_t row_parts, parts, splits;         // row parts per image, parts in all
     int64_t chunk;                            // input channels per unit of the weight gradient
+    int64_t width;                            // output channels in a tile of the gradient
 };
 
 struct ConvTask {
@@ -84,5 +87,5 @@ struct ConvLoops {
     bool (*pack)(const SpikeConv&, const ConvShape&, const ConvWeight&, const float* level, int64_t order, int64_t unit, float* packed);
 };
 
-// Strides of the axes of a block of partial sums of the weight gradient: [split][out block][chunk][tap][channel][block].
+// Partial sums of the weight gradient are [split][out block][chunk][channel][tap][block].
 inline int64_t conv_chunks(const SpikeConv& c, const ConvPlan& plan) { return (c.in_channels + plan.chunk - 1) / plan.chunk; }

@@ -11,6 +11,25 @@ constexpr int64_t WEIGHT_BYTES = 36 << 10;  // of weights that are gone through 
 constexpr int64_t ROW_BYTES = 48 << 10, FEW = 10;
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through those weights
 
+// Appends first + k * block for every bit k of `count` <= 64, and may write up to LANES - 1 entries more. No jump depends on
+// the bits with AVX-512: a processor guesses wrong where a list of few ends.
+inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t block, uint32_t* next) {
+#if STEADYSPIKE_REGISTER == 64
+    const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i entries = _mm512_add_epi32(_mm512_mullo_epi32(steps, _mm512_set1_epi32(int32_t(block))), _mm512_set1_epi32(int32_t(first)));
+    const __m512i further = _mm512_set1_epi32(int32_t(LANES * block));
+    for (int64_t k = 0; k < count; k += LANES, word >>= LANES) {
+        _mm512_storeu_si512(next, _mm512_maskz_compress_epi32(__mmask16(word), entries));
+        next += __builtin_popcount(uint32_t(word & 0xffff));
+        entries = _mm512_add_epi32(entries, further);
+    }
+#else
+    (void)count;
+    for_each_bit(word, [&](int64_t k) { *next++ = first + uint32_t(k) * block; });
+#endif
+    return next;
+}
+
 // Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is. The lists
 // of neighbours in a row lie side by side, so that those under a whole kernel row are one list; then an entry also has
 // its column, times the size of a tap, from which follows the tap that it is under.
@@ -28,7 +47,7 @@ struct ChannelLists {
           end(top + rows < task.conv.height ? top + rows : task.conv.height),
           total(end > begin ? count_bits(task.conv, part.image0, part.image1, begin, end) : 0),
           taps_as_one(in_rows(task, part.image1 - part.image0) ? task.conv.kernel[1] : 1),
-          starts((part.image1 - part.image0) * rows * columns + 1), entries(total) {
+          starts((part.image1 - part.image0) * rows * columns + 1), entries(total + LANES) {
         const SpikeConv& conv = task.conv;
         PixelWords words(conv, end > begin ? end - begin : 1);
         uint32_t *next = entries.get(), *start = starts.get();
@@ -44,8 +63,9 @@ struct ChannelLists {
                     *start++ = uint32_t(next - entries.get());
                     if (!row_read || j < 0 || j >= conv.width || !read(q, 1, conv)) continue;
                     const uint32_t column = uint32_t(q) * step;
-                    for (int64_t w = 0; w < words.words; ++w)
-                        for_each_bit(words.at(i, j, w), [&](int64_t k) { *next++ = column + uint32_t(64 * w + k) * block; });
+                    for (int64_t c = 0; c < conv.in_channels; c += 64)
+                        next = append(words.at(i, j, c / 64), conv.in_channels - c < 64 ? conv.in_channels - c : 64,
+                                      column + uint32_t(c) * block, block, next);
                 }
             }
         }
@@ -74,34 +94,61 @@ struct OutputPixel {
     int64_t grid, column;
 };
 
+constexpr int64_t MOST_ENTRIES = WEIGHT_BYTES / (16 * int64_t(sizeof(float)));  // under the groups of taps of one call, if several
+
+// The lists under the groups of taps of one pixel as one, which has one end. Returns how many entries it has.
+inline int64_t join_lists(const uint32_t* starts, const uint32_t* entries, int64_t taps, const int64_t* offset, int64_t groups,
+                          uint32_t shift, uint32_t group_size, uint32_t* joined) {
+    int64_t total = 0;
+    for (int64_t g = 0; g < groups; ++g, shift += group_size) {
+        const uint32_t *at = starts + offset[g], *from = entries + at[0];
+        const int64_t count = int64_t(at[taps]) - int64_t(at[0]);
+        for (int64_t e = 0; e < count; e += LANES) put<true>(take<true, Words>(from + e, 0) + shift, joined + total + e, 0);
+        total += count;
+    }
+    return total;
+}
+
 // Adds the weights of the active channels under `groups` groups of taps, each of `taps_as_one`, to the sums of `pixels`
-// output pixels, R registers of each.
-template <int R>
+// output pixels, R registers of each. A block of few channels has two sums, of every second entry: one alone would wait for
+// its last addition.
+template <int R, int SUMS>
 void add_events(const ChannelLists& lists, const OutputPixel* pixel, int64_t pixels, const int64_t* offset, int64_t groups,
                 const float* weights, int64_t group_size, float* sums, int64_t block) {
     const uint32_t *starts = lists.starts.get(), *entries = lists.entries.get();
     const int64_t taps = lists.taps_as_one;
+    uint32_t joined[MOST_ENTRIES + LANES];
     for (int64_t p = 0; p < pixels; ++p, sums += block) {
-        Floats s[R];
-        for (int r = 0; r < R; ++r) s[r] = load<true>(sums + r * LANES, 0);
-        int64_t w = -pixel[p].column;
-        for (int64_t g = 0; g < groups; ++g, w += group_size) {
-            const uint32_t* at = starts + pixel[p].grid + offset[g];
-            const uint32_t* const end = entries + at[taps];
-            for (const uint32_t* e = entries + at[0]; e < end; ++e) {
-                const float* from = weights + (w + int64_t(*e));
-#pragma GCC unroll 8
-                for (int r = 0; r < R; ++r) s[r] += load<true>(from + r * LANES, 0);
-            }
+        Floats s[SUMS][R] = {};
+        for (int r = 0; r < R; ++r) s[0][r] = load<true>(sums + r * LANES, 0);
+        const uint32_t* at = starts + pixel[p].grid;
+        const uint32_t *e, *end;
+        const float* shifted = weights;
+        if (groups == 1) {
+            e = entries + at[offset[0]], end = entries + at[offset[0] + taps];
+            shifted -= pixel[p].column;
+        } else {
+            e = joined;
+            end = e + join_lists(at, entries, taps, offset, groups, uint32_t(-pixel[p].column), uint32_t(group_size), joined);
         }
-        for (int r = 0; r < R; ++r) store<true>(s[r], sums + r * LANES, 0);
+        for (; e + (SUMS - 1) < end; e += SUMS)
+#pragma GCC unroll 2
+            for (int i = 0; i < SUMS; ++i) {
+                const float* from = shifted + e[i];
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) s[i][r] += load<true>(from + r * LANES, 0);
+            }
+        if (SUMS > 1 && e < end)
+            for (int r = 0; r < R; ++r) s[0][r] += load<true>(shifted + *e + r * LANES, 0);
+        for (int r = 0; r < R; ++r) store<true>(SUMS > 1 ? s[0][r] + s[SUMS - 1][r] : s[0][r], sums + r * LANES, 0);
     }
 }
 
 using AddEvents = void (*)(const ChannelLists&, const OutputPixel*, int64_t, const int64_t*, int64_t, const float*, int64_t, float*, int64_t);
 
-inline AddEvents add_events_of(int64_t registers) {
-    return registers == 8 ? add_events<8> : registers == 4 ? add_events<4> : registers == 2 ? add_events<2> : add_events<1>;
+inline AddEvents add_events_of(int64_t block, int64_t registers) {
+    if (block <= 32) return registers == 4 ? add_events<4, 2> : registers == 2 ? add_events<2, 2> : add_events<1, 2>;
+    return registers == 8 ? add_events<8, 1> : add_events<4, 1>;
 }
 
 inline void write_out(const ConvTask& task, int64_t image, int64_t first, int64_t pixels, int64_t channel, const float* sums) {
@@ -146,8 +193,8 @@ bool forward_unit(const ConvTask& task, int64_t unit) {
     }
     const int64_t group_size = as_one * tap_size, group_bytes = group_size * int64_t(sizeof(float));
     const int64_t together = group_bytes > WEIGHT_BYTES ? 1 : WEIGHT_BYTES / group_bytes;
-    const int64_t registers = registers_of(shape.block);
-    const AddEvents add = add_events_of(registers);
+    const int64_t most = registers_of(shape.block), registers = shape.block <= 32 && most > 4 ? 4 : most;
+    const AddEvents add = add_events_of(shape.block, registers);
     Room<float> sums(PIXELS_TOGETHER * shape.block);
     const int64_t split = unit % task.plan.splits, splits = task.plan.splits;
     for (int64_t b = shape.blocks * split / splits; b < shape.blocks * (split + 1) / splits; ++b) {

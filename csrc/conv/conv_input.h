@@ -1,21 +1,11 @@
 // Input gradient at the places that are asked for: dot products of the output's gradient with a channel's weights, which stay
 // in the cache for all of that channel's places.
 #pragma once
-#include "conv_tile.h"
+#include "conv_weight.h"
 
 namespace {
 
 constexpr int64_t PLACES = 8;  // dot products together
-
-inline Floats multiply_add(Floats a, Floats b, Floats c) {
-#if STEADYSPIKE_REGISTER == 64
-    return _mm512_fmadd_ps(a, b, c);
-#elif STEADYSPIKE_REGISTER == 32
-    return _mm256_fmadd_ps(a, b, c);
-#else
-    return a * b + c;
-#endif
-}
 
 #if STEADYSPIKE_REGISTER == 64
 inline __m256 half_sum(__m512 s) {  // masks with all lanes: GCC 12 warns of the plain functions
@@ -110,31 +100,25 @@ bool input_gradient_unit(const ConvTask& task, int64_t unit) {
     const ConvPart part(task.plan, shape, conv.height, unit);
     const int64_t size = conv.height * conv.width, per_pixel = conv.channels_last ? conv.in_channels : 1;
     GradientTile tile(task);
-    const int64_t phases = tile.phases();
+    const int64_t phases = tile.phases(), width = task.plan.width;
     PlaceLists lists(tile, conv.in_channels);
-    Room<int64_t> tap(shape.taps), moved(shape.taps), ends(phases);
-    int64_t known = 0;
-    for (int64_t phase = 0; phase < phases; ++phase) {
-        for (int64_t t = 0; t < shape.taps; ++t)
-            if (tile.tap_phase(t) == phase) tap[known] = t, moved[known++] = tile.tap_place(t);
-        ends[phase] = known;
-    }
+    const PhaseTaps taps(tile, shape.taps);
     clear(task, part);
-    bool finite = tile.copy(part, 0);
     lists.fill(conv, part, tile, conv.channels_last ? size : size * conv.in_channels);
-    const int64_t registers = registers_of(shape.block);
+    const int64_t registers = registers_of(width);
     const auto add = registers == 8 ? add_products<8> : registers == 4 ? add_products<4> : registers == 2 ? add_products<2> : add_products<1>;
-    for (int64_t b = 0; b < shape.blocks; ++b) {
-        if (b > 0) finite = tile.copy(part, b) && finite;
+    bool finite = true;
+    for (int64_t channel = 0; channel < conv.out_channels; channel += width) {
+        finite = tile.copy(part, channel) && finite;
         for (int64_t c = 0; c < conv.in_channels; ++c) {
-            const float* weights = task.packed + (b * conv.in_channels + c) * shape.taps * shape.block;
+            const float* weights = task.packed + (channel / shape.block * conv.in_channels + c) * shape.taps * shape.block + channel % shape.block;
             for (int64_t phase = 0; phase < phases; ++phase) {
-                const int64_t list = c * phases + phase, begin = phase ? ends[phase - 1] : 0, taps = ends[phase] - begin;
-                if (taps == 0) continue;
+                const int64_t list = c * phases + phase, begin = taps.begin(phase), count = taps.ends[phase] - begin;
+                if (count == 0) continue;
                 for (int64_t e = list * lists.capacity; e < list * lists.capacity + lists.counts[list]; e += PLACES)
-                    for (int64_t k = 0; k < shape.block; k += registers * LANES)
-                        add(tile.values.get() + k, lists.places.get() + e, weights + k, tap.get() + begin, moved.get() + begin, taps,
-                            shape.block, lists.sums.get() + e);
+                    for (int64_t k = 0; k < width; k += registers * LANES)
+                        add(tile.values.get() + k, lists.places.get() + e, weights + k, taps.tap.get() + begin,
+                            taps.moved.get() + begin, count, shape.block, lists.sums.get() + e);
             }
         }
     }

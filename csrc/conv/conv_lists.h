@@ -14,6 +14,16 @@ constexpr int64_t LANES = WIDTH<float>;
 // The registers of a block of output channels, at most eight at a time.
 inline int64_t registers_of(int64_t block) { return block / LANES < 8 ? block / LANES : 8; }
 
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+#if STEADYSPIKE_REGISTER == 64
+    return _mm512_fmadd_ps(a, b, c);
+#elif STEADYSPIKE_REGISTER == 32
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
 // Memory that nothing initialises, from the start of a line of the cache on: else a register's load would touch two.
 template <class T>
 struct Room {
@@ -85,6 +95,55 @@ struct PixelWords {
     }
 };
 
+// The steps of image n: where the first lies among the images of all steps, and how many there are. The second, if there is
+// one, is a batch behind it.
+struct StepsOf {
+    int64_t image, count;
+
+    StepsOf(const SpikeConv& conv, const ConvShape& shape, int64_t n) {
+        const int64_t step = n / conv.batch * shape.pair;
+        image = step * conv.batch + n % conv.batch;
+        count = conv.steps - step < shape.pair ? conv.steps - step : shape.pair;
+    }
+};
+
+// The words of both steps of an image; of a single one the second has none.
+struct PairWords {
+    PixelWords first, second;
+    const ConvShape& shape;
+    bool both = false;
+
+    PairWords(const SpikeConv& conv, const ConvShape& s, int64_t rows)
+        : first(conv, rows), second(conv, s.pair > 1 ? rows : 1), shape(s) {}
+
+    void load(int64_t n, int64_t begin, int64_t end) {
+        const StepsOf steps(first.conv, shape, n);
+        first.load(steps.image, begin, end);
+        both = steps.count > 1;
+        if (both) second.load(steps.image + first.conv.batch, begin, end);
+    }
+
+    // Calls f(channel, pattern) for the channels [64 w, 64 w + 64) of a pixel that fired: 1 at the first step only, 2 at
+    // the second only, 3 at both.
+    template <class F>
+    void for_each(int64_t row, int64_t column, int64_t w, F f) const {
+        const uint64_t a = first.at(row, column, w), b = both ? second.at(row, column, w) : 0;
+        for_each_bit(a | b, [&](int64_t k) { f(64 * w + k, uint32_t((a >> k & 1) | (b >> k & 1) << 1)); });
+    }
+};
+
+// The images and rows of a part, and the rows of input that these need.
+struct ConvPart {
+    int64_t image0, image1, row0, row1;
+
+    ConvPart(const ConvPlan& plan, const ConvShape& shape, int64_t height, int64_t part) {
+        image0 = part / plan.row_parts * plan.images;
+        image1 = image0 + plan.images < shape.images ? image0 + plan.images : shape.images;
+        row0 = part % plan.row_parts * plan.rows;
+        row1 = row0 + plan.rows < height ? row0 + plan.rows : height;
+    }
+};
+
 // How many neurons fired in rows [begin, end) of images [image0, image1).
 inline int64_t count_bits(const SpikeConv& conv, int64_t image0, int64_t image1, int64_t begin, int64_t end) {
     const int64_t size = conv.height * conv.width, runs = conv.channels_last ? 1 : conv.in_channels;
@@ -100,17 +159,5 @@ inline int64_t count_bits(const SpikeConv& conv, int64_t image0, int64_t image1,
     }
     return count;
 }
-
-// The images and rows of a part, and the rows of input that these need.
-struct ConvPart {
-    int64_t image0, image1, row0, row1;
-
-    ConvPart(const ConvPlan& plan, const ConvShape& shape, int64_t height, int64_t part) {
-        image0 = part / plan.row_parts * plan.images;
-        image1 = image0 + plan.images < shape.images ? image0 + plan.images : shape.images;
-        row0 = part % plan.row_parts * plan.rows;
-        row1 = row0 + plan.rows < height ? row0 + plan.rows : height;
-    }
-};
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The gradient of the output, copied for a block of channels into a tile with zeros around it, so that the neighbours of an
-// input pixel lie at fixed distances and none needs a check.
+// The gradient of the output, copied for some channels into a tile with zeros around it, so that the neighbours of an input
+// pixel lie at fixed distances and none needs a check. Of a pair of steps a pixel has the gradients of both and their sum.
 //
 // Input row i meets output row (i + padding - a dilation) / stride under tap a if that divides. With q = (i + padding) /
 // stride and the remainder as its phase, the tap's rows are those of phase (a dilation) % stride, at q - (a dilation) / stride.
@@ -28,16 +28,18 @@ struct Axis {
 struct GradientTile {
     const ConvTask& task;
     const Axis down, across;
+    const int64_t width, pixel;               // channels together; floats of a pixel
     int64_t rows, columns, row0 = -1, row1 = -1, image_size;
     Room<float> values;
     Room<int64_t> column_place, column_phase;  // of every input column; phase -1: no tap falls there
 
     GradientTile(const ConvTask& t)
-        : task(t), down(t.conv, 0), across(t.conv, 1), rows((t.plan.rows - 1) / down.stride + 2 + down.border),
-          columns(across.extent(0, t.conv.width)), image_size(rows * columns * t.shape.block),
-          values(t.plan.images * image_size), column_place(t.conv.width), column_phase(t.conv.width) {
+        : task(t), down(t.conv, 0), across(t.conv, 1), width(t.plan.width), pixel(width * (t.shape.pair > 1 ? 3 : 1)),
+          rows((t.plan.rows - 1) / down.stride + 2 + down.border), columns(across.extent(0, t.conv.width)),
+          image_size(rows * columns * pixel), values(t.plan.images * image_size), column_place(t.conv.width),
+          column_phase(t.conv.width) {
         for (int64_t j = 0; j < t.conv.width; ++j) {
-            column_place[j] = (across.place(j) - across.place(0)) * t.shape.block;
+            column_place[j] = (across.place(j) - across.place(0)) * pixel;
             column_phase[j] = across.meets(j) ? across.phase(j) : -1;
         }
     }
@@ -48,7 +50,7 @@ struct GradientTile {
     }
     // How far a tap moves the place where an input pixel looks.
     int64_t tap_place(int64_t t) const {
-        return (down.tap_place(t / across.kernel) * columns + across.tap_place(t % across.kernel)) * task.shape.block;
+        return (down.tap_place(t / across.kernel) * columns + across.tap_place(t % across.kernel)) * pixel;
     }
 
     // Calls f(n, i, j, phase, place) for the pixels of a part's rows that a tap falls on; load(n) before those of image n.
@@ -59,7 +61,7 @@ struct GradientTile {
             for (int64_t i = part.row0; i < part.row1; ++i) {
                 if (!down.meets(i)) continue;
                 const int64_t phase = down.phase(i) * across.stride;
-                const int64_t place = n * image_size + (down.place(i) - down.place(row0)) * columns * task.shape.block;
+                const int64_t place = n * image_size + (down.place(i) - down.place(part.row0)) * columns * pixel;
                 for (int64_t j = 0; j < task.conv.width; ++j)
                     if (column_phase[j] >= 0) f(n, i, j, phase + column_phase[j], place + column_place[j]);
             }
@@ -70,54 +72,72 @@ struct GradientTile {
         return task.plan.images * ((task.plan.rows - 1) / down.stride + 1) * ((task.conv.width - 1) / across.stride + 1);
     }
 
-    // Channels [block b] of the output's gradient that the part's input pixels meet. False: not all finite.
-    bool copy(const ConvPart& part, int64_t b) {
+    // Channels [channel, channel + width) of the output's gradient that the part's input pixels meet. False: not all finite.
+    bool copy(const ConvPart& part, int64_t channel) {
         const ConvShape& shape = task.shape;
         if (part.row0 != row0 || part.row1 != row1) {
             row0 = part.row0, row1 = part.row1;
             std::memset(values.get(), 0, size_t(task.plan.images * image_size) * sizeof(float));
         }
-        const int64_t total = task.conv.out_channels, channel = b * shape.block, size = shape.out_height * shape.out_width;
-        const int64_t channels = total - channel < shape.block ? total - channel : shape.block;
+        const int64_t total = task.conv.out_channels, size = shape.out_height * shape.out_width;
+        const int64_t channels = total - channel < width ? total - channel : width;
         const int64_t used = down.extent(row0, row1), left = across.place(0) - across.border;
         const int64_t begin = left < 0 ? -left : 0, end = shape.out_width - left < columns ? shape.out_width - left : columns;
+        const bool last = task.conv.channels_last;
+        const int64_t per_pixel = last ? total : 1, per_channel = last ? 1 : size;
         uint32_t infinite = 0;
-        for (int64_t image = part.image0; image < part.image1; ++image)
+        for (int64_t n = part.image0; n < part.image1; ++n) {
+            const StepsOf steps(task.conv, shape, n);
             for (int64_t r = 0; r < used; ++r) {
                 const int64_t i = r + down.place(row0) - down.border;
                 if (i < 0 || i >= shape.out_height) continue;
-                float* to = values.get() + (image - part.image0) * image_size + (r * columns + begin) * shape.block;
                 const int64_t first = i * shape.out_width + begin + left;
-                if (task.conv.channels_last)
-                    infinite |= copy_pixels(task.g + (image * size + first) * total + channel, end - begin, channels, to);
-                else
-                    infinite |= copy_planes(task.g + (image * total + channel) * size + first, size, end - begin, channels, to);
+                const float* from = task.g + steps.image * size * total + channel * per_channel + first * per_pixel;
+                float* to = values.get() + (n - part.image0) * image_size + (r * columns + begin) * pixel;
+                infinite |= copy_row(from, steps.count > 1 ? from + task.conv.batch * size * total : nullptr, per_pixel,
+                                     per_channel, end - begin, channels, to);
             }
+        }
         return infinite == 0;
     }
 
   private:
-    uint32_t copy_pixels(const float* __restrict from, int64_t pixels, int64_t channels, float* __restrict to) const {
+    // a, b: the gradients of the two steps; b is null if there is one.
+    uint32_t copy_row(const float* a, const float* b, int64_t per_pixel, int64_t per_channel, int64_t pixels, int64_t channels,
+                      float* to) const {
+        if (channels < width) std::memset(to, 0, size_t(pixels * pixel) * sizeof(float));
+        if (per_channel == 1 && channels % LANES == 0)
+            return b ? copy_pixels<true>(a, b, per_pixel, pixels, channels, to) : copy_pixels<false>(a, a, per_pixel, pixels, channels, to);
         uint32_t infinite = 0;
-        for (int64_t p = 0; p < pixels; ++p, from += task.conv.out_channels, to += task.shape.block) {
-            for (int64_t k = 0; k < channels; ++k) {
-                infinite |= is_infinite(from[k]);
-                to[k] = from[k];
+        for (int64_t k = 0; k < channels; ++k)
+            for (int64_t p = 0; p < pixels; ++p) {
+                const int64_t from = k * per_channel + p * per_pixel;
+                float* const at = to + p * pixel + k;
+                const float x = a[from], y = b ? b[from] : 0;
+                infinite |= is_infinite(x + y);  // so is the sum if one of the two is
+                at[0] = x;
+                if (b) at[width] = y, at[2 * width] = x + y;
             }
-            for (int64_t k = channels; k < task.shape.block; ++k) to[k] = 0;
-        }
         return infinite;
     }
 
-    uint32_t copy_planes(const float* from, int64_t plane, int64_t pixels, int64_t channels, float* to) const {
-        uint32_t infinite = 0;
-        for (int64_t k = 0; k < task.shape.block; ++k, from += plane)
-            for (int64_t p = 0; p < pixels; ++p) {
-                const float value = k < channels ? from[p] : 0;
-                infinite |= is_infinite(value);
-                to[p * task.shape.block + k] = value;
+    template <bool BOTH>
+    uint32_t copy_pixels(const float* a, const float* b, int64_t per_pixel, int64_t pixels, int64_t channels, float* to) const {
+        Words infinite{};
+        for (int64_t p = 0; p < pixels; ++p, a += per_pixel, b += per_pixel, to += pixel)
+            for (int64_t k = 0; k < channels; k += LANES) {
+                const Floats x = load<true>(a + k, 0);
+                Floats sum = x;
+                store<true>(x, to + k, 0);
+                if (BOTH) {
+                    const Floats y = load<true>(b + k, 0);
+                    sum += y;
+                    store<true>(y, to + width + k, 0);
+                    store<true>(sum, to + 2 * width + k, 0);
+                }
+                infinite |= Words((Words(sum) & 0x7f800000u) == 0x7f800000u);
             }
-        return infinite;
+        return lane_bits(infinite);
     }
 };
 

@@ -1,5 +1,6 @@
-// Weight gradient: for every channel the list of pixels where it fired; for every tap and channel the sum of the output's
-// gradient over that list, in registers.
+// Weight gradient: for every channel the list of pixels where it fired; for every channel the sums of the output's gradient
+// over that list, under all taps together, in registers. A neuron that fired at both steps of a pair is one entry: the tile
+// has the sum of the two gradients.
 #pragma once
 #include "conv_tile.h"
 
@@ -8,37 +9,78 @@ namespace {
 // Where channels [first, first + channels) fired in a part, as places in a gradient tile, per phase of the stride.
 struct PixelLists {
     int64_t channels, capacity;
-    Room<int64_t> counts;
     Room<uint32_t> entries;
+    Room<uint32_t*> ends;
 
     PixelLists(const GradientTile& tile, int64_t channels_)
-        : channels(channels_), capacity(tile.capacity()), counts(tile.phases() * channels),
-          entries(tile.phases() * channels * capacity) {}
+        : channels(channels_), capacity(tile.capacity()), entries(tile.phases() * channels * capacity),
+          ends(tile.phases() * channels) {}
 
-    void fill(const ConvPart& part, const GradientTile& tile, PixelWords& words, int64_t first) {
-        std::memset(counts.get(), 0, size_t(tile.phases() * channels) * sizeof(int64_t));
+    const uint32_t* begin(int64_t list) const { return entries.get() + list * capacity; }
+
+    void fill(const ConvPart& part, const GradientTile& tile, PairWords& words, int64_t first) {
+        for (int64_t list = 0; list < tile.phases() * channels; ++list) ends[list] = entries.get() + list * capacity;
         const auto load = [&](int64_t n) { words.load(part.image0 + n, part.row0, part.row1); };
+        const uint32_t width = uint32_t(tile.width);
         tile.for_pixels(part, load, [&](int64_t, int64_t i, int64_t j, int64_t phase, int64_t place) {
-            for (int64_t w = 0; w < (channels + 63) / 64; ++w)
-                for_each_bit(words.at(i, j, first / 64 + w), [&](int64_t k) {
-                    const int64_t list = phase * channels + 64 * w + k;
-                    entries[list * capacity + counts[list]++] = uint32_t(place);
+            uint32_t** const end = ends.get() + phase * channels;
+            for (int64_t w = first / 64; 64 * w < first + channels; ++w)
+                words.for_each(i, j, w, [&](int64_t c, uint32_t pattern) {
+                    *end[c - first]++ = uint32_t(place) + (pattern - 1) * width;
                 });
         });
     }
 };
 
-template <int R>
-void add_places(const float* tile, const uint32_t* list, int64_t count, float* sums) {
-    Floats s[R];
-    for (int r = 0; r < R; ++r) s[r] = load<true>(sums + r * LANES, 0);
+constexpr int MOST_TAPS = 9;  // together, each with its sums in registers
+
+// Adds the gradients at the places of a list, as each of N taps sees them, to its R registers of sums.
+template <int N, int R>
+void add_places(const float* tile, const int64_t* moved, const uint32_t* list, int64_t count, const int64_t* tap, int64_t block,
+                float* sums) {
+    Floats s[N][R];
+    for (int n = 0; n < N; ++n)
+        for (int r = 0; r < R; ++r) s[n][r] = load<true>(sums + tap[n] * block + r * LANES, 0);
     for (int64_t e = 0; e < count; ++e) {
         const float* from = tile + list[e];
-#pragma GCC unroll 8
-        for (int r = 0; r < R; ++r) s[r] += load<true>(from + r * LANES, 0);
+#pragma GCC unroll 9
+        for (int n = 0; n < N; ++n)
+#pragma GCC unroll 4
+            for (int r = 0; r < R; ++r) s[n][r] += load<true>(from + moved[n] + r * LANES, 0);
     }
-    for (int r = 0; r < R; ++r) store<true>(s[r], sums + r * LANES, 0);
+    for (int n = 0; n < N; ++n)
+        for (int r = 0; r < R; ++r) store<true>(s[n][r], sums + tap[n] * block + r * LANES, 0);
 }
+
+using AddPlaces = void (*)(const float*, const int64_t*, const uint32_t*, int64_t, const int64_t*, int64_t, float*);
+
+// For so many taps, and the registers that are left for each: at most nine in all.
+inline AddPlaces add_places_of(int64_t taps, int64_t registers) {
+    static const AddPlaces ONE[] = {add_places<1, 1>, add_places<2, 1>, add_places<3, 1>, add_places<4, 1>, add_places<5, 1>,
+                                    add_places<6, 1>, add_places<7, 1>, add_places<8, 1>, add_places<9, 1>};
+    static const AddPlaces TWO[] = {add_places<1, 2>, add_places<2, 2>, add_places<3, 2>, add_places<4, 2>};
+    static const AddPlaces FOUR[] = {add_places<1, 4>, add_places<2, 4>};
+    return (registers == 1 ? ONE : registers == 2 ? TWO : FOUR)[taps - 1];
+}
+inline int64_t registers_for(int64_t taps, int64_t width) {
+    const int64_t most = taps > 4 ? 1 : taps > 2 ? 2 : 4;
+    return width / LANES < most ? width / LANES : most;
+}
+
+// The taps of each phase of the stride, and how far each moves the place where an input pixel looks.
+struct PhaseTaps {
+    Room<int64_t> tap, moved, ends;
+
+    PhaseTaps(const GradientTile& tile, int64_t taps) : tap(taps), moved(taps), ends(tile.phases()) {
+        int64_t listed = 0;
+        for (int64_t phase = 0; phase < tile.phases(); ++phase) {
+            for (int64_t t = 0; t < taps; ++t)
+                if (tile.tap_phase(t) == phase) tap[listed] = t, moved[listed++] = tile.tap_place(t);
+            ends[phase] = listed;
+        }
+    }
+    int64_t begin(int64_t phase) const { return phase ? ends[phase - 1] : 0; }
+};
 
 // Unit: one of `splits` runs of parts, a block of output channels, a chunk of input channels.
 bool weight_gradient_unit(const ConvTask& task, int64_t unit) {
@@ -47,28 +89,32 @@ bool weight_gradient_unit(const ConvTask& task, int64_t unit) {
     const int64_t chunks = conv_chunks(conv, task.plan), chunk = unit % chunks, b = unit / chunks % shape.blocks;
     const int64_t split = unit / chunks / shape.blocks, first = chunk * task.plan.chunk;
     const int64_t channels = conv.in_channels - first < task.plan.chunk ? conv.in_channels - first : task.plan.chunk;
-    const int64_t registers = registers_of(shape.block);
-    const auto add = registers == 8 ? add_places<8> : registers == 4 ? add_places<4> : registers == 2 ? add_places<2> : add_places<1>;
-    float* sums = task.out + unit * shape.taps * task.plan.chunk * shape.block;
+    const int64_t width = task.plan.width, last = conv.out_channels - b * shape.block;
+    float* const sums = task.out + unit * shape.taps * task.plan.chunk * shape.block;
     std::memset(sums, 0, size_t(shape.taps * task.plan.chunk * shape.block) * sizeof(float));
     GradientTile tile(task);
     PixelLists lists(tile, channels);
-    PixelWords words(conv, task.plan.rows);
+    PairWords words(conv, shape, task.plan.rows);
+    const PhaseTaps taps(tile, shape.taps);
     bool finite = true;
     for (int64_t p = task.plan.parts * split / task.plan.splits; p < task.plan.parts * (split + 1) / task.plan.splits; ++p) {
         const ConvPart part(task.plan, shape, conv.height, p);
-        finite = tile.copy(part, b) && finite;
         lists.fill(part, tile, words, first);
-        for (int64_t t = 0; t < shape.taps; ++t) {
-            const float* from = tile.values.get() + tile.tap_place(t);
-            const int64_t phase = tile.tap_phase(t) * channels;
-            for (int64_t c = 0; c < channels; ++c) {
-                const int64_t count = lists.counts[phase + c];
-                if (count == 0) continue;
-                float* to = sums + (t * task.plan.chunk + c) * shape.block;
-                for (int64_t k = 0; k < shape.block; k += registers * LANES)
-                    add(from + k, lists.entries.get() + (phase + c) * lists.capacity, count, to + k);
-            }
+        for (int64_t from = 0; from < shape.block && from < last; from += width) {
+            finite = tile.copy(part, b * shape.block + from) && finite;
+            for (int64_t phase = 0; phase < tile.phases(); ++phase)
+                for (int64_t t = taps.begin(phase); t < taps.ends[phase]; t += MOST_TAPS) {
+                    const int64_t together = taps.ends[phase] - t < MOST_TAPS ? taps.ends[phase] - t : MOST_TAPS;
+                    const int64_t registers = registers_for(together, width);
+                    const AddPlaces add = add_places_of(together, registers);
+                    for (int64_t c = 0; c < channels; ++c) {
+                        const int64_t list = phase * channels + c, count = lists.ends[list] - lists.begin(list);
+                        if (count == 0) continue;
+                        for (int64_t k = 0; k < width; k += registers * LANES)
+                            add(tile.values.get() + k, taps.moved.get() + t, lists.begin(list), count,
+                                taps.tap.get() + t, shape.block, sums + c * shape.taps * shape.block + from + k);
+                    }
+                }
         }
     }
     return finite;

@@ -32,6 +32,8 @@ SHAPES = {
     "stride above kernel": (1, 2, 6, 11, 13, 10, (2, 1), (5, 4), (1, 0), (1, 1)),
     "padding above kernel": (1, 2, 6, 4, 4, 10, (2, 2), (1, 1), (3, 3), (1, 1)),
     "rows as one if few fire": (1, 2, 128, 6, 5, 70, (3, 3), (1, 1), (1, 1), (1, 1)),
+    "five steps": (5, 2, 33, 6, 7, 40, (3, 3), (1, 1), (1, 1), (1, 1)),
+    "ten steps, stride": (10, 1, 20, 7, 7, 17, (3, 3), (2, 2), (1, 1), (1, 1)),
     "more channels than a chunk": (1, 2, 150, 5, 5, 70, (3, 3), (1, 1), (1, 1), (1, 1)),
 }
 RATES = [0.0, 0.01, 0.1, 0.5, 1.0]
@@ -118,6 +120,27 @@ def test_threads_do_not_show(name, channels_last):
         torch.set_num_threads(before)
     for other in seen[1:]:
         assert all(torch.equal(a, b) for a, b in zip(seen[0], other))
+
+
+@pytest.mark.parametrize("channels_last", [False, True], ids=["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_instruction_sets_do_not_show(name, channels_last):
+    """Sums are added up in the same order, however many channels a register holds."""
+    g, fired, weight, bias, gradient = case(name, 0.3, channels_last)
+    words, level, seen = bits(g, fired), torch.ones(1), []
+    for isa in range(len(SETS)):
+        packed = call.pack_weight(g, weight, isa=isa)
+        out = call.conv_forward(g, words, packed, 1.0, bias, isa=isa)
+        seen.append((out, call.conv_weight_gradient(g, words, gradient, level, weight, isa=isa)))
+    for other in seen[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(seen[0], other))
+
+
+def test_a_pair_of_steps_that_overflows_takes_the_dense_way():
+    """The sum of two gradients may be infinite though neither is."""
+    g, fired, weight, _, gradient = case("whole blocks", 1.0, True)
+    gradient.fill_(3e38)
+    assert call.conv_weight_gradient(g, bits(g, fired), gradient, torch.ones(1), weight) is None
 
 
 @pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])

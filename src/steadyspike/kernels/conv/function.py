@@ -32,7 +32,7 @@ from steadyspike.kernels.conv.rule import (
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.once import once, trace_of
 from steadyspike.kernels.sizes_only import has_no_values
-from steadyspike.kernels.spikes.note import Watch, find_spikes, known_spikes, needed_places
+from steadyspike.kernels.spikes.note import Watch, find_spikes, known_spikes, needed_places, noted_steps
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
 NOT_TWICE = (
@@ -63,15 +63,14 @@ class _Plan(NamedTuple):
     source: Tensor | None = None  # the trace of the input, of which only bits are kept
 
 
-def _planned(
-    x: Tensor, source: Tensor, geometry: ConvGeometry | None, trained: bool, costs: Costs | None
-) -> _Plan | None:
-    """x: the layer's input ``source`` as [1, B, C, ...]. None: torch's own function, which keeps x for the backward.
+def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, costs: Costs | None) -> _Plan | None:
+    """x: the layer's input ``source`` as [T, B, C, ...] of the geometry; T may be 1.
 
-    A plan may be dense in all its parts: bits that are known are then kept instead of x.
+    None: torch's own function, which keeps x for the backward. A plan may be dense in all its parts: bits that are
+    known are then kept instead of x.
     """
     costs = costs or COSTS.get(instruction_set())
-    if geometry is None or costs is None:
+    if costs is None:
         return None
     costs = costs.for_threads(torch.get_num_threads())
     # What would be dense without a single spike need not be looked at.
@@ -115,7 +114,10 @@ def spike_conv2d(
     """
     if steps_aside(x, weight, bias):
         return None
-    plan = _planned(x.unsqueeze(0), x, conv_geometry(x, weight, stride, padding, dilation), _trained(weight), costs)
+    trained = _trained(weight)
+    steps = noted_steps(x) if trained else 1  # what steps have in common, only the weight gradient uses
+    geometry = conv_geometry(x, weight, stride, padding, dilation, steps)
+    plan = None if geometry is None else _planned(x.unflatten(0, (steps, -1)), x, geometry, trained, costs)
     return None if plan is None else _run(x, weight, bias, plan)
 
 
@@ -195,7 +197,7 @@ def _gradients(
         if wants_weight and ctx.by_events:
             dw = conv_weight_gradient(geometry, spikes.words, g, spikes.level, weight)
         if wants_x and ctx.watch is not None and ctx.watch.alone(ctx.next_functions[1][0]):
-            dx = conv_input_gradient(geometry, ctx.watch.words, g, weight)
+            dx = conv_input_gradient(geometry, ctx.watch.words.view(geometry.steps, -1), g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)
     if any(mask):
         dense_x, dense = _dense_gradients(geometry, g, weight, spikes, mask)

@@ -76,6 +76,18 @@ def spikes_per_step(out: Tensor) -> Tensor:
     return note.spikes.counts
 
 
+def noted_steps(x: Tensor) -> int:
+    """T if ``x`` [T * B, ...] is a scan's output [T, B, ...] folded, each step a whole number of words; else 1.
+
+    The memory decides, not the values: a change in place since then does not matter.
+    """
+    note: _Note | None = getattr(x.untyped_storage(), _NOTE, None)
+    if note is None or note.spikes is None or note.spikes.shape.numel() != x.numel():
+        return 1
+    steps = note.spikes.shape[0]
+    return steps if x.shape[0] % steps == 0 else 1
+
+
 def known_spikes(x: Tensor) -> PackedSpikes | None:
     """The noted bits of ``x`` [T, B, C, ...], which may be the output seen in another shape; None if there are none."""
     if x.is_inference() or not can_pack(x):
