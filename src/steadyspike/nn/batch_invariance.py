@@ -30,6 +30,7 @@ def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list
     for axis, (n, k) in enumerate(zip(full.shape, single.shape)):
         others = full.shape[:axis] + full.shape[axis + 1 :] == single.shape[:axis] + single.shape[axis + 1 :]
         if n == k * batch and others:
+            # Folded [T, B] has the sample in the inner axis, folded [B, T] in the outer one.
             views.append(full.unflatten(axis, (k, batch)).select(axis + 1, sample))
             views.append(full.unflatten(axis, (batch, k)).select(axis, sample))
     return views

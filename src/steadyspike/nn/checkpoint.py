@@ -45,6 +45,7 @@ class _Context:
         self.read: dict[int, int] = {}
 
     def __enter__(self) -> None:
+        # One record serves several recomputations (retain_graph), each of which reads from the start.
         self.read.clear()
         _running.contexts.append(self)
 
@@ -72,6 +73,7 @@ def record_value(owner: object, value: Tensor) -> None:
 
 def recorded_value(owner: object) -> Tensor | None:
     """The value for the next call of ``owner`` in the innermost recomputation; None if it has no record."""
+    # A checkpoint inside a recomputed checkpoint records while the outer one replays.
     replaying = [context for context in _running.contexts if context.replays]
     return replaying[-1].take(owner) if replaying else None
 

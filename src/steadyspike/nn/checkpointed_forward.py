@@ -62,10 +62,12 @@ def _places(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
 def fingerprint(x: Tensor) -> Tensor:
     """Some elements of ``x`` for finding it again: reading all of them would take longer than the scan that follows."""
     x = x.detach()
+    # A static image is repeated without a copy: one step has all of its values.
     x = x[:1] if x.stride(0) == 0 else x
     if isinstance(x, FakeTensor):
         return x.new_empty(SAMPLES)
     sample = x[_places(x.shape, x.device)] if x.numel() > SAMPLES else x.reshape(-1)
+    # NaN is never equal to itself, so it is replaced before fingerprints are compared.
     return sample.float().nan_to_num(nan=-1.0, posinf=1e30, neginf=-1e30)
 
 
@@ -120,6 +122,7 @@ class Memory:
         scale = print_of_x.abs().mean() + 1e-30
         distances = [float((e.seen - print_of_x).abs().mean() / scale) for e in fits]
         best = min(distances, default=float("inf"))
+        # Written with "not", so that a NaN distance raises the error too.
         if not best < 1e-3:
             raise RuntimeError(
                 "this layer ran inside the backward pass with an input that none of the last "
@@ -127,6 +130,8 @@ class Memory:
                 "random or stateful, so that the recomputed input differs; or this call does not belong to activation "
                 "checkpointing, then make it outside the backward pass"
             )
+        # Several forwards may have had exactly this input: for example T calls on one image, or gradient
+        # accumulation.
         ties = [e for e, d in zip(fits, distances) if d == best]
         regions = [e.region for e in ties if e.region != 0]
         if len(set(regions)) < len(regions) and any(not torch.equal(e.value, ties[0].value) for e in ties):
@@ -134,6 +139,8 @@ class Memory:
                 "this layer ran twice on the same input inside one checkpoint, starting from different running means; "
                 "checkpoint the two calls separately, or use steadyspike.nn.checkpoint.checkpoint"
             )
+        # Every forward is recomputed once per backward. If all are spent, a second backward runs (retain_graph), and
+        # the order begins again.
         fresh = [e for e in ties if not e.spent]
         if not fresh:
             fresh = ties

@@ -162,9 +162,12 @@ class Constants(nn.Module):
             new = self._buffers.get(f"fixed_{name}")
             if old is None or new is None:
                 continue
+            # Half precision would move V: a fixed threshold of 0.1 would be another number. Keep the old value on the
+            # new device.
             if new.dtype.itemsize < 4:
                 self._buffers[f"fixed_{name}"] = old.to(new.device)
             elif new.dtype == torch.float64 != old.dtype and not old.is_meta and not new.is_meta:
+                # From float32 to float64: take all digits that the user gave, unless the value was changed since.
                 asked = torch.tensor(self._constants[name].asked, dtype=torch.float64, device=new.device)
                 if asked.shape == new.shape:
                     self._buffers[f"fixed_{name}"] = torch.where(asked.to(old.dtype) == new, asked, new)
@@ -175,6 +178,7 @@ class Constants(nn.Module):
         for name, (raw, link, _) in self._constants.items():
             raw_key, fixed_key = f"{prefix}{raw}", f"{prefix}fixed_{name}"
             learned = self.constant_parameter(name) is not None
+            # The state has a fixed constant, this layer a learned one: compute the parameter from the value.
             if learned and fixed_key in state and raw_key not in state:
                 values = state.pop(fixed_key)
                 state[raw_key] = link.nearest(

@@ -44,6 +44,7 @@ def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor,
     Calls `limit_constants` if the node does not check the ranges itself.
     """
     if neuron.overridden:
+        # A subclass that computes V or a itself gives values; the node then has gradients by V and a, not by k and w.
         by_value = neuron.overridden & _CONSTANTS
         if neuron.training and (by_value or "limit_constants" in neuron.overridden):
             neuron.limit_constants()
@@ -52,6 +53,7 @@ def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor,
             return v, a, (None, None)
     k, to_v = neuron.raw_constant("threshold")
     w, to_a = neuron.raw_constant("leak")
+    # The node takes k only if C++ has the formula of its slope and no cast is needed; otherwise it takes V.
     if k.dtype != dtype or (to_v is not None and to_v.native.code < 0):
         k, to_v = neuron.constant("threshold").to(dtype), None
     if w.dtype != dtype or (to_a is not None and to_a.native.code < 0):
@@ -79,6 +81,7 @@ def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
             others = (k, w, u0)
         elif start.mean is not None:
             others = (k, w, start.mean)
+        # `others` has every tensor that the node would read: one on another device, or a fake one, rules it out.
         if choose_way(neuron.backend, neuron.spec, x, *others) == "fused":
             x, k, w = unwrapped(x), unwrapped(k), unwrapped(w)
             potential, membrane = asked(neuron) if neuron.taps else NOTHING
@@ -117,6 +120,7 @@ def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any)
         for tap in neuron.taps.values():
             tap.see(neuron, x, start, result)
     if neuron.training:
+        # C++ found a learned constant outside of its range; setting it back is rare and done here.
         if not job.inside:
             neuron.limit_constants()
         if job.start is None:

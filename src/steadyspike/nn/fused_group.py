@@ -80,6 +80,7 @@ def _finish(neurons: Sequence[nn.Module], y: Tensor, u0: Tensor, result: ScanRes
         assert isinstance(m, Neuron)
         part = slice(i * size, (i + 1) * size)
         active = result.active[:, part]
+        # The node counts per channel. A layer with one mean for all channels needs the sum.
         active = active.sum(1, keepdim=True) if m.channels is None else active
         u = result.u[:, part] if result.u.numel() else result.u
         for tap in m.taps.values():
@@ -102,6 +103,7 @@ def _statistics(norms: Sequence[nn.Module], y: Tensor) -> Statistics:
         norm.count_batch()
         for kept, running in zip((means, variances), norm.running()):
             kept.append(running)
+    # One call updates the statistics of all norms; it needs them in one tensor, so they are copied there and back.
     moved = torch.cat(means), torch.cat(variances)
     if has_no_values(y):
         return Statistics(torch.empty_like(moved[0]), torch.empty_like(moved[0]))

@@ -51,6 +51,7 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     """
     if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron) and fits_layers(norm, neuron)):
         return _as_written(norm, neuron, y, extra)
+    # The order matters: a shortcut's norm that cannot be part of the node is computed before the tensors are checked.
     if isinstance(extra, Normed) and not _fits_second(norm, neuron, y, extra):
         extra = extra.value()
     other = extra.y if isinstance(extra, Normed) else extra
@@ -98,6 +99,7 @@ def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
         return True
     if extra.shape != y.shape or extra.dtype != y.dtype:
         return False
+    # One pass reads both, element by element, so they must have the same memory order.
     return extra.stride() == y.stride() or same_strides(extra[0], y[0])
 
 
@@ -154,6 +156,8 @@ def _fused(
     job.potential, job.norms = potential, statistics
     if extra is not None and second[0] is None:
         job.spikes = _bits(extra, y)
+        # The bits replace the values of `extra`; an empty tensor in its place keeps the graph for the error of second
+        # derivatives.
         job.source = None if job.spikes is None else trace_of(extra)
     return finish(neuron, y, job, u0, fused_scan(job, y, unwrapped(k), unwrapped(w), u0, *norm, extra, *second))
 

@@ -40,6 +40,7 @@ class InitialPotential(nn.Module):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
+        # A subclass that changes the Python code without telling C++ must not be computed by C++.
         if "native_start" in cls.__dict__:
             cls.has_native_start = True
         elif cls.__dict__.keys() & {"potential", "update"}:
@@ -111,6 +112,7 @@ class MPInit(InitialPotential):
             return
         if self.sync:
             active = summed(active, self.group.group)
+        # `active` is [2, 1] for one value per layer.
         if active.numel() == 2 and active.is_cpu and is_ordinary(active):
             # The same in Python floats: a dozen torch operators on one number take longer than a small layer's scan.
             (total,), (count,) = active.tolist()
@@ -128,6 +130,7 @@ class MPInit(InitialPotential):
     def _move(self, total: float, count: float) -> None:
         mean = total / max(count, 1.0)
         if count > 0 and math.isfinite(mean):
+            # fill_ registers the change with autograd, unlike writing through `.data`.
             running = self._mean()
             old = running.item()
             running.fill_(old + self.momentum * (mean - old))

@@ -67,6 +67,7 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
     if not isinstance(example, Tensor) or example.ndim < 2 or 0 in example.shape:
         shape = list(example.shape) if isinstance(example, Tensor) else type(example).__name__
         raise ValueError(f"an example is a tensor [T, B, ...] or [B, ...] with at least one sample, got {shape}")
+    # The trial runs must not change the user's random numbers.
     with in_evaluation(model), torch.random.fork_rng(devices=[]):
         one, two = (inner_sizes(model, _entries(example, 0, count)) for count in (1, 2))
         if isinstance(one, Sizes) and isinstance(two, Sizes):
@@ -80,6 +81,7 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
             return 1
         whole = inner_sizes(model, example)
     if isinstance(whole, Sizes):
+        # Neither trial was clear. If the first layer's sizes equal both leading axes, axis 0 is time.
         frames = (whole.steps, whole.batch) == tuple(example.shape[:2])
         return 0 if whole.batch == example.shape[0] and not frames else 1
     raise ValueError(

@@ -83,6 +83,7 @@ class Neuron(Constants):
         super().__init_subclass__(**options)
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
+        # Looked up once per class: asking at every forward would cost as much as a small layer's scan.
         names = ("run", "forward", "threshold", "leak", "constant", "limit_constants")
         cls.overridden = frozenset(name for name in names if getattr(cls, name) is not getattr(Neuron, name))
 
@@ -169,6 +170,7 @@ class Neuron(Constants):
         v = self.threshold
         v = v.view(-1, *([1] * (out.ndim - 3))) if v.numel() > 1 else v
         s = out / v
+        # O / V may differ from 0 or 1 by a rounding. The value is rounded, the gradient stays that of O / V.
         return s + (s.round() - s).detach()
 
     def check_input(self, x: Tensor) -> None:

@@ -48,6 +48,7 @@ class Link:
     def value(self, raw: Tensor) -> Tensor:
         """The constant, in float32 or better."""
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
+        # torch.func cannot transform `_LinkedValue`; there torch differentiates the formula itself.
         if not raw.requires_grad or is_transformed():
             return self.limited(raw)
         return _LinkedValue.apply(raw, self)
@@ -87,6 +88,8 @@ class Link:
         exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64, device=cpu)
         start = exact.to(dtype or torch.get_default_dtype())
         steps = [start]
+        # The inverse in float64, rounded, need not give the nearest constant: try its 8 neighbours on each side. Half
+        # precision has only the start.
         for end in (-torch.inf, torch.inf):
             near = start
             for _ in range(8):
@@ -118,6 +121,7 @@ def k_from_threshold(threshold: float) -> float:
     """k with softplus(k) = threshold; written so that it is accurate for tiny thresholds too."""
     if not 1e-30 <= threshold <= 1e30:
         raise ValueError(f"threshold must be a number above 0 (1e-30 to 1e30, the range of float32), got {threshold}")
+    # log(exp(V) - 1) = V + log(1 - exp(-V)); expm1 keeps the digits of tiny V, and exp(V) cannot overflow.
     return threshold + math.log(-math.expm1(-threshold))
 
 
@@ -142,6 +146,7 @@ def _identity(x: Tensor) -> Tensor:
 
 
 def _sigmoid_slope(w: Tensor, a: Tensor) -> Tensor:
+    # a (1 - a) as a sigmoid(-w): 1 - a would lose all digits when a is near 1.
     return a * torch.sigmoid(-w) if torch.is_grad_enabled() else w.neg().sigmoid_().mul_(a)
 
 

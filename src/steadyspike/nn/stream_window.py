@@ -48,6 +48,8 @@ class StreamWindow:
         """Adds the output [T, B, ...] of a scan that led from ``before`` (None: a new stream) to ``after``."""
         fired = (out.detach() > 0).any(0)
         past = None if before is None else before.part
+        # The stream continues: its new end replaces the old one, so that it is counted once. A forked state keeps its
+        # own end.
         if isinstance(past, StreamPart) and past.window is self:
             self._ends.pop(past, None)
             fired = fired | past.fired
@@ -63,6 +65,7 @@ class StreamWindow:
 
 def follow_stream(layer: Neuron, before: LIFState | None, after: LIFState, out: Tensor) -> None:
     """Counts a scan of ``layer`` in its open window; warns if it trains MP-Init and no window is open."""
+    # Only an initial potential that overrides `update` learns from statistics.
     learns_start = layer.training and type(layer.init).update is not InitialPotential.update
     if not learns_start or recomputing() or is_transformed():
         return

@@ -54,6 +54,7 @@ class _Rows(torch.autograd.Function):
         width = products[0].shape[-1]
         for (q, k, v), m, part in zip(_slices(qkv, ctx.heads), products, g.split(width, 2)):
             dq.append(torch.bmm(part, m.mT))
+            # d(q m) = g: dq = g m^T, dm = q^T g; then m = k^T v gives dk = v dm^T and dv = k dm.
             dm = torch.bmm(q.mT, part)
             dm = dm if blocks is None else dm * blocks
             dk.append(torch.bmm(v, dm.mT))
@@ -94,6 +95,7 @@ def rows_attention(qkv: Tensor, heads: int, scale: float) -> Tensor:
     A scale that is a power of 2 is put into k^T v, which changes no digit; another one comes last, so that products of
     binary spikes stay whole numbers until then.
     """
+    # frexp gives a mantissa of 0.5 for powers of 2 only.
     exact = scale > 0 and math.frexp(scale)[0] == 0.5
     out: Tensor = _Rows.apply(qkv, heads, scale if exact else 1.0)
     return out if exact else out * scale

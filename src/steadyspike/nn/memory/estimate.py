@@ -89,6 +89,7 @@ def _estimate(
     model: nn.Module, example: Tensor, states: int, loss: Callable[[Any], Tensor], mode: FakeTensorMode
 ) -> MemoryEstimate:
     fake: dict[int, object] = {id(t): _without_values(t, mode) for t in (*model.parameters(), *model.buffers())}
+    # deepcopy's memo maps each tensor to its fake, so that the copy never allocates the real sizes.
     work = copy.deepcopy(model, fake).train()
     x = _like(example, next(work.parameters(), example).device, mode)
     trained = _size(p for p in work.parameters() if p.requires_grad)
@@ -99,6 +100,7 @@ def _estimate(
         work.zero_grad(set_to_none=True)
         try:
             value = loss(work(x))
+            # After the forward, everything that is still alive is kept for the backward.
             saved = tracker.live
             if value.requires_grad:
                 value.backward()

@@ -100,6 +100,7 @@ class _Saver:
         stack = ExitStack()
         plain = torch.is_grad_enabled() and not (torch.jit.is_tracing() or is_transformed())
         # Not inside of other hooks: a checkpoint around the model keeps nothing of this forward.
+        # torch allows one pair of hooks at a time, and torch.func none.
         if plain and may_hook_saved_tensors() and saved_tensor_hooks() is None:
             stack.enter_context(saved_tensors_hooks(_Pack(), _unpack))
         self._running.append(stack)

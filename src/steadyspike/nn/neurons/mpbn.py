@@ -123,6 +123,7 @@ class FoldedMPBN(Neuron):
 
         def step(x_t: Tensor, u: Tensor) -> Step:
             m = charge(x_t, u, a, self.spec)
+            # With a negative gamma both sides change sign, which turns "below the level" into "above".
             s = spike(sign * m, sign * level, self._firing)
             return Step(v * s if self.spec.family == "trsg" else s, s, m, reset(m, s, v, self.spec))
 

@@ -81,6 +81,7 @@ class RateLIF(Neuron):
         dtype = torch.promote_types(x.dtype, torch.float32)
         v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
         entry = a if spec.decay_input else torch.ones_like(a)
+        # eps is dM[t]/dx for a constant x: it collects, through U[t-1], what earlier steps contributed.
         eps, total = entry, torch.zeros((), dtype=dtype, device=x.device)
 
         def step(x_t: Tensor, u: Tensor) -> Step:
@@ -95,5 +96,6 @@ class RateLIF(Neuron):
         with torch.no_grad():
             result = scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
         e = total / x.shape[0] * (v if spec.family == "trsg" else 1.0)
+        # Value 0, gradient e / T for every step: the output keeps its spikes, the backward sees only the time mean.
         proxy = (x.mean(0).to(dtype) * e).to(x.dtype)
         return result._replace(out=result.out + (proxy - proxy.detach()))

@@ -60,6 +60,7 @@ def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.Pr
         )
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     var, mean = torch.var_mean(x, list(axes), correction=0)
+    # The number of elements is a tensor, because processes may have different batch sizes.
     n = torch.full((), float(elements), dtype=torch.float64, device=x.device)
     if processes == 1:
         return Moments(mean, var, n)
@@ -72,6 +73,7 @@ def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None)
     sums = sum_over_processes(sums, group)
     n = sums[-1].detach()
     mean = (sums[:-1] / n).view_as(local.mean)
+    # Squares around the common mean (Chan et al.): sums of x^2 would lose digits when the mean is large.
     spread = sum_over_processes(local.n * (local.var + (local.mean - mean).square()), group)
     return Moments(mean.to(dtype), (spread / n).to(dtype), n)
 
