@@ -106,13 +106,42 @@ def _convolution(padding: int = 0, bias: tuple[int, ...] = (2,)) -> Any:
     return nir.NIRGraph(nodes, [("input", "conv"), ("conv", "output")], type_check=False)
 
 
-def _recurrent() -> Any:
+def _recurrent(through: int = 1) -> Any:
+    """A linear layer and a neuron; feedback from one of them to itself."""
     import nir
 
     graph = chain(nir.Linear(np.eye(4)), lif())
     graph.nodes["back"] = nir.Linear(np.eye(4))
-    graph.edges += [("n1", "back"), ("back", "n1")]
+    graph.edges += [(f"n{through}", "back"), ("back", f"n{through}")]
     return graph
+
+
+def _many_cycles(count: int) -> Any:
+    """One neuron that feeds itself through many layers."""
+    import nir
+
+    graph = chain(lif())
+    for i in range(count):
+        graph.nodes[f"back{i}"] = nir.Scale(np.full(4, 0.1))
+        graph.edges += [("n0", f"back{i}"), (f"back{i}", "n0")]
+    return graph
+
+
+def _nested(depth: int) -> Any:
+    import nir
+
+    graph = chain(lif())
+    for _ in range(depth):
+        ends = {"input": nir.Input({"input": np.array([4])}), "output": nir.Output({"output": np.array([4])})}
+        edges = [("input", "inside"), ("inside", "output")]
+        graph = nir.NIRGraph({**ends, "inside": graph}, edges, type_check=False)
+    return graph
+
+
+def _delay(seconds: float) -> Any:
+    import nir
+
+    return nir.Delay(np.full(4, seconds))
 
 
 def _two_inputs() -> Any:
@@ -145,7 +174,11 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "objects": (lambda p: _edited(p, lambda f: _replace_tau(f, data=np.zeros(4, "c8"))), "neither numbers nor text"),
     "60 layers of two Scale nodes": (lambda p: _written(p, _two_scales(60)), ""),
-    "a recurrent graph": (lambda p: _written(p, _recurrent()), "recurrent"),
+    "a recurrent graph": (lambda p: _written(p, _recurrent()), ""),
+    "a cycle without a neuron": (lambda p: _written(p, _recurrent(through=0)), "cycle without a neuron"),
+    "200 cycles": (lambda p: _written(p, _many_cycles(200)), ""),
+    "20 graphs in each other": (lambda p: _written(p, _nested(20)), "nested too deeply"),
+    "a delay of 10^9 steps": (lambda p: _written(p, chain(lif(), _delay(1e5))), "n1: a delay of"),
     "a convolution": (lambda p: _written(p, _convolution()), ""),
     "padding to 320 GB": (lambda p: _written(p, _convolution(padding=100_000)), "has more than 134217728 values"),
     "a bias for each step": (lambda p: _written(p, _convolution(bias=(2, 2))), "not one number per channel"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import steadyspike as ss
 from steadyspike.deploy import fold
 from steadyspike.deploy.kinds import REAL, SPIKES
+from steadyspike.deploy.network import spikes_of_layers
 from steadyspike.deploy.neurobench import Comparison, LayeredNetwork, compare
 from steadyspike.nn.time import Folded
 from tests.deploy.test_fold import TINY
@@ -32,8 +34,11 @@ def assert_explained(comparison: Comparison) -> None:
     for row in rows:
         if row.kind == SPIKES:
             assert row.acs - row.zeros == row.their_acs and row.their_macs == 0
+            assert row.shared == 0
         elif row.kind == REAL:
             assert row.macs - row.borders - row.zeros == row.their_macs + row.their_acs
+        else:
+            assert row.acs - row.shared - row.zeros == row.their_macs + row.their_acs and row.shared >= 0
     for name in ("Footprint", "ConnectionSparsity", "ActivationSparsity"):
         assert comparison.theirs[name] == pytest.approx(
             comparison.ours[name], abs=5e-5 if "Connection" in name else 1e-9
@@ -76,6 +81,22 @@ def test_a_threshold_other_than_one_counts_as_accumulates():
     second = comparison.synapses[1]
     assert second.their_acs == second.acs > 0
     assert_explained(comparison)
+
+
+def test_further_spikes_of_an_average_are_counted_by_hand():
+    """Two of four spikes in a window are two ACs per output for us and one operation for NeuroBench."""
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 6, 1)
+    nn.init.uniform_(first.weight, 0, 1)
+    model = nn.Sequential(Folded(first), ss.LIF(), Folded(nn.AvgPool2d(2)), Folded(second), ss.LIF())
+    x = torch.rand(4, 3, 1, 8, 8)
+    settle(model, x)
+    network = fold(model, x, batch_dim=1, check=False)
+    spikes, _ = spikes_of_layers(network, x)
+    windows = F.avg_pool2d(spikes["1"].float().flatten(0, 1), 2, divisor_override=1)
+    row = compared(network, x).synapses[1]
+    assert row.shared == 6 * float((windows - 1).clamp(min=0).sum()) > 0
+    assert row.their_macs + row.their_acs == 6 * int((windows > 0).sum())
 
 
 def test_zero_weights_are_skipped_and_accounted_for():

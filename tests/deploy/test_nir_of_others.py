@@ -181,6 +181,18 @@ def test_an_output_behind_the_feedbacks_weights(tmp_path):
     assert_equal(nir.NIRGraph(named, edges, type_check=False), tmp_path, (6,), late=[("lif", "w")])
 
 
+def test_a_membrane_with_soft_reset_that_the_output_reads(tmp_path):
+    """The potential itself is wanted, so the nodes of the soft reset are read one by one."""
+    named = {
+        "input": nir.Input({"input": np.array([6])}), "in": linear(8, 6),
+        "li": nir.LI(**full(8, tau=2e-4, r=1, v_leak=0)),
+        "fire": nir.Threshold(np.full(8, 0.5)), "back": nir.Scale(np.full(8, -0.5)),
+        "output": nir.Output({"output": np.array([8])}),
+    }  # fmt: skip
+    edges = [("input", "in"), ("in", "li"), ("li", "fire"), ("fire", "back"), ("back", "li"), ("li", "output")]
+    assert_equal(nir.NIRGraph(named, edges, type_check=False), tmp_path, (6,), late=[("li", "fire")])
+
+
 def test_a_cycle_through_a_delay_is_as_long_as_the_delay(tmp_path):
     nodes, extra = [linear(8, 6), lif(8)], [("n1", "wait"), ("wait", "back"), ("back", "n1")]
     inside = {"wait": nir.Delay(np.full(8, 2 * DT)), "back": linear(8, 8, 0.3)}

@@ -77,8 +77,9 @@ def table(comparison: Comparison) -> str:
     parts = {
         "padded borders of dense counts": sum(s.borders for s in comparison.synapses),
         "inputs or weights that are 0": sum(s.zeros for s in comparison.synapses),
-        "ACs of sums and averages, MACs there": sum(
-            s.acs for s in comparison.synapses if s.kind in ("counts", "pooled")
+        "further spikes of a sum or average, which is one input there": sum(s.shared for s in comparison.synapses),
+        "inputs that are sums or averages: ACs here, MACs there": sum(
+            s.their_macs for s in comparison.synapses if s.kind in ("counts", "pooled")
         ),
         "ACs that are not in a layer": comparison.unseen[0] * n,
     }

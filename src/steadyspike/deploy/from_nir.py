@@ -62,10 +62,12 @@ class _Reader:
         if len(outputs) != 1:
             raise CannotFold(f"the NIR graph has {len(outputs)} outputs; one is expected")
         order, self.cut = self.source.order(outputs[0])
-        feedback = {scale for name in self.kind for scale in self.source.resets(name)}
-        parts = {m for name in self.kind if self.source.resets(name) for m in self.before[name]}
+        parts = {outputs[0]}  # nodes that are read with another one: a soft reset's LI and Scale
+        for name in self.kind:
+            if scales := self.source.resets(name):
+                parts |= {*scales, *self.before[name]}
         for name in order:
-            if name not in feedback | parts and name != outputs[0] and not self._is_start(name):
+            if name not in parts and not self._is_start(name):
                 self.value(name)
         self.graph.output = self.total(self.before[outputs[0]], outputs[0])
         self._close_loops()

@@ -9,7 +9,7 @@ What the two count differently, per synapse (`compare`):
 * borders: NeuroBench counts no operation for the zeros around a padded convolution; our MACs and dense numbers do;
 * zeros: it skips inputs and weights that are exactly 0 also in layers that read real numbers;
 * whole numbers and averages: an input with any value other than -1, 0 and 1 makes all of a layer's operations MACs, one
-  for every input that is not 0; we count one AC for every spike of such a sum or average;
+  for every input that is not 0; we count one AC for every spike of such a sum or average (``shared``: further ones);
 * products of two activations (attention) and sums of spikes are not layers: it does not see them.
 """
 
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from steadyspike.deploy.energy import EnergyReport, LayerCount, count_operations, dense_operations, reached
 from steadyspike.deploy.graph import Node
-from steadyspike.deploy.kinds import REAL, SPIKES, value_kinds
+from steadyspike.deploy.kinds import REAL, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.ops import CONVS, gained, inner_bias, lif, per_sample
 from steadyspike.deploy.recurrent import refuse_recurrent
@@ -152,7 +152,8 @@ class SynapseCounts:
 
     kind: what the layer reads (`deploy.kinds`). For ``spikes`` acs - zeros = their_acs; for ``real`` numbers macs -
     borders - zeros = their_macs. For ``counts`` and ``pooled`` the units differ: we count one AC for every spike, they
-    one operation for every input that is not 0. dense - borders = their dense number.
+    one operation, mostly a MAC, for every input that is not 0; so acs - shared - zeros = their_acs + their_macs, with
+    ``shared`` the ACs of all spikes but the first of each input. dense - borders = their dense number.
     """
 
     layer: str
@@ -162,6 +163,7 @@ class SynapseCounts:
     dense: float = 0.0
     borders: float = 0.0
     zeros: float = 0.0
+    shared: float = 0.0
     their_acs: float = 0.0
     their_macs: float = 0.0
 
@@ -178,8 +180,10 @@ class SynapseCounts:
             self.their_macs += theirs
         if self.kind == REAL:
             self.zeros += inside - theirs
-        elif self.kind == SPIKES:
-            self.zeros += reached(node, x, node.timed) - theirs
+        else:
+            once = reached(node, (x != 0).to(x.dtype), node.timed)
+            self.zeros += once - theirs
+            self.shared -= once  # the ACs of all spikes are added when they are known
 
 
 def _pairs(node: Node, x: Tensor, weight: Tensor) -> float:
@@ -256,6 +260,7 @@ def _by_synapse(
         network.run(x, None, watch)
     for name, row in rows.items():
         row.acs, row.macs, row.dense = counts[name].acs, counts[name].macs, counts[name].dense
+        row.shared = row.shared + row.acs if row.kind != REAL else 0.0
     return list(rows.values())
 
 

@@ -59,14 +59,16 @@ class NirGraph:
             self.after[leaves[0]].append(arrives[0])
         return inputs, outputs
 
-    def is_membrane(self, name: str) -> bool:
-        return self.kind[name] == "LI" and any(self.kind[after] == "Threshold" for after in self.after[name])
-
     def resets(self, name: str) -> list[str]:
-        """The Scale nodes that make the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold."""
-        membranes = [m for m in self.before[name] if self.is_membrane(m)]
-        scales = [s for s in self.after[name] if self.kind[s] == "Scale" and self.after[s] == membranes]
-        return scales if self.kind[name] == "Threshold" and len(membranes) == len(scales) == 1 else []
+        """The Scale node that makes the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold.
+
+        Empty for anything else; also if another node reads the membrane, which is then a node for itself.
+        """
+        before = self.before[name]
+        if self.kind[name] != "Threshold" or len(before) != 1 or self.kind[before[0]] != "LI":
+            return []
+        scales = [s for s in self.after[name] if self.kind[s] == "Scale" and self.after[s] == before]
+        return scales if len(scales) == 1 and self.after[before[0]] == [name] else []
 
     def order(self, last: str) -> tuple[list[str], set[Edge]]:
         """The nodes that ``last`` needs, each behind what feeds it, and the edges that carry the previous step.
