@@ -108,7 +108,7 @@ def _changes_a_view(m: Own, x: Tensor) -> Tensor:
         (lambda m, x: m.o(m.fire(torch.div(m.a(x), 2, rounding_mode="floor"))), "'div' called with rounding_mode"),
         (lambda m, x: m.o(m.fire(torch.add(m.a(x), m.a(x), out=torch.empty(4, 2, 8)))), "'add' called with out"),
         (lambda m, x: m.o(m.fire(m.a(x)).flatten(0, 1)), r"must return \[T, B, ...\] or \[B, ...\]"),
-        (lambda m, x: m.o(m.fire(m.a(x) if torch.equal(x, x) else x)), "looks at values"),
+        (lambda m, x: m.o(m.fire(m.a(x) if torch.equal(x, x) else x)), "reads values"),
         (_writes_a_part, "assignment to a part"),
         (_changes_a_view, "mul_ changed in place"),
     ],

@@ -50,7 +50,7 @@ def test_an_interrupted_list_shows_what_is_there_and_goes_on(mine, tmp_path, mon
         first = call(*mine, "--out", tmp_path)
     assert first.exit_code == 128 + signal.SIGINT, first.output
     assert "2 runs to train" in first.output and "[2/2]" not in first.output
-    assert "the same command goes on from here" in first.output and "(1 seed)" in first.output
+    assert "the same command continues from here" in first.output and "(1 seed)" in first.output
     assert "(1 seed)" in (tmp_path / "mine-paper" / "page.md").read_text()
     steps = []
 

@@ -116,7 +116,7 @@ def sealed(content):
 @pytest.mark.parametrize(
     ("compression", "change", "message"),
     [
-        (zipfile.ZIP_DEFLATED, lambda raw: [raw], "was packed anew, with compression"),
+        (zipfile.ZIP_DEFLATED, lambda raw: [raw], "was packed again, with compression"),
         (zipfile.ZIP_STORED, lambda raw: [raw, bytes(len(raw))], "holds two entries of one name"),
         (zipfile.ZIP_STORED, lambda raw: [raw[:40]], "is not a checkpoint"),
         (zipfile.ZIP_STORED, lambda raw: [raw * 2], "is not a checkpoint"),

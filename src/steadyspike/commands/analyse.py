@@ -22,7 +22,7 @@ _FRAMES = 1024  # of a batch, at most: long windows take more memory and time in
 
 
 def command(
-    place: Annotated[
+    source: Annotated[
         Path,
         typer.Argument(
             metavar="RUN", parser=run_argument, help="A run, a name of the zoo, or a file RUN/checkpoints/*.ckpt."
@@ -35,11 +35,13 @@ def command(
     figure: Annotated[Path | None, typer.Option(help="Also draw the distributions, as .png, .pdf or .svg.")] = None,
 ) -> None:
     """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
-    raise typer.Exit(run(place, data_dir=data_dir, part=part, samples=samples, timesteps=timesteps, figure=figure))
+    raise typer.Exit(run(source, data_dir=data_dir, part=part, samples=samples, timesteps=timesteps, figure=figure))
 
 
 @one_line_errors
-def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: int | None, figure: Path | None) -> int:
+def run(
+    source: Path, data_dir: Path | None, part: str, samples: int, timesteps: int | None, figure: Path | None
+) -> int:
     """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
@@ -47,7 +49,7 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     from steadyspike.commands.shared.deployed import BATCH, batches
     from steadyspike.train.recipe import RecipeError
 
-    loaded = _load(place, data_dir)
+    loaded = _load(source, data_dir)
     steps = loaded.data.timesteps or timesteps or loaded.recipe.data.timesteps
     if timesteps is not None and loaded.data.timesteps not in (None, timesteps):
         raise RecipeError(f"--timesteps {timesteps}: the data are clips of {loaded.data.timesteps} frames")
@@ -68,12 +70,12 @@ def run(place: Path, data_dir: Path | None, part: str, samples: int, timesteps: 
     return ENDED
 
 
-def _load(place: Path, data_dir: Path | None) -> Any:
+def _load(source: Path, data_dir: Path | None) -> Any:
     from steadyspike.train.run.loading import load_checkpoint, load_run
 
-    if place.suffix == ".ckpt":
-        return load_checkpoint(place, data_dir)
-    return load_run(place.parent if place.is_file() else place, data_dir)
+    if source.suffix == ".ckpt":
+        return load_checkpoint(source, data_dir)
+    return load_run(source.parent if source.is_file() else source, data_dir)
 
 
 def _draw(seen: Any, path: Path) -> None:
@@ -85,17 +87,17 @@ def _draw(seen: Any, path: Path) -> None:
     console.print(f"figure: {path}", soft_wrap=True)
 
 
-_SELDOM = 10.0  # seconds between two lines where the output goes to a file or another program
+_SELDOM = 10.0  # seconds between two lines if the output goes to a file or another program
 
 
 def with_progress(
     batches: Iterable[tuple[Tensor, Tensor]], samples: int, console: Console
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
-    """The batches, and on the console how many of all ``samples`` have been run when the next one is asked for.
+    """The batches, and on the console how many of all ``samples`` have been run when the next one is requested.
 
-    Close it where an error may end the work: the line on a terminal moves until then.
+    Close it if an error may end the work: the line on a terminal moves until then.
     """
-    started = said = time.monotonic()
+    started = last_print = time.monotonic()
     done = 0
     with console.status(f"running {samples} samples") as status:
         for x, y in batches:
@@ -104,6 +106,6 @@ def with_progress(
             now = time.monotonic()
             line = f"{done} of {samples} samples, about {duration((now - started) / done * (samples - done))} left"
             status.update(line)
-            if not console.is_terminal and done < samples and now - said >= _SELDOM:
+            if not console.is_terminal and done < samples and now - last_print >= _SELDOM:
                 console.print(line, soft_wrap=True)
-                said = now
+                last_print = now

@@ -1,4 +1,4 @@
-"""`steadyspike benchmark`: another instrument's numbers for a run, beside ours."""
+"""`steadyspike benchmark`: another tool's numbers for a run, next to ours."""
 
 from __future__ import annotations
 

@@ -31,10 +31,10 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
             errors.print(f"error: {text}", style="red", markup=False, soft_wrap=True)
             return FAILED
         except Exception as error:
-            known = _plain(error)
-            if not isinstance(known, (PlainError, OSError)):
+            message = _plain(error)
+            if not isinstance(message, (PlainError, OSError)):
                 raise
-            errors.print(f"error: {_text(known)}", style="red", soft_wrap=True)
+            errors.print(f"error: {_text(message)}", style="red", soft_wrap=True)
             return FAILED
 
     return wrapped
@@ -64,7 +64,7 @@ def _text(error: Exception) -> str:
 
 
 def print_scores(part: str, scores: dict[str, Any], rest: str) -> None:
-    """Prints the scores of a part of the data: a line, or the table of their kind. rest: what else to say."""
+    """Prints the scores of a part of the data: a line, or the table of their kind. rest: further lines."""
     from steadyspike.train.recipe.kinds import imported, kind_of_result
 
     kind = kind_of_result(scores)

@@ -38,7 +38,7 @@ def run(roots: list[Path]) -> int:
         return 2
     screen = wide_enough(console)
     _table(screen, runs)
-    for text in [tested_on(runs), *(f"{one.label}: {said}" for one in runs for said in one.warnings)]:
+    for text in [tested_on(runs), *(f"{one.label}: {warning}" for one in runs for warning in one.warnings)]:
         if text is not None:
             screen.print(text, style="yellow", soft_wrap=True)
     _differences(screen, runs)
@@ -63,10 +63,10 @@ def _table(screen: Console, runs: list[RunView]) -> None:
     ranges: dict[Measure, tuple[float, float]] = {}
     for one in runs:
         first.setdefault(one.measure, one)
-        known = [value for value in one.curve() if value is not None]
+        evaluated = [value for value in one.curve() if value is not None]
         low, high = ranges.get(one.measure, (math.inf, -math.inf))
-        ranges[one.measure] = min([low, *known]), max([high, *known])
-    for place, one in enumerate(runs, 1):
+        ranges[one.measure] = min([low, *evaluated]), max([high, *evaluated])
+    for rank, one in enumerate(runs, 1):
         score, mark = one.score(), ""
         if score is not None and not score.final:
             mark = "*"
@@ -74,7 +74,7 @@ def _table(screen: Console, runs: list[RunView]) -> None:
         behind = "" if one is first[one.measure] else against(one, first[one.measure])
         name = f" {one.measure.unit or one.measure.name}" if several else ""
         table.add_row(
-            str(place),
+            str(rank),
             one.label,
             Text(one.state.kind, style=STYLES.get(one.state.kind, "red")),
             "" if score is None else f"{one.measure.number(score.value)}{name}{mark}",
@@ -100,22 +100,22 @@ def _differences(screen: Console, runs: list[RunView]) -> None:
 
     from steadyspike.report.comparison import differing_keys
 
-    found = differing_keys(runs)
-    if not found:
+    differences = differing_keys(runs)
+    if not differences:
         screen.print("\nthe recipes are equal", style="dim")
         return
     screen.print("\nwhat differs", style="bold")
     if len(runs) <= 4:
-        table = bare_table("key", *(f"{place}: {one.label}" for place, one in enumerate(runs, 1)))
+        table = bare_table("key", *(f"{index}: {one.label}" for index, one in enumerate(runs, 1)))
         for column in table.columns:
             column.no_wrap, column.overflow = False, "fold"
-        for key, values in found.items():
+        for key, values in differences.items():
             table.add_row(key, *(shown(value) for value in values))
     else:
         table = bare_table("", "run", "what differs", fold=("run", "what differs"))
-        for place, one in enumerate(runs):
-            said = ", ".join(f"{key}={shown(values[place])}" for key, values in found.items())
-            table.add_row(str(place + 1), one.label, said)
+        for index, one in enumerate(runs):
+            text = ", ".join(f"{key}={shown(values[index])}" for key, values in differences.items())
+            table.add_row(str(index + 1), one.label, text)
     screen.print(table)
 
 

@@ -10,24 +10,24 @@ import typer
 from steadyspike.commands.options import DataDir
 from steadyspike.data.errors import DataError
 
-app = typer.Typer(help="Data sets: what there is, where it was found, and pictures of it.", no_args_is_help=True)
+app = typer.Typer(help="Data sets: list them with their folders, and draw samples.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_command(data_dir: DataDir = None) -> None:
-    """Names, where each was found, and its splits."""
+    """List all data sets with their folders and splits."""
     from steadyspike.data.data_folders import DataFolders
     from steadyspike.data.dataset_catalogue import data_sets
 
     try:
-        place = DataFolders.of(data_dir, None, download=False)
+        folders = DataFolders.of(data_dir, None, download=False)
     except DataError as error:
         raise _ended(error) from None
     width = max(len(name) for name in data_sets())
-    typer.echo(f"looked in {place.data_dir}")
+    typer.echo(f"looked in {folders.data_dir}")
     for name, entry in data_sets().items():
-        found = entry.find(place)
-        where = "the folder given as --data-dir" if entry.own_folder else found or "not found"
+        path = entry.find(folders)
+        where = "the folder given as --data-dir" if entry.own_folder else path or "not found"
         typer.echo(f"{name:<{width}}  {entry.about}")
         typer.echo(f"{'':<{width}}  where: {where}; splits: {', '.join(entry.splits)}")
 
@@ -52,9 +52,9 @@ def show_command(
     options: dict[str, Any] = {} if size is None else {"size": size}
     try:
         bundle = load(name, data_dir, split=split, timesteps=timesteps, download=download, **options)
-        place = out or Path(f"{bundle.name}.png")
+        file = out or Path(f"{bundle.name}.png")
         boxes = isinstance(bundle, DetectionBundle)
-        path = write_boxes(bundle, place, part, 2 * per_class) if boxes else write_sheet(bundle, place, part, per_class)
+        path = write_boxes(bundle, file, part, 2 * per_class) if boxes else write_sheet(bundle, file, part, per_class)
     except DataError as error:
         raise _ended(error) from None
     typer.echo(str(bundle))

@@ -22,7 +22,7 @@ def command(
     backend: Annotated[str | None, typer.Option(help="Check for this kernel: reference, cpu or triton.")] = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Versions, devices, kernels and data found. Exits with 1 if something that was asked for cannot run."""
+    """Versions, devices, kernels and data found. Exits with 1 if something that you asked for cannot run."""
     raise typer.Exit(run(recipe, settings=settings or [], devices=devices, backend=backend, data_dir=data_dir))
 
 
@@ -38,7 +38,7 @@ def _print(section: Section) -> None:
 def run(
     recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
 ) -> int:
-    """Prints what there is; 1 if something asked for is missing."""
+    """Prints what there is; 1 if something requested is missing."""
     for number, section in enumerate(sections(data_dir)):
         if number:
             console.print()
@@ -57,7 +57,7 @@ def run(
 def _asked(
     recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
 ) -> list[str]:
-    """What was asked for and cannot run, one line each."""
+    """What was requested and cannot run, one line each."""
     import torch
 
     from steadyspike.data.data_folders import DataFolders

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    place: RunOrFile,
+    source: RunOrFile,
     files: Annotated[
         list[Path] | None, typer.Argument(help="Images or event recordings to count on; default: the run's test data.")
     ] = None,
@@ -28,16 +28,16 @@ def command(
     samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
     strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Also with memory, beside a quantised twin.")] = False,
+    memory: Annotated[bool, typer.Option("--memory", help="Also with memory, compared with a quantised twin.")] = False,
 ) -> None:
     """Count the operations of a folded network and their energy."""
-    code = run(place, files or [], data_dir, samples=samples, strict=strict, every_step=every_step, memory=memory)
+    code = run(source, files or [], data_dir, samples=samples, strict=strict, every_step=every_step, memory=memory)
     raise typer.Exit(code)
 
 
 @one_line_errors
 def run(
-    place: Path,
+    source: Path,
     files: list[Path],
     data_dir: Path | None,
     samples: int,
@@ -45,16 +45,16 @@ def run(
     every_step: bool,
     memory: bool = False,
 ) -> int:
-    """``files``: count on these inputs; without them on test samples of the run that ``place`` is or lies in."""
+    """``files``: count on these inputs; without them on test samples of the run that ``place`` is or belongs to."""
     from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.energy import count_operations, show_energy
 
-    network, facts = folded(place, data_dir)
-    data = _of_files(place, files, facts, network) if files else _of_run(place, data_dir, samples)
+    network, facts = folded(source, data_dir)
+    data = _of_files(source, files, facts, network) if files else _of_run(source, data_dir, samples)
     with console.status("counting operations"):
         report = count_operations(network, data, pool_as_synapse=not strict, stem_every_step=every_step)
-    if place.is_dir() and not files:
-        _keep(place, report, strict, every_step)
+    if source.is_dir() and not files:
+        _keep(source, report, strict, every_step)
     console.print(str(report), soft_wrap=True)
     estimate = show_energy(report.energy(estimate=True))
     console.print(f"with ACs as papers count them (rate x dense): {estimate} at 45 nm fp32")
@@ -68,24 +68,24 @@ def run(
     return ENDED
 
 
-def _of_files(place: Path, files: list[Path], facts: dict[str, Any], network: FoldedNetwork) -> Iterator[Tensor]:
+def _of_files(source: Path, files: list[Path], facts: dict[str, Any], network: FoldedNetwork) -> Iterator[Tensor]:
     from steadyspike.commands.shared.deployed import check_facts
     from steadyspike.data.input_files import read_input
 
-    check_facts(place, facts, network)
+    check_facts(source, facts, network)
     return (read_input(file, facts, resize=False) for file in files)
 
 
-def _of_run(place: Path, data_dir: Path | None, samples: int) -> Iterator[Tensor]:
+def _of_run(source: Path, data_dir: Path | None, samples: int) -> Iterator[Tensor]:
     from steadyspike.commands.shared.deployed import batches
     from steadyspike.deploy import CannotFold
     from steadyspike.train.run.loading import load_run
 
-    if place.is_file() and not (place.parent / "recipe.toml").exists():
+    if source.is_file() and not (source.parent / "recipe.toml").exists():
         raise CannotFold(
-            f"{place} is not in a run folder, so there is no test data to count on: name input files behind it"
+            f"{source} is not in a run folder, so there is no test data to count on: name input files behind it"
         )
-    loaded = load_run(place if place.is_dir() else place.parent, data_dir)
+    loaded = load_run(source if source.is_dir() else source.parent, data_dir)
     return (x for x, _ in batches(loaded, "test", samples))
 
 
@@ -97,10 +97,10 @@ def _keep(root: Path, report: EnergyReport, strict: bool, every_step: bool) -> N
     from steadyspike.train.files.folder import RunFolder
 
     folder = RunFolder(root)
-    found = {
+    content = {
         "weights": file_sha256(folder.weights), "samples": report.samples, "timesteps": report.timesteps,
         "strict": strict, "every_step": every_step, "energy": {table: report.energy(table) for table in TABLES},
         **{what: report.total(what) for what in ("acs", "macs", "estimate", "dense")},
     }  # fmt: skip
     with suppress(CheckpointError, OSError):
-        folder.write_json("energy.json", found)
+        folder.write_json("energy.json", content)

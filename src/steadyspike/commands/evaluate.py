@@ -45,27 +45,27 @@ def run(
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", SplitMismatchWarning)
-        found = evaluate_run(folder, data_dir, part=part, split=split)
+        evaluated = evaluate_run(folder, data_dir, part=part, split=split)
     for warning in caught:
         if issubclass(warning.category, SplitMismatchWarning):
             errors.print(Panel(str(warning.message), title="another split", style="bold red"))
-    now = found.scores.record()
-    console.print(str(found.bundle), soft_wrap=True)
+    now = evaluated.scores.record()
+    console.print(str(evaluated.bundle), soft_wrap=True)
     print_scores(part, now, _rest(now))
-    if found.reproduces is None:
-        if found.logged is None:
+    if evaluated.reproduces is None:
+        if evaluated.logged is None:
             console.print(f"the run logged no {part} accuracy of these weights to compare with", style="dim")
         return ENDED
-    if found.reproduces:
+    if evaluated.reproduces:
         console.print("equal to what the run logged", style="green")
         if record and part == "test":
             record_number(folder, recipe)
         return ENDED
-    assert found.logged is not None
+    assert evaluated.logged is not None
     kind = kind_of_result(now)
-    logged = ", ".join(map(kind.measure.number, kind.test_scores(found.logged)))
+    logged = ", ".join(map(kind.measure.number, kind.test_scores(evaluated.logged)))
     logged = f"{kind.measure.name} {logged} {kind.measure.unit}".rstrip()
-    console.print(f"NOT what the run logged: {logged}, loss {found.logged['loss']}", style="bold red")
+    console.print(f"NOT what the run logged: {logged}, loss {evaluated.logged['loss']}", style="bold red")
     return FAILED
 
 

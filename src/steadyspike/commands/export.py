@@ -16,10 +16,10 @@ PRECISIONS = ("int8", "float32")
 
 
 def command(
-    place: RunOrFile,
+    source: RunOrFile,
     to: Annotated[str, typer.Option(help="nir, onnx, int8, c or page.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: beside the network.")
+        Path | None, typer.Option("--out", "-o", help="The file (c: the folder); default: next to the network.")
     ] = None,
     data_dir: DataDir = None,
     mode: Annotated[str, typer.Option(help="NIR: faithful (exact), shift (exact, hard reset) or lif.")] = "faithful",
@@ -30,7 +30,7 @@ def command(
 ) -> None:
     """Export a folded network to NIR, ONNX, integers, a C file that needs no library, or a page that runs it."""
     code = run(
-        place,
+        source,
         to=to,
         out=out,
         data_dir=data_dir,
@@ -45,7 +45,7 @@ def command(
 
 @one_line_errors
 def run(
-    place: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None,
+    source: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None,
     precision: str = "int8", main: bool = False,
 ) -> int:  # fmt: skip
     from steadyspike.commands.shared.deployed import folded
@@ -63,14 +63,14 @@ def run(
     if out is not None and not out.parent.is_dir():
         errors.print(f"error: {out.parent} is not a folder", style="red")
         return 2
-    network, facts = folded(place, data_dir)
-    root = place if place.is_dir() else place.parent
+    network, facts = folded(source, data_dir)
+    root = source if source.is_dir() else source.parent
     if to == "int8":
-        return _integers(place, network, facts, data_dir, samples, out or root / "int8.safetensors")
+        return _integers(source, network, facts, data_dir, samples, out or root / "int8.safetensors")
     if to == "c":
         return _c_file(network, facts, out or root / "c", precision, main)
     if to == "page":
-        return _page(place, network, facts, out or root / "network.html", data_dir)
+        return _page(source, network, facts, out or root / "network.html", data_dir)
     if to == "nir":
         from steadyspike.deploy.to_nir import export_nir
 
@@ -90,15 +90,15 @@ def run(
     return ENDED
 
 
-def _page(place: Path, network, facts, target: Path, data_dir: Path | None) -> int:  # type: ignore[no-untyped-def]
+def _page(source: Path, network, facts, target: Path, data_dir: Path | None) -> int:  # type: ignore[no-untyped-def]
     from steadyspike.commands.shared.deployed import batches
     from steadyspike.report.network_page.write import write_network_page
 
     samples, labels = None, []
-    if place.is_dir():
+    if source.is_dir():
         from steadyspike.train.run.loading import load_run
 
-        samples, classes = next(iter(batches(load_run(place, data_dir), "test", PAGE_SAMPLES)))
+        samples, classes = next(iter(batches(load_run(source, data_dir), "test", PAGE_SAMPLES)))
         labels = classes.tolist()
     path = write_network_page(network, target, facts, samples, labels)
     console.print(f"wrote {path} ({path.stat().st_size / 1e6:.2f} MB): open it in a browser", soft_wrap=True)
@@ -119,7 +119,7 @@ def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  #
     return ENDED
 
 
-def _integers(place: Path, network, facts, data_dir: Path | None, samples: int | None, target: Path) -> int:  # type: ignore[no-untyped-def]
+def _integers(source: Path, network, facts, data_dir: Path | None, samples: int | None, target: Path) -> int:  # type: ignore[no-untyped-def]
     from steadyspike.commands.shared.deployed import batches, correct
     from steadyspike.deploy.hardware import CHIPS, chip_report
     from steadyspike.deploy.integers import IntegerNetwork
@@ -128,8 +128,8 @@ def _integers(place: Path, network, facts, data_dir: Path | None, samples: int |
     integer = IntegerNetwork(network)
     for chip in CHIPS:
         console.print(chip_report(integer, chip), soft_wrap=True)
-    if place.is_dir():
-        loaded = load_run(place, data_dir)
+    if source.is_dir():
+        loaded = load_run(source, data_dir)
         with console.status("accuracy in integers"):
             right, total = correct(network, batches(loaded, "test", samples))
             also, _ = correct(integer, batches(loaded, "test", samples))

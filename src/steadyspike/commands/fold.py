@@ -18,11 +18,11 @@ def command(
     folder: Run,
     data_dir: DataDir = None,
     mode: Annotated[
-        str, typer.Option(help="Streams of unequal thresholds: exact (refuse), split or graded.")
+        str, typer.Option(help="Streams of unequal thresholds: exact (raise an error), split or graded.")
     ] = "exact",
     samples: Annotated[int | None, typer.Option(min=1, help="Compare on so many test samples; default: all.")] = None,
     float64: Annotated[
-        bool, typer.Option("--float64", help="Compare in float64 too, where every decision must be the same.")
+        bool, typer.Option("--float64", help="Compare in float64 too; there every decision must be the same.")
     ] = False,
 ) -> None:
     """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
@@ -31,7 +31,7 @@ def command(
 
 @one_line_errors
 def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, float64: bool = False) -> int:
-    """``float64``: also compare both networks in float64, where every decision must be the same.
+    """``float64``: also compare both networks in float64; there every decision must be the same.
 
     Exit code 1 if it is not, or if more than one sample in a thousand is decided differently in float32.
     """
@@ -47,25 +47,25 @@ def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, flo
     for proof in network.proofs:
         console.print(str(proof), soft_wrap=True)
     with console.status("test accuracy of both"):
-        wanted, labels = decisions(loaded.model, batches(loaded, "test", samples))
+        expected, labels = decisions(loaded.model, batches(loaded, "test", samples))
         got, _ = decisions(network, batches(loaded, "test", samples))
-    differ = _compare("test accuracy", wanted, got, labels)
+    differ = _compare("test accuracy", expected, got, labels)
     if differ:
         console.print("rounding moved a spike; in float64 both decide alike (--float64 shows it)", style="yellow")
     exact = 0
     if float64:
         with console.status("the same in float64"):
-            wanted, got, labels = decisions_in_float64(loaded, cast(Mode, mode), samples)
-        exact = _compare("in float64", wanted, got, labels)
+            expected, got, labels = decisions_in_float64(loaded, cast(Mode, mode), samples)
+        exact = _compare("in float64", expected, got, labels)
     layers = len(network.graph.neurons())
     console.print(f"{layers} neuron layer{'s' * (layers != 1)} with binary spikes: {folder / FILE}", soft_wrap=True)
     return ENDED if exact == 0 and differ <= max(1, len(labels) // 1000) else FAILED
 
 
-def _compare(what: str, wanted: Tensor, got: Tensor, labels: Tensor) -> int:
+def _compare(what: str, expected: Tensor, got: Tensor, labels: Tensor) -> int:
     """Prints both accuracies; returns how many samples are decided differently."""
-    model, folded = (f"{100 * float((chosen == labels).double().mean()):.2f} %" for chosen in (wanted, got))
-    differ = int((wanted != got).sum())
+    model, folded = (f"{100 * float((chosen == labels).double().mean()):.2f} %" for chosen in (expected, got))
+    differ = int((expected != got).sum())
     text = f"{what}: model {model}, folded {folded}; {differ} of {len(labels)} samples decided differently"
     console.print(text, soft_wrap=True)
     return differ

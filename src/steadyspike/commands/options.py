@@ -14,7 +14,7 @@ Settings = Annotated[
 
 
 def run_argument(text: str) -> Path:
-    """A run folder as it is given, or the folder of a network of the zoo by its name."""
+    """The given run folder, or the folder of a network of the zoo by its name."""
     from steadyspike.commands.common import run_or_name
 
     return run_or_name(text)

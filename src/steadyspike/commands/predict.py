@@ -13,7 +13,7 @@ from steadyspike.data.errors import DataError
 
 
 def command(
-    place: RunOrFile,
+    source: RunOrFile,
     files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
     data_dir: DataDir = None,
     top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
@@ -24,13 +24,15 @@ def command(
     resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Detection: folder for pictures and JSON.")] = None,
 ) -> None:
-    """Predict the class of image or event files, or find the boxes in them, and say at which step it was decided."""
-    raise typer.Exit(run(place, files=files, data_dir=data_dir, top=top, confidence=confidence, resize=resize, out=out))
+    """Predict the class of image or event files, or find the boxes in them; prints the step of the decision."""
+    raise typer.Exit(
+        run(source, files=files, data_dir=data_dir, top=top, confidence=confidence, resize=resize, out=out)
+    )
 
 
 @one_line_errors
 def run(
-    place: Path,
+    source: Path,
     files: list[Path],
     data_dir: Path | None,
     top: int,
@@ -41,11 +43,11 @@ def run(
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import kinds
 
-    if place.is_dir() and (kind := kinds.kind_of(RunFolder(place).read_recipe())).predict:
-        kinds.imported(kind.predict)(place, files, confidence, out, console)
+    if source.is_dir() and (kind := kinds.kind_of(RunFolder(source).read_recipe())).predict:
+        kinds.imported(kind.predict)(source, files, confidence, out, console)
         return ENDED
     if out is not None:
-        raise DataError(f"--out is for runs that find boxes; {place} finds classes.")
+        raise DataError(f"--out is for runs that find boxes; {source} finds classes.")
     import torch
     from rich.table import Column, Table
 
@@ -53,8 +55,8 @@ def run(
     from steadyspike.data.input_files import read_input
     from steadyspike.deploy import Confidence, stream
 
-    network, facts = folded(place, data_dir)
-    check_facts(place, facts, network)
+    network, facts = folded(source, data_dir)
+    check_facts(source, facts, network)
     names = facts["classes"]
     one = stream(network, None if confidence is None else Confidence(confidence))
     table = Table(Column("file", overflow="fold"), "class", "confidence", "decided at step")

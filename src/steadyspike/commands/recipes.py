@@ -93,7 +93,7 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
         console.print("\n" + _HELP + "\ntrain them all: steadyspike train FILE.toml:all", style="dim")
         return ENDED
     titles = group_titles()
-    lines = list(_found(words, where, bases))
+    lines = list(_matching(words, where, bases))
     if not lines:
         errors.print(_nothing(words, where), style="red", soft_wrap=True)
         return FAILED
@@ -106,7 +106,7 @@ def run(words: list[str], where: str, bases: bool, every: bool) -> int:
     return ENDED
 
 
-def _found(words: list[str], where: str, bases: bool) -> Iterable[Line]:
+def _matching(words: list[str], where: str, bases: bool) -> Iterable[Line]:
     from steadyspike.paper.work.recorded import Recorded
     from steadyspike.train.recipe import load_recipe
     from steadyspike.train.recipe.recipe_catalogue import packaged
@@ -135,15 +135,15 @@ def _in_file(file: str) -> Iterable[Line]:
 def _is_at(recipe: Any, where: str) -> bool:
     """Whether the paper has this configuration at a place: "table 2", "figure 9", "supplement frozen"."""
     paper = f"{recipe.paper.where} {recipe.paper.note}" if recipe.paper is not None else ""
-    place = f"{recipe.shown} {paper}".lower()
+    shown_at = f"{recipe.shown} {paper}".lower()
     pairs = re.findall(r"[a-z]+\s+[0-9]+|\S+", where.lower())  # a number belongs to the word before it
-    return all(re.search(rf"\b{re.escape(' '.join(pair.split()))}\b", place) for pair in pairs)
+    return all(re.search(rf"\b{re.escape(' '.join(pair.split()))}\b", shown_at) for pair in pairs)
 
 
 def _nothing(words: list[str], where: str) -> str:
     asked = " and ".join(repr(word) for word in words)
-    place = f"that the paper has at {where!r}" if where else ""
-    return " ".join(["there is no recipe", *([f"with {asked} in its name or description"] if asked else []), place])
+    condition = f"that the paper has at {where!r}" if where else ""
+    return " ".join(["there is no recipe", *([f"with {asked} in its name or description"] if asked else []), condition])
 
 
 def _print_group(title: str, lines: list[Line], short: bool) -> None:

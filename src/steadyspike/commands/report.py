@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", parser=run_argument, help="Run folders.")],
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The file; default: report.html in the run, or beside the runs.")
+        Path | None, typer.Option("--out", "-o", help="The file; default: report.html in the run, or next to the runs.")
     ] = None,
     data_dir: DataDir = None,
     no_data: Annotated[
@@ -35,16 +35,14 @@ def command(
 
 @one_line_errors
 def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: bool, baseline: Path | None) -> int:
-    """Writes the page and says where it is."""
+    """Writes the page and prints its path."""
     from steadyspike.report.run_view import read_runs
     from steadyspike.report.write_page import write_report
 
-    wanted = (
-        roots if baseline is None or baseline.resolve() in [root.resolve() for root in roots] else [*roots, baseline]
-    )
+    keys = roots if baseline is None or baseline.resolve() in [root.resolve() for root in roots] else [*roots, baseline]
     if out is not None:
         check_place(out)
-    views = read_runs(wanted)
+    views = read_runs(keys)
     for view in views:
         add_details(view, data_dir, no_data)
     base = next((v for v in views if baseline is not None and v.root.resolve() == baseline.resolve()), None)
@@ -82,7 +80,7 @@ def default_place(roots: list[Path]) -> Path:
 
 
 def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
-    """Confusion, samples and membranes: those that are kept, or made anew; a note where that cannot be."""
+    """Confusion, samples and membranes: those that are kept, or new ones; a note if that is not possible."""
     from steadyspike.report.live import is_current
     from steadyspike.train.files.folder import RunFolder
 
@@ -112,9 +110,9 @@ def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
         with console.status(f"looking at the predictions of {view.label}"):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
-        said = f"no predictions, since {error}"
-        view.notes.append(f"{view.label}: {said}")
+        note = f"no predictions, since {error}"
+        view.notes.append(f"{view.label}: {note}")
         if isinstance(error, RunError):
-            view.warnings.append(said)  # weights that are damaged or other data, not merely data that is elsewhere
+            view.warnings.append(note)  # weights that are damaged or other data, not merely data that is elsewhere
         else:
             console.print(view.notes[-1], style="yellow", soft_wrap=True)

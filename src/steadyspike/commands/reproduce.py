@@ -130,7 +130,7 @@ def _train(experiment: Any, work: Any) -> int:
             train_missing(runs, work.store, work.data_dir, console, signals)
             return ENDED
         except (Interrupted, Stopped) as stop:
-            console.print("stopped; the same command goes on from here. So far:\n", style="yellow")
+            console.print("stopped; the same command continues from here. So far:\n", style="yellow")
             return exit_code(stop.number)
 
 
@@ -144,7 +144,7 @@ def _show(experiment: Any, work: Any) -> None:
     if broken := work.store.unfinished(work.all_runs(experiment.cases(work.scale.name))):
         names = ", ".join(run.label for run in broken)
         page.notes.append(
-            f"begun, and not ended or damaged since: {names}; the command without --show goes on with them"
+            f"begun, and not ended or damaged since: {names}; the command without --show continues with them"
         )
     console.print(page.text(), soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.label}"

@@ -40,10 +40,10 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
     from steadyspike.disk.plain_text import duration
     from steadyspike.report.run_list import list_runs
 
-    found = list_runs(root)
-    lines = [line for line in found if _wanted(line, words, state)]
+    all_runs = list_runs(root)
+    lines = [line for line in all_runs if _is_chosen(line, words, state)]
     if not lines:
-        asked = " that fits" if found else ""
+        asked = " that fits" if all_runs else ""
         errors.print(f"there is no run{asked} below {root}", style="red", soft_wrap=True)
         return FAILED
     if sort == "accuracy":
@@ -71,6 +71,6 @@ def run(root: Path, words: list[str], state: str | None, sort: str, last: int | 
     return ENDED
 
 
-def _wanted(line: RunLine, words: list[str], state: str | None) -> bool:
+def _is_chosen(line: RunLine, words: list[str], state: str | None) -> bool:
     text = f"{line.path} {line.recipe}".lower()
     return all(word.lower() in text for word in words) and state in (None, line.state)

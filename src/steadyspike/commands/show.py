@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from steadyspike.report.run_view import RunView
 
-_LOOK = 1.0  # seconds between two looks at a run that trains
+_LOOK = 1.0  # seconds between two reads of a run that trains
 _CURVE = 40  # characters of a curve
 _CLASSES = 10  # whose mAP is shown
 
@@ -60,15 +60,15 @@ def _live(root: Path, view: RunView) -> int:
 
 def _lines(root: Path, view: RunView) -> int:
     """For files and other programs: one line per epoch as it comes, then the whole."""
-    said = 0
+    printed = 0
     while True:
-        for place in range(said, len(view.epochs)):
-            loss, score = (column[place] for column in (view.metrics["train_loss"], view.curve()))
+        for epoch in range(printed, len(view.epochs)):
+            loss, score = (column[epoch] for column in (view.metrics["train_loss"], view.curve()))
             part = view.part or "train"
-            known = "" if score is None else f"  {part} {view.measure.name} {view.measure.text(score)}"
-            console.print(f"epoch {view.epochs[place]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}{known}",
+            shown = "" if score is None else f"  {part} {view.measure.name} {view.measure.text(score)}"
+            console.print(f"epoch {view.epochs[epoch]}/{view.recipe.schedule.epochs}  loss {number(loss, 4)}{shown}",
                           soft_wrap=True)  # fmt: skip
-        said = len(view.epochs)
+        printed = len(view.epochs)
         if view.state.kind != "running":
             wide_enough(console).print(glance(view, marks(console)))
             return ENDED
@@ -77,7 +77,7 @@ def _lines(root: Path, view: RunView) -> int:
 
 
 def _again(root: Path, view: RunView) -> RunView:
-    """The run as it is now; as it was, where it was caught while a file was being replaced."""
+    """The run in its present state; the state before, if a file was just being replaced."""
     from steadyspike.report.run_view import read_run
     from steadyspike.train.files.folder import RunError
 
@@ -133,8 +133,8 @@ def _numbers(view: RunView) -> list[RenderableType]:
         lines.append(Text(f"a constant guess: {100 / max(classes, 1):.2f} %", style="dim"))
     paper = view.recipe.paper
     if paper is not None:
-        said = f"{paper.value} {paper.unit}" if paper.value is not None else paper.verdict
-        lines.append(f"the paper: {said} ({paper.where})")
+        published = f"{paper.value} {paper.unit}" if paper.value is not None else paper.verdict
+        lines.append(f"the paper: {published} ({paper.where})")
     return lines
 
 
@@ -168,10 +168,10 @@ def _curves(view: RunView, blocks: str) -> list[RenderableType]:
     shown: list[tuple[str, list[float | None], Any]] = [("training loss", view.metrics.get("train_loss", []), min)]
     shown.append((f"{view.part or 'train'} {view.measure.title}", view.evaluated_curve(), max))
     for title, values, best in shown:
-        known = [value for value in values if value is not None]
-        if known:
+        there = [value for value in values if value is not None]
+        if there:
             ends = (
-                number(value, 4 if best is min else view.measure.digits) for value in (known[0], known[-1], best(known))
+                number(value, 4 if best is min else view.measure.digits) for value in (there[0], there[-1], best(there))
             )
             table.add_row(title, sparkline(values, _CURVE, marks=blocks), *ends)
     return [Text(), table]
@@ -194,9 +194,9 @@ def _layers(view: RunView, blocks: str) -> list[RenderableType]:
         "grad": "gradient",
     }
     table = bare_table("layer", *columns, "rate by step", right=tuple(columns), fold=("layer",))
-    for place, name in enumerate(layers.names):
-        values = (layers.values[quantity][-1][place] for quantity in columns.values())
-        steps = layers.rates[-1][place]
+    for index, name in enumerate(layers.names):
+        values = (layers.values[quantity][-1][index] for quantity in columns.values())
+        steps = layers.rates[-1][index]
         table.add_row(name, *(number(value, 3) for value in values), sparkline(steps, 12, 0.0, marks=blocks))
     return [Text(), Text(f"layers after epoch {layers.epochs[-1]}", style="bold"), table]
 

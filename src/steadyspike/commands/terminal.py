@@ -19,9 +19,9 @@ STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "killed":
 
 
 class SafeConsole(Console):
-    """A console that shows every text as it is: ``[x]`` is not markup, ``:x:`` not an emoji, and `plain` is applied.
+    """A console that shows every text literally: ``[x]`` is not markup, ``:x:`` not an emoji, and `plain` is applied.
 
-    All that commands print passes through it, so that none of them has to remember it. ``markup=True`` is for texts of
+    Everything that commands print passes through it. ``markup=True`` is for texts of
     the program itself.
     """
 
@@ -40,7 +40,7 @@ class SafeConsole(Console):
 
 
 def marks(console: Console) -> str:
-    """Characters for sparklines: blocks, or ASCII where the output cannot hold them."""
+    """Characters for sparklines: blocks, or ASCII if the output cannot show them."""
     try:
         BLOCKS.encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
@@ -49,7 +49,7 @@ def marks(console: Console) -> str:
 
 
 def wide_enough(console: Console) -> Console:
-    """The terminal, or, where the output goes to a file or another program, a page on which nothing is cut."""
+    """The terminal; if the output goes to a file or another program, a width at which nothing is cut."""
     return console if console.is_terminal else SafeConsole(width=200, file=console.file)
 
 

@@ -114,7 +114,7 @@ def _run(
 
 
 def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
-    """Returns the writer of report.html while the run trains; None if the recipe does not ask for it."""
+    """Returns the writer of report.html while the run trains; None if the recipe does not set it."""
     if not recipe.train.report:
         return None
     from steadyspike.report.live import LiveReport
@@ -123,7 +123,7 @@ def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
 
 
 def _last_report(recipe: Any, folder: Any, data_dir: Path | None) -> None:
-    """The report of the run as it is now. As the figure, it is a service and fails nothing."""
+    """The report of the run in its present state. As the figure, it is a service and fails nothing."""
     if not recipe.train.report:
         return
     try:

@@ -1,4 +1,4 @@
-"""One call of a torch function while a model is traced: finds the handler that makes a node of it, or refuses."""
+"""One call of a torch function while a model is traced: finds its handler, which makes a node, or raises an error."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
     name = getattr(func, "__name__", str(func))
     if not _tensors(out):
         if name in READS_VALUES:
-            raise rec.refuse(f"{name.strip('_')}() looks at values: what the model does must not depend on them")
+            raise rec.refuse(f"{name.strip('_')}() reads values: what the model does must not depend on them")
         if name == "__setitem__":
-            raise rec.refuse("fold does not know assignment to a part of a tensor (x[...] = y)")
+            raise rec.refuse("fold does not support assignment to a part of a tensor (x[...] = y)")
         return out
     if name == "__get__" and isinstance(out, Tensor):
         name = getattr(getattr(func, "__self__", None), "__name__", name)
     handler = HANDLERS.get(name)
     if handler is None:
-        raise rec.refuse(f"fold does not know the operation {name!r}")
+        raise rec.refuse(f"fold does not support the operation {name!r}")
     named = {KEYWORDS.get(key, key): value for key, value in kwargs.items()}
     try:
         call = inspect.signature(handler).bind(rec, *args, **{**named, "out": out})
@@ -61,7 +61,7 @@ def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
         call = None
     if call is None or "out" in kwargs:
         given = f" with {', '.join(kwargs)}" if kwargs else ""
-        raise rec.refuse(f"fold does not know the operation {name!r} called{given or ' this way'}")
+        raise rec.refuse(f"fold does not support the operation {name!r} called{given or ' this way'}")
     _forget_shared(rec, name, args, named)
     handler(*call.args, **call.kwargs)
     return out

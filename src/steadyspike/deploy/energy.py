@@ -46,7 +46,7 @@ class LayerCount:
     """Operations of one synapse (or identity edge, or neuron layer), summed over the samples seen.
 
     acs, macs: exact; estimate: firing rate times the dense operations, as papers count ACs; dense: operations of the
-    dense layer; rates: mean input per time step (the firing rate, where the input is spikes).
+    dense layer; rates: mean input per time step (the firing rate, if the input is spikes).
     """
 
     name: str

@@ -18,6 +18,6 @@ class MissingPackage(PlainError, ImportError):
 
 
 def missing_package(name: str, extra: str) -> None:
-    """Raises a `MissingPackage` that says what to install if the package is not there."""
+    """Raises a `MissingPackage` that names what to install if the package is missing."""
     if importlib.util.find_spec(name) is None:
         raise MissingPackage(f"this needs the package {name}: pip install 'steadyspike[{extra}]'")

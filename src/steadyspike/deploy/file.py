@@ -1,7 +1,8 @@
 """Folded networks on disk: one safetensors file with the constants, whose metadata describes the graph.
 
 No code is needed to load it, and none is run: the description is JSON that names operations of
-`steadyspike.deploy.ops.OPS`. A digest over description and constants is part of the file, so a damaged file is refused.
+`steadyspike.deploy.ops.OPS`. A digest over description and constants is part of the file, so a damaged file is
+detected.
 """
 
 from __future__ import annotations
@@ -111,15 +112,15 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
     except (ValueError, RecursionError):
         raise DamagedFile(f"{name} is damaged: its description is not JSON") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        found = str(content.get("format") if isinstance(content, dict) else type(content).__name__)[:60]
-        raise DamagedFile(f"{name} has the format {found!r}; this version reads {FORMAT!r}")
+        form = str(content.get("format") if isinstance(content, dict) else type(content).__name__)[:60]
+        raise DamagedFile(f"{name} has the format {form!r}; this version reads {FORMAT!r}")
     if not isinstance(content.get("extra", {}), dict):
         raise DamagedFile(f"{name} is damaged: its extra facts are not a table")
     return content, tensors
 
 
 def load(path: str | os.PathLike[str]) -> FoldedNetwork:
-    """The network of a file that `save` wrote; anything else is a `DamagedFile` that says what is wrong.
+    """The network of a file that `save` wrote; anything else raises a `DamagedFile` with the reason.
 
     The whole description is checked (`deploy.schema`) before anything runs.
     """

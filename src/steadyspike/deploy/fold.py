@@ -31,7 +31,7 @@ def fold(
     model: of this library's neurons, or a converted one of another library (`ss.convert`, `ss.stabilize`).
     example: a batch as the model takes it, [B, ...] (static images) or [T, B, ...]; the network is tied to its shape
         (not to B), and the proof runs on it, so take real data.
-    mode: for streams that add spikes of neurons with different thresholds: ``"exact"`` refuses them and lists them,
+    mode: for streams that add spikes of neurons with different thresholds: ``"exact"`` raises an error that lists them,
         ``"split"`` reads every writer with its own copy of the weights, ``"graded"`` keeps the stream real-valued.
     batch_dim: the axis of the batch in ``example``, 0 or 1; None: found by trying (`nn.input_convention`).
     check: run the proof, in float64 and in the model's dtype, also one step at a time and at T = 1; the results are
@@ -53,7 +53,7 @@ def fold(
 
 
 def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, timed: bool) -> Proof:
-    """The fold of the model in float64, where rounding hides nothing."""
+    """The fold of the model in float64, in which rounding hides no error."""
     exact = copy.deepcopy(model).double()
     x = example.double()
     with StaysDouble():
@@ -103,5 +103,5 @@ class StaysDouble(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def _double(wanted: Any) -> Any:
-    return torch.float64 if isinstance(wanted, torch.dtype) and wanted in LOWER else wanted
+def _double(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value in LOWER else value

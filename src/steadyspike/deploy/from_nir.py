@@ -345,7 +345,7 @@ def from_nir(source: Any, dt: float | None = None, dtype: torch.dtype | None = N
     dt: seconds per time step; by default the graph's own, else 1 for IF nodes with r = 1, else 1e-4.
     dtype: of the network; by default float64 if the graph has float64 weights, else float32.
 
-    A file is read in a process of its own with limits of memory and time (`nir_file`). A damaged file is a
+    A file is read in a separate process with limits of memory and time (`nir_file`). A damaged file is a
     `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.
     """
     missing_package("nir", "export")

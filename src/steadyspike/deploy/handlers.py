@@ -66,11 +66,11 @@ def _constant(rec: Recorder, c: Any, value: Value) -> Tensor:
 
 def _sum(rec: Recorder, out: Tensor, terms: Sequence[tuple[Any, float]]) -> None:
     """out = sum of factor * term over the terms, of which at least one is a traced value."""
-    known = [(v, f) for v, f in ((rec.find(term), factor) for term, factor in terms) if v is not None]
-    like = next((v for v, _ in known if v.timed), known[0][0])
+    recorded = [(v, f) for v, f in ((rec.find(term), factor) for term, factor in terms) if v is not None]
+    like = next((v for v, _ in recorded if v.timed), recorded[0][0])
     tensors: dict[str, Tensor] = {}
     names = []
-    for i, (value, factor) in enumerate(known):
+    for i, (value, factor) in enumerate(recorded):
         names.append(_as_timed(rec, value, like))
         if factor != 1:
             tensors[f"edge{i}"] = _constant(rec, factor, like)
@@ -79,7 +79,7 @@ def _sum(rec: Recorder, out: Tensor, terms: Sequence[tuple[Any, float]]) -> None
             offset = _constant(rec, term, like) * factor
             tensors["offset"] = tensors["offset"] + offset if "offset" in tensors else offset
     layout = like.layout
-    if sample_shape(out.shape, layout) != like.shape and len(known) == 1:
+    if sample_shape(out.shape, layout) != like.shape and len(recorded) == 1:
         raise rec.refuse(
             f"a constant widens the value from {list(like.shape)}; fold takes constants that broadcast to it"
         )
@@ -141,7 +141,7 @@ def _matmul(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
     elif first is not None and isinstance(b, Tensor) and b.ndim == 2:
         rec.node("linear", out, first.layout, first.name, tensors={"weight": b.t()})
     else:
-        raise rec.refuse("a matrix product with a constant takes the constant [in, out] on the right")
+        raise rec.refuse("a matrix product with a constant needs the constant [in, out] on the right")
 
 
 @handles("relu", "relu_")
@@ -225,7 +225,7 @@ def _reorder(rec: Recorder, x: Tensor, order: list[int], out: Tensor) -> None:
 def _repeat(rec: Recorder, x: Tensor, *sizes: Any, out: Tensor, **kwargs: Any) -> None:
     value = rec.need(x)
     if value.timed or rec.layout.of_view(out.shape, True) != "frames" or tuple(out.shape[2:]) != value.shape:
-        raise rec.refuse(f"fold knows repeat over time only: [1, B, ...] to [T, B, ...], not to {list(out.shape)}")
+        raise rec.refuse(f"fold supports repeat over time only: [1, B, ...] to [T, B, ...], not to {list(out.shape)}")
     rec.node("repeat", out, "frames", value.name)
 
 
@@ -234,7 +234,7 @@ def _stack(rec: Recorder, tensors: Sequence[Tensor], dim: int = 0, *, out: Tenso
     names = {value.name if value is not None else "" for value in map(rec.find, tensors)}
     first = rec.find(tensors[0])
     if len(names) != 1 or first is None or first.layout != "still" or dim != 0 or len(tensors) != rec.layout.steps:
-        raise rec.refuse("fold knows stack only of one [B, ...] value, T times")
+        raise rec.refuse("fold supports stack only of one [B, ...] value, T times")
     rec.node("repeat", out, "frames", first.name)
 
 
@@ -246,7 +246,7 @@ def _expand(rec: Recorder, x: Tensor, *sizes: Any, out: Tensor) -> None:
     elif not value.timed and rec.layout.of_view(out.shape, True) == "frames" and tuple(out.shape[2:]) == value.shape:
         rec.node("repeat", out, "frames", value.name)
     else:
-        raise rec.refuse(f"fold does not know how to expand {list(x.shape)} to {list(out.shape)}")
+        raise rec.refuse(f"fold does not support expanding {list(x.shape)} to {list(out.shape)}")
 
 
 @handles("__getitem__", "select")
@@ -265,7 +265,7 @@ def _getitem(rec: Recorder, x: Tensor, index: Any, *rest: Any, out: Tensor) -> N
     cut = [(axis, part) for axis, part in enumerate(parts) if part != slice(None)]
     plain = all(isinstance(part, slice) and part.step in (None, 1) for part in parts)
     if not plain or len(cut) != 1 or cut[0][0] < value.lead:
-        raise rec.refuse(f"fold does not know the indexing {index!r} of a value {list(x.shape)}")
+        raise rec.refuse(f"fold does not support the indexing {index!r} of a value {list(x.shape)}")
     axis, part = cut[0]
     start = part.indices(x.shape[axis])[0]
     _cut(rec, value, out, axis - value.lead, start)

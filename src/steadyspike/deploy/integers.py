@@ -1,7 +1,7 @@
 """Integer networks: int8 weights, integer thresholds, potentials and decays, and a simulator that computes with them.
 
 Every current has a scale s: the integer current is s times the real one. Synapses whose outputs are added together
-share their scale, and a neuron's threshold and initial potential take the scale of the current it reads:
+share their scale, and a neuron's threshold and initial potential get the scale of the current it reads:
 
     M[t] = (keep U[t-1] + gain I[t]) / 4096, rounded toward zero     keep = (1 - a) 4096, gain = a 4096
     S[t] = 1 where M[t] >= V
@@ -93,11 +93,11 @@ class IntegerNetwork:
 
     def _first_layers(self) -> set[str]:
         """Nodes before any neuron: what they compute stays in floating point."""
-        found: set[str] = set()
+        names: set[str] = set()
         for node in self.graph:
-            if node.op == "input" or (node.op != "lif" and node.inputs and all(i in found for i in node.inputs)):
-                found.add(node.name)
-        return found
+            if node.op == "input" or (node.op != "lif" and node.inputs and all(i in names for i in node.inputs)):
+                names.add(node.name)
+        return names
 
     def _refuse(self) -> None:
         for node in self.graph:
@@ -227,7 +227,7 @@ class IntegerNetwork:
         return value
 
     def _current(self, source: str, value: Tensor) -> Tensor:
-        """A value as integers; what the first layer computed is rounded where a later one reads it."""
+        """A value as integers; values of the first layer are rounded when a later one reads them."""
         return (value * self.scale_of(source)).round() if source in self.first else value
 
     def _neuron(self, integer: IntegerNode, current: Tensor) -> Tensor:

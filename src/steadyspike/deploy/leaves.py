@@ -42,7 +42,7 @@ def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[i
 
 
 def norm_constants(norm: TimeNorm, steps: int) -> dict[str, Tensor]:
-    """gain and bias of a norm in evaluation mode, [C], or [T, C] where the norm differs from step to step."""
+    """gain and bias of a norm in evaluation mode, [C], or [T, C] if the norm differs from step to step."""
     if type(norm) not in (TDBN, TEBN, BNTT, TAB, StepBN):
         raise CannotFold(f"{type(norm).__name__} is not a norm that fold knows; it knows TDBN, TEBN, BNTT, TAB, StepBN")
     dtype = torch.promote_types(norm.weight.dtype, torch.float32)

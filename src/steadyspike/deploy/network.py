@@ -36,7 +36,7 @@ class FoldedNetwork(nn.Module):
                 self._keys[node.name, what] = key
 
     def node(self, name: str) -> Node:
-        """A node with its constants where the module's are now (device, dtype)."""
+        """A node with its constants on the module's present device and dtype."""
         node = self.graph[name]
         now = {what: getattr(self, self._keys[name, what]) for what in node.tensors}
         return replace(node, tensors=now)
@@ -51,7 +51,10 @@ class FoldedNetwork(nn.Module):
         watch: Watch | None = None,
         neuron: Callable[[Node, Tensor], Tensor] = lif,
     ) -> Tensor:
-        """The output for ``x``; ``watch(node, value)`` sees every value as it is computed. neuron: computes a layer."""
+        """The output for ``x``.
+
+        ``watch(node, value)`` is called with every value when it is computed. neuron: computes a layer.
+        """
         steps = self.check_input(x, timesteps)
         if self.is_recurrent:
             return self._run_steps(x, steps, watch)
@@ -140,7 +143,7 @@ class FoldedNetwork(nn.Module):
         return OPS[node.op].compute(node, *values)
 
     def check_input(self, x: Tensor, timesteps: int | None = None) -> int:
-        """T of this call; refuses an input that is not of the shape that the network was folded for."""
+        """T of this call; raises an error for an input of another shape than the network was folded for."""
         node = self.graph.input
         lead = 2 if node.timed else 1
         if x.ndim != len(node.shape) + lead or tuple(x.shape[lead:]) != node.shape:

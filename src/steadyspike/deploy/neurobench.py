@@ -218,7 +218,7 @@ def compare(network: FoldedNetwork, x: Tensor, labels: Tensor, batch_size: int =
     """Runs NeuroBench's metrics and our counts on the same samples; ``x``: [N, ...], or [T, N, ...] for frames.
 
     Operations are counted on a float64 copy of the network: NeuroBench adds them up in the network's own dtype, and
-    float32 cannot hold numbers above 16,777,216 exactly. The memory is that of the network as it is.
+    float32 cannot hold numbers above 16,777,216 exactly. The memory is that of the unchanged network.
     """
     from neurobench.benchmarks import Benchmark
     from neurobench.metrics.static import ConnectionSparsity, Footprint, ParameterCount

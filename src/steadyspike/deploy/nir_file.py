@@ -23,7 +23,7 @@ def read_nir_file(path: str | os.PathLike[str]) -> Any:
     """The `nir.NIRGraph` of a file. Damaged and hostile files are a `DamagedFile` of one line.
 
     Budget: 256 MiB and 100 bytes per byte of the file, at most 4 GiB; 20 seconds and one per 4 MiB of the file. Links
-    to other files, external and virtual data are refused.
+    to other files, external and virtual data raise an error.
     """
     source = Path(path)
     if not source.is_file():
@@ -39,7 +39,7 @@ def graph_of_tree(tree: dict[str, Any], name: str) -> Any:
 
     try:
         return nir.dict2NIRNode({**tree, "type_check": False})
-    except Exception as error:  # nir checks with assertions and lookups of its own
+    except Exception as error:  # nir checks with assertions and lookups
         what = " ".join(str(error).split())[:160] or "a node has parts that do not fit"
         raise DamagedFile(f"{name} is not a readable NIR file: {type(error).__name__}: {what}") from None
 
@@ -49,7 +49,7 @@ def _tree(source: Path, memory: int, seconds: int) -> dict[str, Any]:
     # No plugins: a filter that HDF5 does not have is not looked for on the disk.
     environment = {**os.environ, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE", "OMP_NUM_THREADS": "1"}
     worker = Path(__file__).with_name("nir_worker.py")
-    paths = json.dumps([os.path.abspath(place) for place in sys.path if place]).encode()
+    paths = json.dumps([os.path.abspath(folder) for folder in sys.path if folder]).encode()
     command = [sys.executable, "-I", str(worker), str(source.resolve()), str(memory), str(seconds)]
     try:
         done = subprocess.run(

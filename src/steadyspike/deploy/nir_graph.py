@@ -34,7 +34,7 @@ class NirGraph:
             raise CannotFold(f"{prefix.rstrip('.')}: the NIR graph is nested too deeply")
         inputs: list[str] = []
         outputs: list[str] = []
-        ends: dict[str, tuple[list[str], list[str]]] = {}  # by name: where edges arrive, where they leave
+        ends: dict[str, tuple[list[str], list[str]]] = {}  # by name: ends of edges, starts of edges
         for name, node in graph.nodes.items():
             full, kind = prefix + name, type(node).__name__
             if kind == "NIRGraph":

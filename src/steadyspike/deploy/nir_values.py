@@ -1,4 +1,4 @@
-"""Numbers of a NIR graph, checked: each function gives what its name says or refuses the node by name."""
+"""Numbers of a NIR graph, checked: each function returns what its name states, or names the wrong node."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def one_per_axis(value: Any, axes: int, name: str, least: int = 1) -> list[int]:
     values = np.asarray(value)
     if values.size not in (1, axes):
         raise CannotFold(f"{name}: {str(value)[:40]!r} is not a number for each of {axes} axes")
-    found = [whole_number(v, name, least) for v in values.reshape(-1)]
-    return found * (axes // len(found))
+    numbers = [whole_number(v, name, least) for v in values.reshape(-1)]
+    return numbers * (axes // len(numbers))
 
 
 def padding_of(value: Any, kernel: Sequence[int], options: dict[str, Any], name: str) -> list[int]:
-    """Numbers, or "valid" and, where both sides get the same, "same"."""
+    """Numbers, or "valid" and, if both sides get the same, "same"."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if not isinstance(text, str):
         return one_per_axis(value, len(kernel), name, least=0)

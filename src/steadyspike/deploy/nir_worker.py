@@ -1,4 +1,4 @@
-"""Reads a NIR file (HDF5) in a process of its own and writes its content to standard output as plain data.
+"""Reads a NIR file (HDF5) in a separate process and writes its content to standard output as plain data.
 
 HDF5 is a large C library that damaged files can crash or keep busy for ever. This program is started by `nir_file` with
 limits of memory and time, imports h5py and NumPy only, and follows no link out of the file. Its output is one line of
@@ -43,48 +43,48 @@ class Reader:
         self.arrays: list[Any] = []
         self.written = 0
 
-    def group(self, group: Any, place: str, depth: int = 0) -> dict[str, Any]:
+    def group(self, group: Any, path: str, depth: int = 0) -> dict[str, Any]:
         import h5py
 
         if depth > MOST_DEPTH:
-            raise Refused(f"{place} is nested too deeply")
+            raise Refused(f"{path} is nested too deeply")
         tree: dict[str, Any] = {}
         for name in group:
             self.objects += 1
             if self.objects > MOST_OBJECTS:
                 raise Refused("it has too many parts")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise Refused(f"{place}/{name} is a link to somewhere else")
+                raise Refused(f"{path}/{name} is a link to somewhere else")
             item = group[name]
             mark = h5py.h5o.get_info(item.id).addr
             if mark in self.seen:
-                raise Refused(f"{place}/{name} is at two places")
+                raise Refused(f"{path}/{name} is at two places")
             self.seen.add(mark)
             if isinstance(item, h5py.Group):
-                tree[name] = self.group(item, f"{place}/{name}", depth + 1)
+                tree[name] = self.group(item, f"{path}/{name}", depth + 1)
             elif isinstance(item, h5py.Dataset):
-                tree[name] = self.leaf(item, f"{place}/{name}")
+                tree[name] = self.leaf(item, f"{path}/{name}")
             else:
-                raise Refused(f"{place}/{name} is neither a group nor data")
+                raise Refused(f"{path}/{name} is neither a group nor data")
         return tree
 
-    def leaf(self, item: Any, place: str) -> dict[str, Any]:
+    def leaf(self, item: Any, path: str) -> dict[str, Any]:
         import h5py
         import numpy as np
 
         if item.external or item.is_virtual:
-            raise Refused(f"{place} has its data in another file")
+            raise Refused(f"{path} has its data in another file")
         text = h5py.check_string_dtype(item.dtype) is not None
         if item.shape is None or len(item.shape) > 8 or not (text or item.dtype.kind in "fiub"):
-            raise Refused(f"{place} is neither numbers nor text")
+            raise Refused(f"{path} is neither numbers nor text")
         size = 1
         for n in item.shape:
             size *= int(n)
         self.left -= size * max(item.dtype.itemsize, 1)
         if self.left < 0:
-            raise Refused(f"{place} is larger than a file of this size may say")
+            raise Refused(f"{path} is larger than a file of this size may say")
         if text:
-            return {"text": texts(np.asarray(item.asstr(errors="strict")[()]).tolist(), place)}
+            return {"text": texts(np.asarray(item.asstr(errors="strict")[()]).tolist(), path)}
         array = np.asarray(item[()], order="C")  # ascontiguousarray would give a number an axis
         array = array.astype(array.dtype.newbyteorder("<"))
         self.arrays.append(array)
@@ -92,12 +92,12 @@ class Reader:
         return {"array": [array.dtype.str, list(array.shape), start]}
 
 
-def texts(thing: Any, place: str) -> Any:
+def texts(thing: Any, path: str) -> Any:
     """Nested lists of texts, none of them long."""
     if isinstance(thing, list):
-        return [texts(item, place) for item in thing]
+        return [texts(item, path) for item in thing]
     if not isinstance(thing, str) or len(thing) > MOST_TEXT:
-        raise Refused(f"{place} is not a text")
+        raise Refused(f"{path} is not a text")
     return thing
 
 

@@ -63,9 +63,9 @@ def add_starts(model: Any, starts: Sequence[Tensor]) -> None:
     for i, start in enumerate(starts):
         name, wide, shape = f"u_{i}", f"u_{i}_wide", f"u_{i}_shape"
         for node in graph.node:
-            for place, read in enumerate(node.input):
+            for index, read in enumerate(node.input):
                 if read == name:
-                    node.input[place] = wide
+                    node.input[index] = wide
         sizes = helper.make_tensor(f"{shape}_sample", TensorProto.INT64, [start.ndim - 1], list(start.shape[1:]))
         graph.initializer.extend([numpy_helper.from_array(start.detach().cpu().numpy(), name), sizes])
         nodes.append(helper.make_node("Concat", ["steadyspike_batch", f"{shape}_sample"], [shape], axis=0))

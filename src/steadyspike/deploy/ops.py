@@ -187,8 +187,8 @@ def _upsample(node: Node, x: Tensor) -> Tensor:
     mode = node.options.get("mode", "nearest")
     corners = {} if mode == "nearest" else {"align_corners": node.options["align_corners"]}
     size = node.options.get("size")
-    wanted = {"scale_factor": node.options["scale_factor"]} if size is None else {"size": tuple(size)}
-    return per_sample(lambda folded: F.interpolate(folded, mode=mode, **wanted, **corners), x, node.timed)
+    target = {"scale_factor": node.options["scale_factor"]} if size is None else {"size": tuple(size)}
+    return per_sample(lambda folded: F.interpolate(folded, mode=mode, **target, **corners), x, node.timed)
 
 
 def _pad(node: Node, x: Tensor) -> Tensor:

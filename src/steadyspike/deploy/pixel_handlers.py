@@ -21,7 +21,7 @@ def numbers(value: Any, n: int = 2) -> list[int]:
 
 
 def _folded(rec: Recorder, x: Tensor, what: str) -> Value:
-    """The value of ``x`` if it is [N, C, ...] with time folded into the batch; refuses any other."""
+    """The value of ``x`` if it is [N, C, ...] with time folded into the batch; raises an error for any other."""
     value = rec.need(x)
     if value.layout not in ("folded", "still"):
         raise rec.refuse(f"{what} takes [N, C, ...] with time folded into the batch, got {list(x.shape)}")
@@ -32,7 +32,7 @@ def _axes(rec: Recorder, x: Tensor) -> int:
     """How many axes of pixels a value has: 1 or 2."""
     axes = len(_folded(rec, x, "a pooling").shape) - 1
     if axes not in (1, 2):
-        raise rec.refuse(f"fold knows poolings of [N, C, L] and [N, C, H, W], got {list(x.shape)}")
+        raise rec.refuse(f"fold supports poolings of [N, C, L] and [N, C, H, W], got {list(x.shape)}")
     return axes
 
 
@@ -122,7 +122,7 @@ def _avg_pool(
     count_include_pad: bool = True, divisor_override: int | None = None, *, out: Tensor,
 ) -> None:  # fmt: skip
     if divisor_override is not None:
-        raise rec.refuse("fold does not know divisor_override of an average pooling")
+        raise rec.refuse("fold does not support divisor_override of an average pooling")
     n = _axes(rec, x)
     size = numbers(kernel_size, n)
     _pool(rec, "avg_pool", x, out, kernel_size=size, stride=numbers(stride, n) if stride not in (None, []) else size,
@@ -162,7 +162,7 @@ def _upsample(
     out: Tensor,
 ) -> None:  # fmt: skip
     if mode not in ("nearest", "bilinear", "linear") or recompute_scale_factor or antialias:
-        raise rec.refuse(f"fold knows nearest, linear and bilinear upsampling, without antialias; this one is {mode!r}")
+        raise rec.refuse(f"fold supports nearest, linear and bilinear upsampling without antialias, not {mode!r}")
     options: dict[str, Any] = {}
     if scale_factor is None:
         options["size"] = list(out.shape[2:])
@@ -180,7 +180,7 @@ def _pad(
 ) -> None:
     source = rec.need(x) if mode == "constant" else _folded(rec, x, f"{mode} padding")
     if mode == "constant" and value not in (None, 0):
-        raise rec.refuse(f"fold knows padding by zeros, reflect, replicate and circular; this one is by {value}")
+        raise rec.refuse(f"fold supports padding by zeros, reflect, replicate and circular; this one is by {value}")
     if len(pad) > 2 * (len(source.shape) - 1):
         raise rec.refuse("padding of channels or of the batch cannot be folded")
     rec.node("pad", out, source.layout, source.name, options={"sides": [int(n) for n in pad], "mode": mode})

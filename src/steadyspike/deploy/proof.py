@@ -37,7 +37,7 @@ class Proof:
 
     @property
     def silent(self) -> list[str]:
-        """Layers that never fired on this input, about which the proof says nothing."""
+        """Layers that never fired on this input, which the proof does not cover."""
         return [name for name, rate in self.rates.items() if rate == 0]
 
     @property
@@ -57,7 +57,7 @@ class Proof:
 
 @contextmanager
 def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """While it lasts, the spikes (bool, [T, B, ...]) of every neuron layer by name; a second call gets ``name:2``."""
+    """Inside the block: the spikes (bool, [T, B, ...]) of every neuron layer by name; a second call gets ``name:2``."""
     seen: dict[str, Tensor] = {}
     layers = {layer: name for name, layer in neurons(model).items() if layer.spiking}
     key = object()
@@ -82,17 +82,17 @@ def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
     """Runs ``x`` through both, the model in evaluation mode."""
     with in_evaluation(model), watched_spikes(model) as expected:
-        wanted = model(x)
+        model_output = model(x)
     seen, got = spikes_of_layers(network, x)
     expected = {name: s for name, s in expected.items() if name in seen}  # the output does not need the others
     differ = {name: float((seen[name] != s).double().mean()) for name, s in expected.items()}
-    chosen = [_decision(y) for y in (wanted, got)]
+    chosen = [_decision(y) for y in (model_output, got)]
     return Proof(
         dtype=x.dtype,
         spikes=differ,
         rates={name: float(s.double().mean()) for name, s in expected.items()},
-        output=float((wanted - got).abs().max()),
-        largest=float(wanted.abs().max()),
+        output=float((model_output - got).abs().max()),
+        largest=float(model_output.abs().max()),
         decisions=float((chosen[0] != chosen[1]).double().mean()),
     )
 

@@ -76,7 +76,7 @@ def _at_one_step(model: nn.Module, network: FoldedNetwork, x: Tensor) -> float |
     with in_evaluation(model):
         try:
             expected = model(x[:1])
-        except Exception:  # a model may be made for one number of steps, and refuse others with any error
+        except Exception:  # a model may be made for one number of steps, and raise any error for others
             return None
     got = network(x[:1])
     return relative(expected, got) if isinstance(expected, Tensor) and expected.shape == got.shape else None

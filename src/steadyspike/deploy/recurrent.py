@@ -1,7 +1,8 @@
 """Recurrent networks: a node ``previous`` gives what another node gave some steps ago.
 
 Such a network runs one time step after the other. ``Past`` keeps the values that later steps read; before the first
-step all of them are 0. Programs that compute all steps of a layer at once refuse such networks (`refuse_recurrent`).
+step all of them are 0. Programs that compute all steps of a layer at once raise an error for such networks
+(`refuse_recurrent`).
 """
 
 from __future__ import annotations

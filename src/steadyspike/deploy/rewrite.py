@@ -105,7 +105,7 @@ class _Fold:
         return [Part(name, level.view(-1, *([1] * (len(node.shape) - 1))))]
 
     def _spikes(self, node: Node, parts: Parts) -> Parts:
-        """S where the model divides a neuron's output by V: the neuron emits S already."""
+        """S, if the model divides a neuron's output by V: the neuron emits S already."""
         if len(parts) != 1 or parts[0].scale is None:
             raise CannotFold(f"{node.name}: the spikes of a value that is not one neuron's output")
         return [Part(parts[0].name, torch.ones([1] * len(node.shape), dtype=parts[0].scale.dtype))]
@@ -124,7 +124,7 @@ class _Fold:
         """One convolution over all writers side by side: weights [V1 W | V2 W | ...]."""
         weights = [scaled_weight(node, part.scale) for part in parts]
         shape = self.model[node.inputs[0]].shape
-        broadcast = any(self.graph[part.name].shape != shape for part in parts)  # has no place beside the others
+        broadcast = any(self.graph[part.name].shape != shape for part in parts)  # cannot be combined with the others
         if broadcast or node.options.get("groups", 1) != 1 or any(w is None for w in weights):
             return [Part(self._add(node, self._single(node, node.inputs[0], parts)))]
         axis = 0 if node.op == "conv" else len(self.model[node.inputs[0]].shape) - 1
@@ -145,9 +145,9 @@ class _Fold:
 
     def _sum(self, node: Node, inputs: list[Parts]) -> Parts:
         edges = [node.tensors.get(f"edge{i}") for i in range(len(inputs))]
-        parts = [_times(part, edge) for found, edge in zip(inputs, edges) for part in found]
+        parts = [_times(part, edge) for term, edge in zip(inputs, edges) for part in term]
         offset = node.tensors.get("offset")
-        real = [found[0].scale is None for found in inputs]
+        real = [term[0].scale is None for term in inputs]
         if offset is None and not any(real):
             return self._merged(node, parts)
         return [Part(self._weighted(node, parts, offset))]
@@ -180,7 +180,7 @@ class _Fold:
         )  # fmt: skip
 
     def _one(self, node: Node, parts: Parts) -> str:
-        """One node with the whole value: an explicit weighted sum where the parts carry constants."""
+        """One node with the whole value: an explicit weighted sum if the parts have constants."""
         if len(parts) == 1 and (parts[0].scale is None or _is_one(parts[0].scale)):
             return parts[0].name
         return self._weighted(node, parts, None)

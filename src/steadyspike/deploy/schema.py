@@ -1,4 +1,4 @@
-"""The schema of a folded network's description: what a file may say, checked once and completely before anything runs.
+"""The schema of a folded network's description: a file is checked completely before anything runs.
 
 Each operation has a rule: how many inputs, which options of which kind, which constants. After the rules the graph is
 run once on torch's meta device, which computes shapes and no values, so that every declared shape is a true one.
@@ -150,10 +150,10 @@ def _node(item: Any, graph: Graph, constants: dict[str, Tensor]) -> Node:
     _must(all(isinstance(i, str) and i in graph.nodes for i in inputs), f"{where}: an input is not an earlier node")
     _must(each(whole(1), 0)(shape), f"{where}: the shape {_shown(shape)} is not a list of whole numbers")
     _must(isinstance(options, dict), f"{where}: its options are not a table")
-    known = {**rule.options, **rule.may}
-    _must(rule.options.keys() <= options.keys() <= known.keys(), f"{where}: these are not the options of {op}")
+    valid = {**rule.options, **rule.may}
+    _must(rule.options.keys() <= options.keys() <= valid.keys(), f"{where}: these are not the options of {op}")
     for key, value in options.items():
-        _must(known[key](value), f"{where}: {key} cannot be {_shown(value)}")
+        _must(valid[key](value), f"{where}: {key} cannot be {_shown(value)}")
     _must(op != "upsample" or ("size" in options) != ("scale_factor" in options), f"{where}: a size or a scale_factor")
     _must(FLAG(item["timed"]), f"{where}: timed is true or false")
     before = {graph[i].timed for i in inputs}
@@ -234,7 +234,7 @@ def check_shapes(graph: Graph) -> None:
         FoldedNetwork(graph).to("meta").run(x, 1, watch)
     except Invalid:
         raise
-    except Exception as error:  # torch refuses a graph that cannot be computed with any error
+    except Exception as error:  # torch may raise any error for a graph that cannot be computed
         raise Invalid(f"its graph cannot be computed: {' '.join(str(error).split())[:160]}") from None
 
 

@@ -39,7 +39,7 @@ def absorb_norms(graph: Graph) -> Graph:
     """
     users = graph.consumers()
     done = Graph(graph.timesteps)
-    into: dict[str, str] = {}  # an absorbed norm, and the synapse that stands for it
+    into: dict[str, str] = {}  # an absorbed norm, and the synapse that replaces it
     for node in graph:
         node = node.with_inputs(*(into.get(name, name) for name in node.inputs))
         norm = node if node.op == "affine" else _added_per_channel(node)

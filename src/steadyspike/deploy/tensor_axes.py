@@ -1,7 +1,7 @@
 """Where time and batch sit in a tensor while a model is traced.
 
-Models fold time into the batch and unfold it again as they like. The tracer knows T and B, so a tensor's shape tells
-which of these it is; the graph itself then only knows shapes of one sample.
+Models fold time into the batch and unfold it again as they like. The tracer has T and B, so a tensor's shape shows
+which of these it is; the graph itself then has only shapes of one sample.
 """
 
 from __future__ import annotations

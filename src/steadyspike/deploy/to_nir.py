@@ -7,7 +7,7 @@ NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Three 
     ``<layer>_start``), to be fed with 1 at the first step and 0 afterwards, through Scale((tau - 1) U[0]).
 ``"shift"``: exact, for layers with a hard reset only; one plain LIF node per layer and no extra inputs. The node counts
     its potential from U[0]: v = U - U[0], so v_leak = v_reset = -U[0], v_threshold = V - U[0], and it starts at 0. This
-    needs a simulator that starts at 0 and has v_leak and v_reset. A soft reset is refused.
+    needs a simulator that starts at 0 and has v_leak and v_reset. A soft reset raises an error.
 ``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; what is lost is warned about.
 
 M >= V becomes v > the next number below V, so no tie is decided differently.
@@ -41,7 +41,7 @@ SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
 
 def nir_names(names: Iterable[str]) -> dict[str, str]:
     """For every node, a name as every NIR tool accepts it; no two are the same, nor that of a node that export adds."""
-    found: dict[str, str] = {}
+    by_node: dict[str, str] = {}
     taken = {"input", "output"}
     for name in names:
         plain = base = name.replace(".", "_").replace(":", "_") or "model"
@@ -50,8 +50,8 @@ def nir_names(names: Iterable[str]) -> dict[str, str]:
             i += 1
             plain = f"{base}_{i}"
         taken |= {plain, *(plain + suffix for suffix in SUFFIXES)}
-        found[name] = plain
-    return found
+        by_node[name] = plain
+    return by_node
 
 
 def _full(node: Node, what: str) -> np.ndarray:
@@ -86,14 +86,14 @@ class _Writer:
 
         self.nodes[name] = node
         for i, source in enumerate(sources):
-            if source in sources[:i]:  # NIR has no edge twice; a value that is added twice takes a way of its own
+            if source in sources[:i]:  # NIR has no edge twice; a value that is added twice gets a separate path
                 shape = np.asarray(next(iter(self.nodes[source].output_type.values())))
                 source = self.put(f"{name}_again{i}", nir.Scale(np.ones(shape)), source)
             self.edges.append((source, name))
         return name
 
     def scaled(self, node: Node, i: int) -> list[str]:
-        """The value of input ``i`` of a sum, through a Scale node where its edge has a constant."""
+        """The value of input ``i`` of a sum, through a Scale node if its edge has a constant."""
         sources, edge = self.outputs[node.inputs[i]], node.tensors.get(f"edge{i}")
         if edge is None:
             return sources

@@ -26,7 +26,7 @@ class OneStep(nn.Module):
     """One time step of a folded network with explicit state: ``(frame, *potentials) -> (output, *potentials)``.
 
     potentials: U of every neuron layer, [B, ...], in the order of ``names``; `start` gives those of the first step.
-    Networks with constants per time step have no single step and are refused.
+    Networks with constants per time step have no single step and raise an error.
     """
 
     def __init__(self, network: FoldedNetwork) -> None:

@@ -1,8 +1,8 @@
 """Records a model's forward as a `Graph` by running it once on an example.
 
 Python's control flow is followed as the example takes it. Neurons and time-aware norms are recorded whole; every other
-torch function that touches a recorded value must be one that `handlers` knows, or the trace stops and names it together
-with the module it stands in.
+torch function that touches a recorded value must have a handler in `handlers`; otherwise the trace stops with an error
+that names it and its module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from steadyspike.nn.norm.base import TimeNorm
 
 
 class Value:
-    """A traced tensor: the node it came from, and where time and batch are in it."""
+    """A traced tensor: the node it came from, and its axes of time and batch."""
 
     __slots__ = ("layout", "name", "tensor")
 
@@ -93,7 +93,7 @@ class Recorder:
     ) -> None:
         """Adds a node whose value is ``out``."""
         label = name or f"{self.path[-1] if self.path else ''}:{op}".lstrip(":")
-        # A neuron's node has the name of its module, which is how the proof finds it: nothing else may take that name.
+        # A neuron's node has the name of its module, which is how the proof finds it: no other node may get that name.
         label = f"{label}:{op}" if label in self.neurons else label
         kept = {k: t.detach().clone() for k, t in (tensors or {}).items()}
         node = Node(label, op, inputs, sample_shape(out.shape, layout), is_timed(layout), options or {}, kept)
@@ -192,7 +192,7 @@ def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> 
             out = model(x)
     except CannotFold:
         raise
-    except Exception as error:  # the model's own, for example an example of another shape than batch_dim says
+    except Exception as error:  # the model's own error, for example if the example does not fit batch_dim
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise CannotFold(f"the model does not run on the example: {what} (in {recorder.where})") from error
     value = recorder.find(out)

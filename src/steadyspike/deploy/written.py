@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Writes ``content`` beside ``path`` and renames it; returns ``path``."""
+    """Writes ``content`` under a temporary name and renames it to ``path``; returns ``path``."""
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"{target.parent} is not a folder")

@@ -1,4 +1,4 @@
-"""How tensors lie in memory: the dense steps that every kernel reads and writes.
+"""The memory layout of tensors: the dense steps that every kernel reads and writes.
 
 Tensors are [T, B, C, ...]. A step x[t] is dense if its elements fill one block of memory; the time stride is free.
 """

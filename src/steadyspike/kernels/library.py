@@ -1,4 +1,4 @@
-"""The compiled C++ library of csrc/: where it is, and how an operator gets its functions.
+"""The compiled C++ library of csrc/: finds the library, and declares its functions for operators.
 
 The library is optional and loaded on first use. It includes no torch header, so that one build serves every torch
 version; it is called through ctypes with the addresses of tensors. Its OpenMP is the one that torch has loaded.
@@ -21,9 +21,9 @@ def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL 
     """The library, its ``functions`` returning int64; or the reason, in one sentence, why it cannot be used."""
     if not path.exists():
         return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
-    wanted = os.environ.get(CAPABILITY)
-    if wanted is not None and wanted not in CAPABILITIES:
-        return f"{CAPABILITY} is {wanted!r}; known: {', '.join(CAPABILITIES)}"
+    capability = os.environ.get(CAPABILITY)
+    if capability is not None and capability not in CAPABILITIES:
+        return f"{CAPABILITY} is {capability!r}; known: {', '.join(CAPABILITIES)}"
     try:
         library = ctypes.CDLL(str(path))
         for name in functions:

@@ -1,4 +1,4 @@
-"""Gradients that refuse to be differentiated."""
+"""Gradients that raise an error if they are differentiated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Refusing(torch.autograd.Function):
 def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -> Sequence[Tensor | None]:
     """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
 
-    torch's `once_differentiable` looks at the incoming gradients alone, and raises nothing if these are constants; its
+    torch's `once_differentiable` checks only the incoming gradients, and raises no error if these are constants; its
     function that raises crashes on batches of gradients (``is_grads_batched``). A sum is also differentiated in these.
     """
     linked = [t for t in sources if t is not None and t.requires_grad] if torch.is_grad_enabled() else []
@@ -36,7 +36,7 @@ def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -
 
 
 def trace_of(x: Tensor | None) -> Tensor | None:
-    """An empty tensor at the place of ``x`` in the graph, a source for `once` where x itself is not kept.
+    """An empty tensor with the position of ``x`` in the graph, a source for `once` if x itself is not kept.
 
     Not a slice alone: that would keep the memory of x; nor torch's ``narrow_copy``, which first copies all of an x that
     is channels_last. None if x has no gradient.

@@ -14,8 +14,9 @@ from steadyspike.core.torch_private import FakeTensor, FakeTensorMode
 class SizesOnly(FakeTensorMode):
     """The mode in which such tensors are made. Kernels run in it as if it were not there (`runs_directly`).
 
-    firing_rate: the assumed share of neurons that fire per step. needed: that of places where a scan uses the gradient
-    of its output; three times as many, as in new networks of this library (2 to 4). It changes temporary tensors only.
+    firing_rate: the assumed share of neurons that fire per step. needed: the rate of places at which a scan uses the
+    gradient of its output; three times as many, as in new networks of this library (2 to 4). It changes temporary
+    tensors only.
     """
 
     only_counts = True

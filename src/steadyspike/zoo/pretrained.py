@@ -130,8 +130,8 @@ def _of_run(folder: Path, num_classes: int | None, data_dir: Path | None, sha256
     run = load_run(folder, data_dir)
     description = describe_run(run, file_sha256(RunFolder(folder).weights))
     if num_classes is None and sha256 is None:
-        return Pretrained(folder, description, run.model, tuple(description.classes), run.place)
-    return _made(folder, description, _weights(folder, description.weights_sha256, sha256), num_classes, run.place)
+        return Pretrained(folder, description, run.model, tuple(description.classes), run.data_dir)
+    return _made(folder, description, _weights(folder, description.weights_sha256, sha256), num_classes, run.data_dir)
 
 
 def _made(

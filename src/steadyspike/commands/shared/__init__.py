@@ -1,1 +1,1 @@
-"""What several commands need and import when they run; the files beside this folder are the commands."""
+"""What several commands need and import when they run; the commands are the files in the folder above."""

@@ -77,31 +77,31 @@ def decisions_in_float64(run: LoadedRun, mode: Mode, samples: int | None) -> tup
     with StaysDouble():
         batch_dim = 1 if run.data.timesteps is not None else 0
         network = fold(model, _example(run).double(), mode=mode, batch_dim=batch_dim, check=False)
-        wanted, labels = decisions(model, ((x.double(), y) for x, y in batches(run, "test", samples)))
+        expected, labels = decisions(model, ((x.double(), y) for x, y in batches(run, "test", samples)))
         got, _ = decisions(network, ((x.double(), y) for x, y in batches(run, "test", samples)))
-    return wanted, got, labels
+    return expected, got, labels
 
 
-def folded(place: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str, Any]]:
+def folded(source: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str, Any]]:
     """The folded network of a run folder (folded now if needed) or of a .safetensors file, and its input facts."""
-    if place.is_file():
-        return load(place), load_extra(place)
-    known = load_extra(place / FILE) if (place / FILE).exists() else {}
-    if not known or ("weights" in known and known["weights"] != _digest(place)):
-        fold_run(load_run(place, data_dir), known.get("mode", "exact"))
-    return load(place / FILE), load_extra(place / FILE)
+    if source.is_file():
+        return load(source), load_extra(source)
+    extra = load_extra(source / FILE) if (source / FILE).exists() else {}
+    if not extra or ("weights" in extra and extra["weights"] != _digest(source)):
+        fold_run(load_run(source, data_dir), extra.get("mode", "exact"))
+    return load(source / FILE), load_extra(source / FILE)
 
 
-def check_facts(place: Path, facts: dict[str, Any], network: FoldedNetwork) -> None:
-    """Refuses a file that does not say, or does not say rightly, how an input is prepared and what the classes are."""
+def check_facts(source: Path, facts: dict[str, Any], network: FoldedNetwork) -> None:
+    """Raises an error if a file lacks, or has wrong, information about the preparation of inputs and the classes."""
     if "classes" not in facts:
         raise CannotFold(
-            f"{place} does not say what its classes and inputs are: take a run, or the file that `steadyspike fold` "
+            f"{source} does not say what its classes and inputs are: take a run, or the file that `steadyspike fold` "
             "wrote into it"
         )
     wrong = _wrong_fact(facts, network)
     if wrong is not None:
-        raise DamagedFile(f"{place.name} is damaged: {wrong}")
+        raise DamagedFile(f"{source.name} is damaged: {wrong}")
 
 
 def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
@@ -131,7 +131,7 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
         return "its facts describe another input than its network takes"
     if out != (len(facts["classes"]),):
         return f"it names {len(facts['classes'])} classes, and its network gives {list(out)} numbers"
-    return "it does not say how events become frames" if node.timed and facts["frames"] is None else None
+    return "it does not contain how events become frames" if node.timed and facts["frames"] is None else None
 
 
 def _are_frame_settings(kept: Any) -> bool:

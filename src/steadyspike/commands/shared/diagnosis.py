@@ -88,8 +88,8 @@ def _kernels() -> Iterator[Row]:
         for name, status in backend_report(x).items():
             note = "active" if name == active else status
             yield Row(f"{name} ({device})", note, status == "available" or None)
-    known = ", ".join(SURROGATES)
-    yield Row("surrogates", f"compiled: {known}; any other, and every subclass, runs on the reference")
+    names = ", ".join(SURROGATES)
+    yield Row("surrogates", f"compiled: {names}; any other, and every subclass, runs on the reference")
     yield Row("spike conv (cpu)", *_spike_convolution())
 
 
@@ -110,12 +110,12 @@ def _data(data_dir: Path | None) -> Section:
     from steadyspike.data.errors import DataError
 
     try:
-        place = DataFolders.of(data_dir, None, download=False)
+        folders = DataFolders.of(data_dir, None, download=False)
     except DataError as error:
         return Section("data", [Row("data folder", str(error), False)])
     rows = []
     for name, entry in data_sets().items():
         if not entry.own_folder:
-            folder = entry.find(place)
+            folder = entry.find(folders)
             rows.append(Row(name, str(folder) if folder else "not found", True if folder else None))
-    return Section("data", rows, f"looked in {place.data_dir}")
+    return Section("data", rows, f"looked in {folders.data_dir}")

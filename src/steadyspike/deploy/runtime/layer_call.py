@@ -28,7 +28,7 @@ Read = Callable[[str], Value]
 
 
 class NotANumber(ArithmeticError):
-    """A potential is NaN, which bits cannot say."""
+    """A potential is NaN, which bits cannot represent."""
 
 
 def numbers_of(value: Value) -> Tensor:
@@ -92,7 +92,7 @@ def _by_events(packed: PackedSynapse, images: int, read: Read, way: Way, costs: 
     spikes = [bits_of(read(name)) for name in packed.synapse.writers]
     count = sum(s.counted for s in spikes)
     rows, columns = packed.synapse.pool
-    # The dense way convolves what the pool leaves, so it has that much less to do than the events' geometry says.
+    # The dense way convolves the pooled image, so it has less to do than the geometry of the events suggests.
     return forward_by_events(packed.event_geometry(images), count, replace(costs, dense=costs.dense / (rows * columns)))
 
 

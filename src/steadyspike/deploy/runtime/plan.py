@@ -117,7 +117,7 @@ class Plan:
         self.needed = self._needed()
 
     def _needed(self) -> list[str]:
-        """Steps that always run; the others run if a layer takes the dense way."""
+        """Steps that always run; the others run if a layer is computed densely."""
         needed, todo = set[str](), [self.graph.output]
         while todo:
             name = todo.pop()
@@ -253,8 +253,8 @@ class Plan:
             return (name,)
         if node.op != "sum" or node.tensors:
             return ()
-        found = [self._writers(i) for i in node.inputs]
-        return tuple(w for writers in found for w in writers) if all(found) else ()
+        of_inputs = [self._writers(i) for i in node.inputs]
+        return tuple(w for writers in of_inputs for w in writers) if all(of_inputs) else ()
 
 
 def _pair(values: list[int], missing: int) -> Pair:
@@ -266,8 +266,8 @@ def _offset(node: Node) -> Tensor | None:
     offset = node.tensors.get("offset")
     if offset is None:
         return None
-    found = _per_channel(offset, node)
-    return NotImplemented if found is None else found
+    values = _per_channel(offset, node)
+    return NotImplemented if values is None else values
 
 
 def _per_channel(constant: Tensor, node: Node) -> Tensor | None:

@@ -38,9 +38,9 @@ def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | No
     library = layer_library()
     if isinstance(library, str):
         raise RuntimeError(f"the CPU runtime cannot run here: {library}")
-    known = instruction_sets(library)
-    if instructions is not None and instructions not in known:
-        raise ValueError(f"this machine has no instruction set {instructions!r}; it has: {', '.join(known)}")
+    sets = instruction_sets(library)
+    if instructions is not None and instructions not in sets:
+        raise ValueError(f"this machine has no instruction set {instructions!r}; it has: {', '.join(sets)}")
     for name, constant in network.named_buffers():
         if constant.dtype != torch.float32 or constant.device.type != "cpu":
             raise TypeError(
@@ -49,12 +49,12 @@ def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | No
             )
         if not bool(torch.isfinite(constant).all()):
             raise ValueError(f"the constant {name} is not finite")
-    return Runtime(network, way, -1 if instructions is None else known.index(instructions))
+    return Runtime(network, way, -1 if instructions is None else sets.index(instructions))
 
 
 @dataclass
 class _Call:
-    """The values of one call, computed when they are asked for."""
+    """The values of one call, computed when they are needed."""
 
     runtime: Runtime
     steps: int
@@ -114,7 +114,7 @@ class Runtime:
 
     @torch.no_grad()
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
-        """The output for ``x``; ``watch(node, value)`` sees every value as it is computed."""
+        """The output for ``x``; ``watch(node, value)`` is called with every value when it is computed."""
         steps = self.network.check_input(x, timesteps)
         node = self.graph.input
         samples = x.shape[1] if node.timed else x.shape[0]
@@ -128,7 +128,7 @@ class Runtime:
                 call.read(name)
                 self._release(call, name)
         except NotANumber:
-            return self.network.run(x, timesteps)  # the definition says where it is
+            return self.network.run(x, timesteps)  # the definition finds the place
         self.last_ways, self.last_rates = call.ways, call.rates
         return numbers_of(call.values[self.graph.output])
 

@@ -106,7 +106,7 @@ def _names(w: Writer, ram: int) -> dict[str, str]:
     frames = f"[steps][{']['.join(map(str, program.shape))}]" if program.takes_frames else ""
     limit = program.limit
     first = (
-        "/* Arithmetic before the first neurons; float is faster where double is emulated, and rounds otherwise. */\n"
+        "/* Arithmetic before the first neurons; float is faster if double is emulated, and rounds differently. */\n"
     )
     first += f"#ifndef {w.name.upper()}_FIRST\n#define {w.name.upper()}_FIRST double\n#endif\n"
     first += f"typedef {w.name.upper()}_FIRST {w.name}_first;\n\n"
@@ -187,7 +187,7 @@ def _calls(w: Writer) -> dict[str, str]:
         )
     return {
         "step_check": check, "still": image, "each_step": calls(program.each_step, len(program.still), "    "),
-        "output": w.memory.place(program.output), "output_type": element_type(program.output, program.integer),
+        "output": w.memory.address(program.output), "output_type": element_type(program.output, program.integer),
         "output_scale": repr(float(program.output_scale)),
         "run_frame": f"input + (size_t)t * {upper}_INPUTS" if program.takes_frames else "t == 0 ? input : NULL",
     }  # fmt: skip

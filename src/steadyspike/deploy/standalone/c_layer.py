@@ -50,7 +50,7 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
         stack += piece.stack
     body += _after(w, layer, total)
     if layer.neurons is None:
-        declarations.append(f"    {element_type(layer.out, w.program.integer)} *out = {w.memory.place(layer.out)};")
+        declarations.append(f"    {element_type(layer.out, w.program.integer)} *out = {w.memory.address(layer.out)};")
         body += _store(w, layer, declarations)
     else:
         body += _fire(w, layer, layer.neurons, total, declarations)
@@ -67,7 +67,7 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     if layer.neurons is not None and layer.out.kind == "bits":
         number = w.program.layers.index(layer)
         size = height * width * words(layer.out)
-        seen = f"{number}, {w.memory.place(layer.out)}, {size} * sizeof({word_type(layer.out)})"
+        seen = f"{number}, {w.memory.address(layer.out)}, {size} * sizeof({word_type(layer.out)})"
         lines.append(f"    {w.name.upper()}_WATCH({seen});")
     return "\n".join([*lines, "}", ""])
 
@@ -119,13 +119,13 @@ def pack_bits(name: str, channels: int, fired: str) -> list[str]:
     test = fired if count == 1 else fired.replace("[c]", f"[i * {bits} + c]")
     lines = [f"            for (i = 0; i < {count}; ++i) {{", "                uint32_t word = 0;"]
     lines = lines if count > 1 else ["            {", "                uint32_t word = 0;"]
-    place = f"pixel * {count} + i" if count > 1 else "pixel"
+    index = f"pixel * {count} + i" if count > 1 else "pixel"
     cast = "" if bits == 32 else f"(uint{bits}_t)"
     return [
         *(["            int i;"] if count > 1 else []),
         *lines,
         f"                for (c = 0; c < {last}{limit}; ++c) word |= (uint32_t)({test}) << c;",
-        f"                {name}[{place}] = {cast}word;",
+        f"                {name}[{index}] = {cast}word;",
         "            }",
     ]
 
@@ -165,12 +165,12 @@ def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[st
     cast = f"({potential})" if potential != narrow else ""
     lines.append(f"                potential[pixel * {channels} + c] = {cast}({after});")
     if n.emit == "potential":
-        declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.place(layer.out)};")
+        declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.address(layer.out)};")
         lines[-2:-1] = [] if n.reset == "none" else lines[-2:-1]
         return [*lines, f"                out[pixel * {channels} + c] = m;", "            }"]
     declarations += [
         f"    uint8_t fired[{channels}];",
-        f"    {word_type(layer.out)} *out = {w.memory.place(layer.out)};",
+        f"    {word_type(layer.out)} *out = {w.memory.address(layer.out)};",
     ]
     lines += ["                fired[c] = (uint8_t)spike;", "            }"]
     return [*lines, *pack_bits("out", channels, "fired[c]")]

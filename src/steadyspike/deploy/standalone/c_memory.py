@@ -82,7 +82,7 @@ class Slot:
 
 
 class Memory:
-    """Places of all values: ``place(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
+    """Places of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
 
     def __init__(self, program: Program) -> None:
         self.integer = program.integer
@@ -109,12 +109,12 @@ class Memory:
         if buffer.kind == "input":
             return
         pixels = buffer.grid[1] * buffer.grid[2]
-        wanted = {buffer.name: (element_type(buffer, self.integer), buffer.size)}
+        needed = {buffer.name: (element_type(buffer, self.integer), buffer.size)}
         if buffer.kind == "bits":
-            wanted = {buffer.name: (word_type(buffer), pixels * words(buffer))}
+            needed = {buffer.name: (word_type(buffer), pixels * words(buffer))}
         elif buffer.kind == "counts":
-            wanted[f"{buffer.name}|mask"] = (word_type(buffer), pixels * words(buffer))
-        for name, (c_type, size) in wanted.items():
+            needed[f"{buffer.name}|mask"] = (word_type(buffer), pixels * words(buffer))
+        for name, (c_type, size) in needed.items():
             slot = self.slots.setdefault(name, Slot(c_type, size, now, now))
             slot.last = max(slot.last, now)
 
@@ -136,7 +136,7 @@ class Memory:
             sizes[slot.c_type] = max(sizes.get(slot.c_type, 0), slot.offset + slot.size)
         return sizes
 
-    def place(self, buffer: Buffer) -> str:
+    def address(self, buffer: Buffer) -> str:
         return "frame" if buffer.kind == "input" else self._at(buffer.name)
 
     def mask(self, buffer: Buffer) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from steadyspike.deploy.standalone.c_layer import pack_bits
 from steadyspike.deploy.standalone.c_memory import FIRST, element_type, word_bits, word_type, words
 from steadyspike.deploy.standalone.c_names import comment, number
-from steadyspike.deploy.standalone.c_terms import place
+from steadyspike.deploy.standalone.c_terms import source_index
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame, shape_text
 from steadyspike.deploy.standalone.program import Buffer, Combine, Pool, Strided
 
@@ -15,8 +15,8 @@ def pool_function(w: Writer, pool: Pool, function: str) -> str:
     integer, channels = w.program.integer, pool.out.grid[0]
     c_type, source_type = element_type(pool.out, integer), element_type(pool.source, integer)
     declarations = [
-        f"    const {source_type} *in = {w.memory.place(pool.source)};",
-        f"    {c_type} *out = {w.memory.place(pool.out)};",
+        f"    const {source_type} *in = {w.memory.address(pool.source)};",
+        f"    {c_type} *out = {w.memory.address(pool.out)};",
     ]
     if pool.out.kind == "bits":
         start, inner, after = _or(pool)
@@ -41,10 +41,10 @@ def pool_function(w: Writer, pool: Pool, function: str) -> str:
         f"    for (y = 0; y < {pool.out.grid[1]}; ++y) {{", f"        for (x = 0; x < {pool.out.grid[2]}; ++x) {{",
         f"            const int pixel = y * {pool.out.grid[2]} + x;", *start,
         f"            for (ky = 0; ky < {high}; ++ky) {{",
-        f"                const int row = {place('y', sy, py, 'ky', dy)};",
+        f"                const int row = {source_index('y', sy, py, 'ky', dy)};",
         f"                if (row < 0 || row >= {height}) continue;",
         f"                for (kx = 0; kx < {wide}; ++kx) {{",
-        f"                    const int column = {place('x', sx, px, 'kx', dx)};",
+        f"                    const int column = {source_index('x', sx, px, 'kx', dx)};",
         f"                    const int at = row * {width} + column;",
         f"                    if (column < 0 || column >= {width}) continue;", *inner,
         "                }", "            }", *after, "        }", "    }", "}", "",
@@ -91,12 +91,12 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
     integer, out = w.program.integer, op.out.buffer
     c_type = element_type(out, integer)
     total = "int32_t" if out.kind in ("bits", "counts") else "double" if c_type == FIRST else c_type
-    declarations = [f"    {c_type} *out = {w.memory.place(out)};"]
+    declarations = [f"    {c_type} *out = {w.memory.address(out)};"]
     if out.kind == "counts":
         declarations.append(f"    {word_type(out)} *mask = {w.memory.mask(out)};")
     for i, operand in enumerate(op.operands):
         declarations.append(
-            f"    const {element_type(operand.buffer, integer)} *in{i} = {w.memory.place(operand.buffer)};"
+            f"    const {element_type(operand.buffer, integer)} *in{i} = {w.memory.address(operand.buffer)};"
         )
     axes = len(op.sizes)
     letters = [f"i{axis}" for axis in range(axes)]
@@ -159,10 +159,10 @@ def _bit(buffer: Buffer) -> tuple[str, str]:
 
 
 def _read(operand: Strided, name: str, letters: list[str]) -> str:
-    place = _walk(operand, letters)
+    index = _walk(operand, letters)
     if operand.buffer.kind != "bits":
-        return f"{name}[{place}]"
-    word, bit = (text.replace("@", place) for text in _bit(operand.buffer))
+        return f"{name}[{index}]"
+    word, bit = (text.replace("@", index) for text in _bit(operand.buffer))
     return (
         f"(((uint32_t){name}[{word}] >> {bit}) & 1u)" if bit == "0" else f"(((uint32_t){name}[{word}] >> ({bit})) & 1u)"
     )

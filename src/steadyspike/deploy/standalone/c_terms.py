@@ -22,7 +22,7 @@ class Piece:
 
 def _sources(w: Writer, source: Buffer, i: int) -> list[str]:
     c_type = element_type(source, w.program.integer)
-    lines = [f"    const {c_type} *in{i} = {w.memory.place(source)};"]
+    lines = [f"    const {c_type} *in{i} = {w.memory.address(source)};"]
     if source.kind == "counts":
         lines.append(f"    const {word_type(source)} *some{i} = {w.memory.mask(source)};")
     return lines
@@ -66,10 +66,10 @@ def _over_taps(term: Synapse, i: int, inner: list[str]) -> list[str]:
         "            {",
         "                int ky, kx;",
         f"                for (ky = 0; ky < {high}; ++ky) {{",
-        f"                    const int row = {place('y', sy, py, 'ky', dy)};",
+        f"                    const int row = {source_index('y', sy, py, 'ky', dy)};",
         f"                    if (row < 0 || row >= {height}) continue;",
         f"                    for (kx = 0; kx < {wide}; ++kx) {{",
-        f"                        const int column = {place('x', sx, px, 'kx', dx)};",
+        f"                        const int column = {source_index('x', sx, px, 'kx', dx)};",
         f"                        const int at = row * {width} + column, tap = ky * {wide} + kx;",
         f"                        if (column < 0 || column >= {width}) continue;",
         *_indent(inner, 1),
@@ -79,7 +79,7 @@ def _over_taps(term: Synapse, i: int, inner: list[str]) -> list[str]:
     ]
 
 
-def place(out: str, stride: int, padding: int, tap: str, dilation: int) -> str:
+def source_index(out: str, stride: int, padding: int, tap: str, dilation: int) -> str:
     """The row or column of the input that a tap of a window reads."""
     text = out if stride == 1 else f"{out} * {stride}"
     text += f" - {padding}" if padding else ""

@@ -184,7 +184,7 @@ class _Lowering(Rearrange):
             total.constant = total.constant + part.constant
 
     def _layer(self, node: Node, total: _Sum, source: Node) -> Layer:
-        """A layer without memory of its own yet; ``source``: the node whose gain and bias per step it applies."""
+        """A layer that has no memory assigned yet; ``source``: the node whose gain and bias per step it applies."""
         first = self.constants.is_first(source.name)
         adds: Adds = "float" if not self.integer else "first" if first else "int"
         has_norm = source.op in ("conv", "linear", "affine")

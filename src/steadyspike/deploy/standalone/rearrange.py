@@ -123,7 +123,7 @@ class Rearrange:
         return Buffer(node.name, "first" if first else "current", grid, -math.inf, math.inf), 1, 1 / joins
 
     def _only_scores(self, name: str) -> bool:
-        """True if a value reaches the output and nothing else, through views of it at most."""
+        """True if a value reaches only the output, directly or through views."""
         views = ("reshape", "permute", "slice", "time_mean")
         if name == self.graph.output:
             return not self.users[name]
@@ -184,7 +184,7 @@ class Rearrange:
         return Value(out, natural_index(node.shape), total)
 
     def _adaptive(self, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Kernel and stride of windows that all have one size (`ratio` refuses others)."""
+        """Kernel and stride of windows that all have one size (`ratio` raises an error for others)."""
         before = self.graph[node.inputs[0]].shape[-2:]
         kernel, stride = [], []
         for size, out in zip(before, node.shape[-2:]):

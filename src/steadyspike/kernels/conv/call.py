@@ -4,7 +4,7 @@
     packed = pack_weight(geometry, weight)
     out = conv_forward(geometry, spikes.words, packed, scale=float(level), bias=bias)
 
-Every result is the same for any number of threads. None stands for numbers that are not finite: 0 times NaN or infinity
+Every result is the same for any number of threads. None means that numbers are not finite: 0 times NaN or infinity
 is NaN, which only the dense convolution gives in every place.
 """
 
@@ -158,7 +158,7 @@ def conv_weight_gradient(
         return gradient
     arguments = (_address(g), _address(level), _int(level.numel()), _weight(geometry, gradient))
     status = _call("weight_gradient", geometry, *arguments, words=words, isa=isa)
-    # The kernel looks at the gradients of outputs that read an input.
+    # The kernel reads the gradients of outputs that read an input.
     unseen = geometry.has_outputs_of_padding and not bool(g.isfinite().all())
     return gradient if _finite(status) and not unseen else None
 

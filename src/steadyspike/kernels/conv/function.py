@@ -1,8 +1,8 @@
 """`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None if torch's own is to run.
 
-Only bits are kept for the backward: those of the input, and of the places where its gradient is needed if a scan wrote
-it (`needed_places`). What the input is, the scan has noted or its values tell (`find_spikes`). The output and all
-gradients are those of the dense function up to the rounding of sums, the input's at the needed places.
+Only bits are kept for the backward: those of the input and, if a scan wrote it, of the places where its gradient is
+needed (`needed_places`). Whether the input is spikes comes from the scan's note or from its values (`find_spikes`). The
+output and all gradients are those of the dense function up to the rounding of sums, the input's at the needed places.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, c
     if costs is None:
         return None
     costs = costs.for_threads(torch.get_num_threads())
-    # What would be dense without a single spike need not be looked at.
+    # If even an input without any spike would be dense, the values need not be checked.
     if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
         return _dense_plan(geometry, known_spikes(x) if trained else None)
     if not supports(geometry):
@@ -209,17 +209,17 @@ def _gradients(
 def _dense_gradients(
     geometry: ConvGeometry, g: Tensor, weight: Tensor, spikes: PackedSpikes, mask: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Those by input and by weight, where ``mask`` asks for them."""
+    """The dense gradients by input and by weight, each if ``mask`` is set."""
     if geometry.is_matrix:
         rows = g.permute(0, 2, 3, 1).reshape(-1, geometry.out_channels)
         dx = _image(rows @ weight.flatten(1), geometry) if mask[0] else None
         dw = (rows.mT @ spikes.block().view(-1, geometry.in_channels)).view_as(weight) if mask[1] else None
         return dx, dw
     x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
-    found = torch.ops.aten.convolution_backward(
+    gradients = torch.ops.aten.convolution_backward(
         g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask
     )
-    return found[0], found[1]
+    return gradients[0], gradients[1]
 
 
 def _image(block: Tensor, g: ConvGeometry) -> Tensor:

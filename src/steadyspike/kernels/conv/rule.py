@@ -1,10 +1,9 @@
 """Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
 
 The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
-two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512; the benchmark shows where a call would
-have been faster the other way.
-Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case does
-not, and counts once for every thread (`for_threads`).
+two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512; the benchmark marks calls that would have been faster the other
+way. Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case
+does not, and counts once for every thread (`for_threads`).
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ class Costs:
     """Of one instruction set.
 
     dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; as a
-        product of matrices (`ConvGeometry.is_matrix`) all three take the time of the first.
-    add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
-    listed: to find a spike and put it on a list. visit: to look up a list, per output pixel and tap, or kernel row
-        where a row's lists are one. element: to look at an input element. output: to write an output element. weight:
+    product of matrices (`ConvGeometry.is_matrix`) all three need the time of the first. add, add_weight, product: an
+    addition of the event loops, per output channel; product: of the input gradient. listed: to find a spike and put it
+    on a list. visit: to find a list, per output pixel and tap, or per kernel row if a row's lists are one. element: to
+    check an input element. output: to write an output element. weight:
         to bring a weight into order.
     call: what a call takes in any case, in one thread.
-    add_far: ``add`` where the weights of a block of output channels do not stay in the second cache.
+    add_far: ``add`` if the weights of a block of output channels do not stay in the second cache.
     weight_gradient: to write a weight's gradient.
-    place: to add up the products of a place of the input gradient, per block of output channels.
-    word: to look at 64 channels of a pixel for the lists of the weight gradient, per block of output channels.
+    per_place: to add up the products of a place of the input gradient, per block of output channels.
+    word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels.
     near: bytes of a block's weights that stay in the second cache.
     """
 
@@ -50,7 +49,7 @@ class Costs:
     call: float
     add_far: float = 0.0
     weight_gradient: float = 0.0
-    place: float = 0.0
+    per_place: float = 0.0
     word: float = 0.0
     near: int = 512 << 10
 
@@ -90,7 +89,7 @@ AVX512 = Costs(
     call=100_000.0,
     add_far=0.05,
     weight_gradient=6.0,
-    place=4.0,
+    per_place=4.0,
     word=6.0,
     near=1 << 20,
 )
@@ -120,7 +119,7 @@ def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> boo
 
 
 def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool:
-    """``places``: how many elements of the input's gradient are asked for."""
+    """``places``: how many elements of the input's gradient are needed."""
     return places < _limits(g, costs).input_gradient
 
 
@@ -162,7 +161,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
         _limit(
             g.work * by_input,
             g.inputs * costs.output + packing,
-            sums * costs.product + costs.place * blocks + costs.listed,
+            sums * costs.product + costs.per_place * blocks + costs.listed,
         ),
     )
 

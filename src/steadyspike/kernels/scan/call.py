@@ -1,4 +1,4 @@
-"""``lif_scan``: the one entry point to the LIF scan, whatever computes it."""
+"""``lif_scan``: the one entry point to the LIF scan, for all backends."""
 
 from __future__ import annotations
 

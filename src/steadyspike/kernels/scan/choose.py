@@ -62,10 +62,10 @@ def _say_once(reason: str) -> None:
 
 
 def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str:
-    """The backend that runs ``spec`` on ``x``: ``"auto"`` takes the best, an explicit choice that cannot run raises.
+    """The backend that runs ``spec`` on ``x``: ``"auto"`` is the fastest; others raise an error if they cannot run.
 
     The compiled ones have a backward and no other derivative: torch.func's transforms need the reference. So do
-    surrogates that they have no code for; that is said once, by a warning. Without ``spec``: for a built-in surrogate.
+    surrogates that they have no code for; one warning reports this. Without ``spec``: for a built-in surrogate.
     """
     if torch.compiler.is_compiling():
         chosen = _choose_while_compiling(backend, x.device.type, x.dtype)

@@ -3,7 +3,7 @@
 A backend gets one `Scan`, whose tensors `operator.py` has checked and laid out:
 
 - ``x`` [T, B, ...] in float64, float32, bfloat16 or float16. Every ``x[t]`` is dense (contiguous, channels_last or any
-  permutation of it) with the same strides; ``x.stride(0)`` is free (0 where a static image is repeated in time).
+  permutation of it) with the same strides; ``x.stride(0)`` is free (0 if a static image is repeated in time).
 - ``u0`` [1], [C] or ``x.shape[1:]`` (then with the strides of ``x[0]``), ``v`` and ``a`` [1] or [C], all contiguous in
   the compute dtype: float64 for float64 input, else float32.
 - The channel of the element at memory offset i of ``x[t]`` is ``(i // x.stride(2)) % x.shape[2]``.
@@ -80,7 +80,7 @@ class Scan(NamedTuple):
 
 
 class OutputGradients(NamedTuple):
-    """Gradients into the outputs of a scan; None stands for zeros.
+    """Gradients into the outputs of a scan; None means zeros.
 
     out [T, B, ...] (x's dtype), u [B, ...] (into U[T]), m [T, B, ...] (compute dtype); laid out like x[0] per step,
     with a free time stride.

@@ -36,7 +36,7 @@ _BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrog
 
 
 class _Fused(torch.autograd.Function):
-    """out, or (out, U[T], M) if the job asks for one of them."""
+    """out, or (out, U[T], M) if the job needs one of them."""
 
     @staticmethod
     def forward(

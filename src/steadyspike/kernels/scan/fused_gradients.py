@@ -50,11 +50,11 @@ def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...])
     to_v, to_a = job.links
     constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
     wants = ctx.needs_input_grad  # job, x, k, w, u0, ...
-    wanted = (u0 is not None and wants[4], wants[2], wants[3])
+    needs = (u0 is not None and wants[4], wants[2], wants[3])
     start = job.memory if u0 is None else u0
     if weight is not None:
-        return _with_norms(job, grads, x, constants, start, wanted, kept, weight2)
-    dx, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, wanted)
+        return _with_norms(job, grads, x, constants, start, needs, kept, weight2)
+    dx, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, needs)
     return (dx, dk, dw) if u0 is None else (dx, dk, dw, du0)
 
 
@@ -64,23 +64,23 @@ def _with_norms(
     x: Tensor,
     constants: RunConstants,
     start: Any,
-    wanted: Sequence[bool],
+    needs: Sequence[bool],
     kept: Tensor | None,
     weight2: Tensor | None,
 ) -> Sequence[Tensor | None]:
     """`fused_gradients` with a norm. kept: extra, or its bits."""
-    found, scale = job.norms[0], job.scales[0]
-    center = torch.zeros_like(scale) if found is None else found.mean
+    statistics, scale = job.norms[0], job.scales[0]
+    center = torch.zeros_like(scale) if statistics is None else statistics.mean
     sums = NormSums(center, center.new_empty((2, len(center)), dtype=torch.float64))
     extra, words = (kept, None) if job.like is None else (None, kept)
     affine = current_map(job, extra, words)
-    current, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, wanted, affine, sums)
+    current, du0, dk, dw = neuron_backward(job.plan, x, constants, start, grads, needs, affine, sums)
     by_extra: Tensor | None = None if kept is None else current
     by_second: tuple[Tensor | None, ...] = (None, None)
     if weight2 is not None and kept is not None:
         assert job.norms[1] is not None
         by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2)  # type: ignore[assignment]
-    dx, dweight, dbias = _by_norm(found, current, x, scale, sums.sums, reuse=by_extra is not current)
+    dx, dweight, dbias = _by_norm(statistics, current, x, scale, sums.sums, reuse=by_extra is not current)
     return dx, dk, dw, du0, dweight, dbias, by_extra, *by_second
 
 
@@ -90,36 +90,36 @@ def _is_like(raw: Tensor, constant: Tensor) -> bool:
 
 
 def _by_norm(
-    found: Statistics | None, g: Tensor, x: Tensor, scale: Tensor, sums: Tensor, *, reuse: bool
+    statistics: Statistics | None, g: Tensor, x: Tensor, scale: Tensor, sums: Tensor, *, reuse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The gradients by x, weight and bias from that of the current; sums: of g and of g (x - mean). In g, if reuse."""
     by_bias, by_weight = sums
-    if found is None:
+    if statistics is None:
         dx = g * per_channel(scale, x.ndim - 1)
         return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
     count = x.numel() // len(scale)
-    by_weight = by_weight * found.invstd
+    by_weight = by_weight * statistics.invstd
     # dx = scale (g - mean(g) - xhat mean(g xhat)), with xhat = (x - mean) invstd
-    by_x = -(scale * found.invstd) * (by_weight / count)
-    constant = -scale * (by_bias / count) - found.mean * by_x
+    by_x = -(scale * statistics.invstd) * (by_weight / count)
+    constant = -scale * (by_bias / count) - statistics.mean * by_x
     dx = norm_input_gradient(g, x, scale, by_x, constant, reuse=reuse)
     return dx, by_weight.to(x.dtype), by_bias.to(x.dtype)
 
 
-def _second_norm(found: Statistics, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _second_norm(statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Those by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``."""
-    folded = (g.flatten(0, 1), x.flatten(0, 1), weight, None, None, found.mean, found.invstd)
+    folded = (g.flatten(0, 1), x.flatten(0, 1), weight, None, None, statistics.mean, statistics.invstd)
     dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, 0.0, [True] * 3)
     return dx.unflatten(0, x.shape[:2]), dweight, dbias
 
 
-def _written_out(found: Statistics | None, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The same by operators that take batches of gradients; without statistics for a norm in evaluation."""
     axes, scale = [i for i in range(x.ndim) if i != 2], per_channel(weight, x.ndim - 1)
     by_bias = g.sum(axes, keepdim=True)
-    if found is None:
+    if statistics is None:
         return g * scale, (g * x).sum(axes), by_bias.reshape(-1)
-    mean, invstd = (per_channel(t, x.ndim - 1) for t in found)
+    mean, invstd = (per_channel(t, x.ndim - 1) for t in statistics)
     normed, count = (x - mean) * invstd, x.numel() // x.shape[2]
     by_weight = (g * normed).sum(axes, keepdim=True)
     dx = scale * invstd * (g - by_bias / count - normed * (by_weight / count))

@@ -59,7 +59,7 @@ class Job:
     links: of V and of 1/tau; None for a constant that is given itself. start: None if U[0] is a tensor. norms: the
     statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits until the forward has
     run; the bits are then saved as tensors are, and freed with them. source: the trace of extra.
-    notes: False if no layer reads the output as it is. trained: gradients are enabled, which cannot be asked inside.
+    notes: False if no layer reads the unchanged output. trained: gradients are enabled, which cannot be asked inside.
     inside: False if a parameter was out of its range.
     """
 
@@ -150,12 +150,12 @@ def layout(t: Tensor | None) -> tuple[object, ...]:
     return () if t is None else (t.shape, t.stride(), t.dtype)
 
 
-def affine_of(found: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def affine_of(statistics: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """(scale, shift) of a norm: those of its statistics, or weight and bias themselves."""
-    if found is None:
+    if statistics is None:
         return weight, bias
-    scale = weight * found.invstd
-    return scale, bias - found.mean * scale
+    scale = weight * statistics.invstd
+    return scale, bias - statistics.mean * scale
 
 
 def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:

@@ -47,7 +47,7 @@ def _backward(g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, *arg
 
 
 def without_none(gradients: Gradients) -> Results:
-    """The same, where all were wanted."""
+    """The same, if all were requested."""
     dx, du0, dv, da = gradients
     assert du0 is not None and dv is not None and da is not None
     return dx, du0, dv, da

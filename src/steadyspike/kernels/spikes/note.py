@@ -1,4 +1,4 @@
-"""What a scan notes about its output for the layers that read it: its spikes as bits, and where its gradient is needed.
+"""What a scan notes about its output for the layers that read it: spikes as bits, and where a gradient is needed.
 
 The note is an attribute of the output's storage, so that every view of the output has it and it is freed with the
 output. It is valid for a tensor on this storage that begins at the same address, if autograd has counted no change in
@@ -29,8 +29,11 @@ _VIEWS = frozenset({"ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackwar
 
 
 class _Note:
-    """spikes: None if the output is not spikes of one level. needed: bits as in `PackedSpikes.words`, 1 where the
-    backward of ``node`` may use the gradient of the output; None: everywhere. looks: made by the first reader."""
+    """A scan's note.
+
+    spikes: None if the output is not spikes of one level. needed: bits as in `PackedSpikes.words`, 1 if the backward of
+    ``node`` may use the gradient of the output; None: everywhere. looks: made by the first reader.
+    """
 
     def __init__(self, out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None, node: Any) -> None:
         self.spikes, self.needed = spikes, needed
@@ -120,7 +123,7 @@ def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
 
 
 class _Looks:
-    """Whether the gradient of a tensor is looked at, also once the tensor itself is gone."""
+    """Whether anything observes the gradient of a tensor, also after the tensor itself is gone."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.hooks = gradient_hooks(tensor)

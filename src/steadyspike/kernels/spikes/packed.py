@@ -1,7 +1,7 @@
 """`PackedSpikes`: the one representation of spikes besides the tensor itself - a bit per neuron and step, and a level.
 
-Bits are made from values and checked value by value, so that they are right whatever happened to the tensor on its way,
-in ways that autograd counts and in ways that it does not (``x.data``, numpy, inference tensors).
+Bits are made from values and checked value by value, so that they are right after every change of the tensor, also
+after changes that autograd does not count (``x.data``, numpy, inference tensors).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def pack_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
     """``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), else None.
 
     None also for a tensor without values (`sizes_only`).
-    level None: whatever value above 0 the elements that are not 0 have, the same for all or for all of a channel.
+    level None: the elements that are not 0 may have any value above 0, the same for all or for all of a channel.
     """
     if has_no_values(x) or x.numel() == 0:
         return None

@@ -51,7 +51,7 @@ def can_pack(x: Tensor) -> bool:
 def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
     """The blocks of memory of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is not 0 or its level.
 
-    x: rows dense, each a block of its own. level: [1] or [C] in x's dtype; element i of a row belongs to channel
+    x: rows dense, each a separate block. level: [1] or [C] in x's dtype; element i of a row belongs to channel
     (i // inner) % C.
     """
     steps, n = x.shape

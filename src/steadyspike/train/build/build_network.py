@@ -82,7 +82,7 @@ def neuron_spec(table: schema.Neuron) -> NeuronSpec:
 
 
 def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
-    """``learn`` as the neuron takes it: names, or one flag where it has one constant only."""
+    """``learn`` as the neuron takes it: names, or one flag if it has one constant only."""
     assert table.learn is not None
     parameter = inspect.signature(NEURONS[table.name].build).parameters.get("learn")
     if parameter is not None and isinstance(parameter.default, bool):

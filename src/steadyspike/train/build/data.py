@@ -32,12 +32,12 @@ def first_samples(split: Split, count: int) -> Split:
         )
     labels, ids = split.population.labels[split.train], split.population.ids
     order = sorted(range(len(split.train)), key=lambda i: (labels[i], ids[int(split.train[i])]))
-    place: dict[int, int] = {}
+    position: dict[int, int] = {}
     ranked = []
     for i in order:
         label = int(labels[i])
-        ranked.append((place.setdefault(label, 0), label, i))
-        place[label] += 1
+        ranked.append((position.setdefault(label, 0), label, i))
+        position[label] += 1
     chosen = np.sort(split.train[[i for _, _, i in sorted(ranked)[:count]]])
     return replace(split, name=f"{split.name}+train:{count}", train=chosen)
 
@@ -49,7 +49,7 @@ _ELSEWHERE = {
 
 
 def check_data(table: schema.Data) -> None:
-    """Refuses options and splits that the data set does not have, without looking at its files."""
+    """Raises an error for options and splits that the data set does not have, without reading its files."""
     if is_own(table.name):
         return check_own_data(table)
     name, data_entry = entry(table.name)
@@ -72,15 +72,15 @@ def check_data(table: schema.Data) -> None:
 def load_data(
     table: schema.Data, data_dir: str | Path | None = None, *, split: str | None = None, download: bool = True
 ) -> DataBundle:
-    """[data] as a bundle; ``split`` in place of the recipe's, for evaluation elsewhere."""
+    """Loads [data] as a bundle; ``split`` replaces the recipe's, for evaluation on another split."""
     if is_own(table.name):
         return _adjusted(own_data(table, data_dir, split), table)
     check_data(table)
     options: dict[str, Any] = dict(table.options)
     if table.size is not None:
         options["size"] = table.size if isinstance(table.size, int) else tuple(table.size)
-    found = entry(table.name)[1]
-    steps = table.timesteps if found.frames is not None else None
+    data_entry = entry(table.name)[1]
+    steps = table.timesteps if data_entry.frames is not None else None
     try:
         bundle = load(
             table.name,
@@ -101,7 +101,7 @@ def load_data(
 
 
 def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
-    """The bundle without augmentation, or with fewer training samples, if the recipe asks for it."""
+    """The bundle without augmentation, or with fewer training samples, if the recipe sets this."""
     if not table.augment:
         if bundle.dataset.augments_while_decoding:
             raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")

@@ -56,9 +56,8 @@ def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int,
 def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
-    recipe: also a name or a .toml file, as `load_recipe` takes them. Raises RecipeError where the recipe cannot be
-    built, and RuntimeError where the step gives a loss that is not finite or leaves a trainable parameter without a
-    gradient.
+    recipe: also a name or a .toml file, as `load_recipe` takes them. Raises RecipeError if the recipe cannot be built,
+    and RuntimeError if the loss is not finite or a trainable parameter gets no gradient.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     classes, channels, size, static = data_shape(recipe, data_dir)
@@ -111,7 +110,7 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raises RecipeError where a name, a value or a combination cannot be built; touches no data.
+    """Raises RecipeError if a name, a value or a combination cannot be built; touches no data.
 
     The shape of the user's own data is known only when it is loaded, so with it the network is not built here.
     """
@@ -155,7 +154,7 @@ def _check_loss(recipe: Recipe) -> None:
 
 
 def check_combination(recipe: Recipe, neuron: NeuronSpec, objective: Objective) -> None:
-    """Raises RecipeError with the reasons for which `compose` refuses the same parts."""
+    """Raises RecipeError with the reasons why `compose` does not accept these parts."""
     reasons = refusals(recipe.norm.name, neuron, objective, recipe.data.timesteps)
     if reasons:
         terms = "".join(f", loss.terms.{name}" for name in recipe.loss.terms)

@@ -48,9 +48,9 @@ def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int
         low = _WARMUP_FROM if first is None else first / lr
         return low + (1 - low) * step / (table.warmup * steps_per_epoch)
     if table.name == "cosine":
-        place = step / steps_per_epoch if table.every == "step" else epoch
+        progress = step / steps_per_epoch if table.every == "step" else epoch
         start = table.warmup if table.cosine_from == "warmup" else 0
-        done = min(1.0, (place - start) / (table.epochs - table.cooldown - start))
+        done = min(1.0, (progress - start) / (table.epochs - table.cooldown - start))
         low = table.min_lr / lr
         return low + (1 - low) * 0.5 * (1 + math.cos(math.pi * done))
     if table.name == "step":

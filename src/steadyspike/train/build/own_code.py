@@ -1,8 +1,9 @@
 """A network or a data set of the user's own, named in a recipe as ``"package.module:Name"``.
 
 The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else. Before anything is
-imported, a name of the standard library or of an installed package is refused, and so is code inside a run folder: no
-file of a run (checkpoint, weights, recipe) brings code. What the user's module only imports from elsewhere is refused.
+imported, a name of the standard library or of an installed package raises an error, and so does code inside a run
+folder: no file of a run (checkpoint, weights, recipe) brings code. An object that the user's module only imports from
+elsewhere raises an error too.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def is_own(name: str) -> bool:
 
 
 def find_own(name: str, key: str) -> Callable[..., Any]:
-    """The class or function ``"package.module:Name"``; ``key``: where the recipe names it."""
+    """The class or function ``"package.module:Name"``; ``key``: the key of the recipe that names it."""
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
@@ -72,7 +73,7 @@ def _why_not_own(top: str) -> str | None:
         return text + (f"; no code is imported from the run folder {runs[0]}" if runs else "")
     if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
         return f"{top} is the name of an installed package or a part of Python; rename yours"
-    if any(place.is_relative_to(folder) for place in _places(spec) for folder in _installed()):
+    if any(source.is_relative_to(folder) for source in _places(spec) for folder in _installed()):
         return f"{top} is an installed package, and a recipe can name only code of yours"
     if os.getcwd() in folders and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last, so that no file there hides an installed package; it may import later
@@ -85,12 +86,12 @@ def _why_not_own(top: str) -> str | None:
 
 
 def _run_folder_of(folder: str) -> Path | None:
-    """The run folder that ``folder`` is or lies in; None if there is none."""
+    """The run folder that ``folder`` is, or is inside of; None if there is none."""
     here = Path(folder).resolve()
-    for place in (here, *here.parents):
+    for candidate in (here, *here.parents):
         parts = ("run.json", "origin.json", "result.json", "weights.safetensors", "checkpoints")
-        if (place / "recipe.toml").exists() and any((place / part).exists() for part in parts):
-            return place
+        if (candidate / "recipe.toml").exists() and any((candidate / part).exists() for part in parts):
+            return candidate
     return None
 
 
@@ -104,7 +105,7 @@ def _places(spec: Any) -> set[Path]:
     if spec is None:
         return set()
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
-    return {Path(place).resolve() for place in places if place}
+    return {Path(path).resolve() for path in places if path}
 
 
 def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
@@ -161,9 +162,9 @@ def own_model(
 def check_output(model: nn.Module, x: Tensor, classes: int, timesteps: int, name: str) -> None:
     """Refuses a network of the user's whose output is not [T, B, classes] for a batch of two."""
     mode = model.training
-    found = model.eval()(x)
+    output = model.eval()(x)
     model.train(mode)
-    shape = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
+    shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if shape != [timesteps, 2, classes]:
         raise RecipeError(
             f"model.name = {name!r}: forward gives {shape} for a batch of 2; [T, B, classes] = "

@@ -41,7 +41,10 @@ class Task(nn.Module):
 
     @classmethod
     def for_data(cls, recipe: Recipe, bundle: DataBundle) -> Task:
-        """The recipe's network for this data; its weights come from the recipe's seed, whatever was drawn before."""
+        """The recipe's network for this data.
+
+        Its weights come from the recipe's seed and do not depend on numbers drawn before.
+        """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.train.seed)
             model = build_model(
@@ -90,7 +93,7 @@ class Task(nn.Module):
         return build_objective(recipe, static=bundle.timesteps is None)
 
     selected_by = "accuracy"  # what `EpochScores.selects` is called in result.json
-    extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of tables beside metrics.csv and the others
+    extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of further tables, by file name
     smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of it
 
     def new_sums(self, bundle: DataBundle) -> Any:
@@ -98,7 +101,7 @@ class Task(nn.Module):
         return ScoreSums(self.recipe.data.timesteps)
 
     def observers(self, session: Any) -> list[Any]:
-        """What also looks at the epochs of a run in its first process, such as a writer of pictures."""
+        """Further observers of a run's epochs in its first process, such as a writer of pictures."""
         return []
 
     def columns(self, part: str) -> list[str]:
@@ -117,7 +120,7 @@ class Task(nn.Module):
         return "train" + (f"  {part} accuracy after 1..{steps} steps" if part else "")
 
     def train_line(self, scores: EpochScores) -> str:
-        """What the display says of the training part, beside the loss."""
+        """What the display shows of the training part in addition to the loss."""
         return f"{scores.selects:5.1f}"
 
     def loss_of_a_guess(self, classes: int) -> float | None:
@@ -140,7 +143,7 @@ class Task(nn.Module):
 
 
 def check_task(recipe: Recipe) -> type[Task]:
-    """The task class of a recipe; RecipeError if its data, network or tables are of another kind."""
+    """The task class of a recipe; RecipeError if its data, network or tables belong to another kind."""
     kind = kind_of(recipe)
     if not is_own(recipe.data.name) and (other := entry(recipe.data.name)[1].task) != kind.name:
         data_kind = kind_named(other)

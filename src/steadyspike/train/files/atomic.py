@@ -34,7 +34,7 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_overs(path)
-    # A name of its own: another process may write the same file at the same time, and the last one wins.
+    # A unique name: another process may write the same file at the same time, and the last one wins.
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
     try:
         with _locked(partial) as file:
@@ -48,13 +48,13 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
         old = "; the one before it is intact" if path.exists() else ""
         raise CheckpointError(f"{path} could not be written: {why_not_written(path, error)}{old}") from error
     finally:
-        with suppress(OSError):  # it was renamed, or the first error is the one to tell
+        with suppress(OSError):  # it was renamed, or the first error is the one to report
             partial.unlink()
     sync_folder(path.parent)
 
 
 def _locked(partial: Path) -> IO[bytes]:
-    """Makes a file and locks it as long as it is open: who ends, however that is, leaves a file without a lock."""
+    """Creates a file and locks it as long as it is open: who ends, however that is, leaves a file without a lock."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115 - the caller closes it
         _lock(file, wait=True)
@@ -101,7 +101,7 @@ def why_not_written(path: Path, error: BaseException) -> str:
 def link(source: Path, target: Path) -> None:
     """Makes ``target`` another name of ``source`` in one step; a copy on disks without hard links.
 
-    Only for files of a run, whose folder one process has for itself: its temporary name is always the same.
+    Only for files of a run, whose folder is locked by one process: its temporary name is always the same.
     """
     partial = target.with_name(f".{target.name}.partial")
     partial.unlink(missing_ok=True)

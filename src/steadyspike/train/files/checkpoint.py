@@ -48,7 +48,7 @@ def read_state(file: BinaryIO) -> Any:
             raise SealError("holds a folder")
         # torch writes no such files; a few kilobytes could unpack to all memory, and of two entries one would win.
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise SealError("was packed anew, with compression")
+            raise SealError("was packed again, with compression")
         if len({entry.filename for entry in entries}) < len(entries):
             raise SealError("holds two entries of one name")
     file.seek(0)
@@ -72,10 +72,10 @@ def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a checkpoint of this library")
     carried = state.get("identity")
-    for key, wanted in (identity or {}).items():
-        found = carried.get(key) if isinstance(carried, dict) else None
-        if found != wanted:
-            raise OtherRun(f"{path} belongs to another run: its {key} is {found}, here it is {wanted}")
+    for key, expected in (identity or {}).items():
+        actual = carried.get(key) if isinstance(carried, dict) else None
+        if actual != expected:
+            raise OtherRun(f"{path} belongs to another run: its {key} is {actual}, here it is {expected}")
     return state
 
 
@@ -95,9 +95,9 @@ def latest(
 ) -> Found:
     """The newest usable checkpoint: ``path``, or the one before it.
 
-    problem: says why a state cannot be used although its file is whole; None if it can. If there are checkpoints and
-    none can be used, that is an error: to start over would hide a loss. It is a DamagedRun unless one of them is whole
-    and of another run: then the question was wrong, and not the files.
+    problem: returns why a state cannot be used although its file is undamaged; None if it can. If there are checkpoints
+    and none can be used, that is an error: to start over would hide a loss. It is a DamagedRun unless one of them is
+    whole and of another run: then the question was wrong, and not the files.
     """
     refused: list[str] = []
     kind: type[CheckpointError] = DamagedRun
@@ -131,7 +131,7 @@ def keep_best(folder: RunFolder) -> None:
 
 
 def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The checkpoint of the best epoch, ``epoch``; DamagedRun where it is gone or damaged."""
+    """The checkpoint of the best epoch, ``epoch``; DamagedRun if it is missing or damaged."""
     problems: list[str] = []
     for path in (folder.best, previous_of(folder.best)):
         if not path.exists():

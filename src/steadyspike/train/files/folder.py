@@ -4,14 +4,14 @@ recipe.toml          the resolved recipe, with everything it inherited
 origin.json          the recipe's name and base, and what differs from the base
 run.json             environment, commit, seed, data and split with fingerprints
 metrics.csv          one row per epoch        layers.csv   one row per epoch and layer
-steps.csv            one row per log_every    health.csv   what went wrong, where
+steps.csv            one row per log_every    health.csv warnings of the health checks, by layer
 tensorboard/         the same for TensorBoard
 checkpoints/         last.ckpt, last.previous.ckpt, best.ckpt
-weights.safetensors  the weights the result is of
+weights.safetensors the weights that gave the result
 result.json          how it ended, and the numbers
 details.json         made by `steadyspike report`: confusion matrix, sample predictions, membranes over time steps
 energy.json          made by `steadyspike energy`: operations and energy per sample
-report.html          the report, where one was asked for
+report.html          the report, if one was made
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RunFolder:
         return self.weights.exists() or any(t.exists() and t.read_bytes().count(b"\n") > 1 for t in tables)
 
     def read_recipe(self) -> Recipe:
-        """The recipe of this run; RunError where its file is missing or not what the run wrote."""
+        """The recipe of this run; RunError if its file is missing or was changed."""
         path = self.root / "recipe.toml"
         if not path.is_file():
             raise RunError(f"{self.root} is not a run folder: it has no recipe.toml")
@@ -89,18 +89,18 @@ class RunFolder:
             return parse(document, str(path))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The content of a file of `write_json`; RunError where it is missing or not what the run wrote."""
+        """The content of a file of `write_json`; RunError if it is missing or was changed."""
         path = self.root / name
         if not path.is_file():
             raise RunError(f"{self.root} has no {name}: did the run end?")
         with _named(path):
             content = path.read_bytes()
             check_seal(content)
-            found: dict[str, Any] = json.loads(content)
-            found.pop("checksum")
-            if (problem := form_problem(name, found)) is not None:
+            values: dict[str, Any] = json.loads(content)
+            values.pop("checksum")
+            if (problem := form_problem(name, values)) is not None:
                 raise SealError(problem)
-            return found
+            return values
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Writes ``content`` with a checksum of the whole file as its last key."""

@@ -1,6 +1,6 @@
 """The required contents of run.json and result.json, on which all readers rely.
 
-A checksum says that a file is what was written; the form says that it was written by this version for this purpose.
+A checksum proves that a file is unchanged; the form proves that this version wrote it for this purpose.
 """
 
 from __future__ import annotations

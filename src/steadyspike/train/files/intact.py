@@ -13,8 +13,8 @@ from steadyspike.train.files.weights import check_own, read_weights
 def intact_result(folder: RunFolder) -> dict[str, Any] | None:
     """result.json of a run that has ended, if nothing is left to do.
 
-    None for a run that was interrupted, and where run.json, result.json, the weights or a table are missing, damaged or
-    of another run: continuing the run writes them again, or says what cannot be.
+    None for a run that was interrupted, and if run.json, result.json, the weights or a table are missing, damaged or
+    from another run: continuing the run writes them again, or reports what is lost.
     """
     try:
         folder.read_json("run.json")

@@ -38,7 +38,7 @@ class Logger(Protocol):
 
 
 class Wandb:
-    """A run of Weights & Biases; the same folder is the same run there, so that a resumed run goes on in it."""
+    """A run of Weights & Biases; the same folder is the same run there, so that a resumed run continues it."""
 
     def __init__(self, root: Path) -> None:
         import wandb
@@ -63,10 +63,10 @@ class Mlflow:
     def __init__(self, root: Path) -> None:
         from mlflow.tracking import MlflowClient
 
-        # MLflow's default is a file store, which it refuses from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
+        # MLflow's default is a file store, which raises an error from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
         # (github.com/mlflow/mlflow/issues/23634 and pull 23637).
-        place = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
-        self._client = MlflowClient(tracking_uri=place)
+        uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
+        self._client = MlflowClient(tracking_uri=uri)
         experiment = self._client.get_experiment_by_name("steadyspike")
         number = experiment.experiment_id if experiment else self._client.create_experiment("steadyspike")
         self._run = self._client.create_run(number, run_name=_name(root)).info.run_id

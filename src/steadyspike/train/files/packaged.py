@@ -25,20 +25,20 @@ def find_packaged(name: str | Path) -> Path | None:
     return NETWORKS / text if text in packaged_names() else None
 
 
-def run_folder(place: str | Path) -> Path:
+def run_folder(source: str | Path) -> Path:
     """The folder of a run, given as a path or as the name of a packaged network; RunError if it is neither.
 
     A path that exists counts before a name. The folder of a packaged network is a copy in the user's cache, since
     commands write into a run's folder what they make of it (folded.safetensors, report.html).
     """
-    path = Path(place)
+    path = Path(source)
     if path.exists() or len(path.parts) != 1:
         return path
-    packaged = find_packaged(place)
+    packaged = find_packaged(source)
     if packaged is None:
-        close = difflib.get_close_matches(str(place), packaged_names(), 1)
+        close = difflib.get_close_matches(str(source), packaged_names(), 1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise RunError(f"{place} is neither a folder nor a network that `steadyspike zoo` lists{hint}")
+        raise RunError(f"{source} is neither a folder nor a network that `steadyspike zoo` lists{hint}")
     return _copy(packaged)
 
 

@@ -11,7 +11,7 @@ from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe.kinds import kind_of_columns, kind_of_result
 
-# Okabe and Ito's colours, which people with any kind of colour vision can tell apart; the line styles differ too.
+# Okabe and Ito's colours, which are distinct for all kinds of colour vision; the line styles differ too.
 _MOST_CLASSES = 8
 _LOOKS = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 
@@ -144,7 +144,7 @@ def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> Path:
-    """Writes a figure as the file's ending says, .png without one; the path. options: those of ``Figure.savefig``.
+    """Writes a figure in the format of its ending, .png without one; returns the path. options: of ``Figure.savefig``.
 
     It is drawn in memory first: on a full disk matplotlib leaves a part of a file, and an error that names none.
     """

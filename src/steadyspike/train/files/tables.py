@@ -20,7 +20,7 @@ class Table:
     """A CSV file with fixed columns. Numbers are written so that they read back equal; nothing depends on the clock."""
 
     def __init__(self, path: Path, columns: Sequence[str], extent: Extent | None = None) -> None:
-        """extent: continue a file from there and drop what is behind; None: start it anew."""
+        """extent: continue a file from there and drop what is behind; None: start it again."""
         self.path, self.columns = path, list(columns)
         self._digest = hashlib.sha256()
         self._file: BinaryIO

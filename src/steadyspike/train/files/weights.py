@@ -30,7 +30,7 @@ def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) ->
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state and what was saved about it; RunError, in one line, where the file is not what was written."""
+    """The state and what was saved about it; RunError if the file was changed."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -49,14 +49,14 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Weights of `save_weights` into ``model``, where every name and shape must match; what was saved about them."""
+    """Loads weights of `save_weights` into ``model``; every name and shape must match; what was saved about them."""
     state, about = read_weights(path)
-    wanted = model.state_dict()
-    for name in wanted.keys() | state.keys():
-        here, there = wanted.get(name), state.get(name)
+    expected = model.state_dict()
+    for name in expected.keys() | state.keys():
+        here, there = expected.get(name), state.get(name)
         if here is None or there is None:
             where = "has no" if there is None else "has a tensor that the network lacks:"
-            raise RunError(f"{path} {where} {name!r}: it is of another network")
+            raise RunError(f"{path} {where} {name!r}: it belongs to another network")
         if here.shape != there.shape:
             raise RunError(
                 f"{path} is of another network: {name!r} is {tuple(there.shape)}, here it is {tuple(here.shape)}"
@@ -66,14 +66,14 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 
 
 def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
-    """`load_weights` of a run that has ended; RunError where they are not those that its result is of."""
+    """`load_weights` of a run that has ended; RunError if they do not match result.json."""
     about = load_weights(folder.weights, model)
     check_own(folder, folder.read_json("result.json"))
     return about
 
 
 def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
-    """RunError where recipe.toml or weights.safetensors is another file than the one that ``result`` is of.
+    """RunError if recipe.toml or weights.safetensors does not match ``result``.
 
     A file that was copied from another run has a checksum that is right. Runs without a recorded checksum are accepted.
     """

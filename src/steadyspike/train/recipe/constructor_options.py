@@ -17,29 +17,29 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def kinds_of(build: Any) -> dict[str, Any]:
-    """Types of what a function or a class takes by name.
+    """The types of the named arguments of a function or a class.
 
-    An argument without annotation has the type of its default. Any, which takes everything, stands for an argument that
-    has neither, for a default of None, and for a type that is only there for type checkers.
+    An argument without annotation has the type of its default. An argument that has neither, a default of None, and a
+    type that only type checkers can resolve, count as Any, which accepts everything.
     """
     scope = vars(sys.modules[build.__module__])
-    found: dict[str, Any] = {}
+    kinds: dict[str, Any] = {}
     for p in inspect.signature(build).parameters.values():
         if p.kind not in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY):
             continue
         if p.annotation is p.empty:
-            found[p.name] = Any if p.default is p.empty or p.default is None else type(p.default)
+            kinds[p.name] = Any if p.default is p.empty or p.default is None else type(p.default)
         else:
             one = type("OneAnnotation", (), {"__annotations__": {p.name: p.annotation}})
             try:
-                found[p.name] = typing.get_type_hints(one, scope)[p.name]
+                kinds[p.name] = typing.get_type_hints(one, scope)[p.name]
             except NameError:
-                found[p.name] = Any
-    return found
+                kinds[p.name] = Any
+    return kinds
 
 
 def check_name(name: str, valid: Iterable[str], key: str) -> None:
-    """Refuses a name that is not one of ``valid``; ``key``: its key in the recipe."""
+    """Raises an error for a name that is not one of ``valid``; ``key``: its key in the recipe."""
     if name not in (names := list(valid)):
         raise RecipeError(f"{key} = {shortened(name)} is not valid; it must be one of {', '.join(names)}")
 
@@ -47,7 +47,7 @@ def check_name(name: str, valid: Iterable[str], key: str) -> None:
 def check_options(
     options: Mapping[str, Any], kinds: Mapping[str, Any], key: str, elsewhere: Mapping[str, str] | None = None
 ) -> None:
-    """Refuses options that do not exist or are of another type.
+    """Raises an error for options that do not exist or have another type.
 
     kinds: name -> type; key: the table's path; elsewhere: names that another key sets -> that key, "" for none.
     """
@@ -58,11 +58,11 @@ def check_options(
             raise RecipeError(unknown_key(f"{key}.{name}", list(kinds)))
         if kinds[name] is Any:
             continue
-        wanted = list(dict.fromkeys(_words(kinds[name])))
-        if not wanted:
+        valid_kinds = list(dict.fromkeys(_words(kinds[name])))
+        if not valid_kinds:
             raise RecipeError(f"{key}.{name} cannot be set in a recipe: it is a piece of code")
         if not _fits(value, kinds[name]):
-            raise RecipeError(f"{key}.{name} = {shortened(value)} is not valid; it must be {' or '.join(wanted)}")
+            raise RecipeError(f"{key}.{name} = {shortened(value)} is not valid; it must be {' or '.join(valid_kinds)}")
 
 
 def _say(other: str) -> str:
@@ -79,7 +79,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _words(kind: Any) -> Iterator[str]:
-    """What TOML can say for a type; nothing for types it has no word for."""
+    """The TOML values of a type, in words; nothing for types it has no word for."""
     for member in _members(kind):
         if _is_list(member):
             yield "a list"
@@ -108,7 +108,7 @@ def _fits(value: Any, kind: Any) -> bool:
 
 @contextmanager
 def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
-    """What a constructor says about a wrong value, as one line that names the key, or the table if it does not tell.
+    """A constructor's error about a wrong value, as one line that names the key, or the table if the key is not clear.
 
     values: key below the table (``"options.dropout"``) -> the recipe's value; None if it has none.
     """
@@ -123,9 +123,9 @@ def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 def told(table: str, values: Mapping[str, Any], text: str) -> str | None:
     """``"table.key = value"`` of the one key whose last name is in ``text``; None if that is not one key."""
-    said = [key for key, value in values.items() if value is not None]
-    found = [key for key in said if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
-    return f"{table}.{found[0]} = {values[found[0]]!r}" if len(found) == 1 else None
+    set_keys = [key for key, value in values.items() if value is not None]
+    mentioned = [key for key in set_keys if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
+    return f"{table}.{mentioned[0]} = {values[mentioned[0]]!r}" if len(mentioned) == 1 else None
 
 
 def below(table: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def shortened(value: Any) -> str:
 
 
 def named(text: str) -> str:
-    """A name for a message of one line: as it is, or `shortened` where it is long or does not print."""
+    """A name for a message of one line: unchanged, or `shortened` if it is long or not printable."""
     return text if len(text) <= 80 and text.isprintable() else shortened(text)
 
 
@@ -44,15 +44,15 @@ def table_class(annotation: Any) -> type[BaseModel] | None:
     """The class of the table that a key holds; None for a plain value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
-    return next((found for arg in get_args(annotation) if (found := table_class(arg)) is not None), None)
+    return next((inner for arg in get_args(annotation) if (inner := table_class(arg)) is not None), None)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """The first of pydantic's complaints as one sentence, and how many more there are."""
-    found = error.errors(include_url=False)
+    problems = error.errors(include_url=False)
     # A union complains once per member; the key is what matters.
-    keys = list(dict.fromkeys(_key(e["loc"]) for e in found))
-    first = [e for e in found if _key(e["loc"]) == keys[0]]
+    keys = list(dict.fromkeys(_key(e["loc"]) for e in problems))
+    first = [e for e in problems if _key(e["loc"]) == keys[0]]
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
     return _sentence(first, model) + more
 
@@ -73,11 +73,11 @@ def _sentence(errors: list[Any], model: type[BaseModel]) -> str:
         return str(e["ctx"]["error"])
     if e["type"] == "missing":
         return f"{key} is missing"
-    wants = " or ".join(dict.fromkeys(_wanted(x) for x in errors))
+    wants = " or ".join(dict.fromkeys(_expected(x) for x in errors))
     return f"{key} = {shortened(e['input'])} is not valid; it must be {wants}"
 
 
-def _wanted(e: Any) -> str:
+def _expected(e: Any) -> str:
     if e["type"] == "literal_error":
         return f"one of {e['ctx']['expected']}"
     if e["type"] in ("model_type", "dict_type"):
@@ -89,11 +89,11 @@ def _wanted(e: Any) -> str:
 
 def all_keys(model: type[BaseModel]) -> list[str]:
     """``"table.key"`` for every key of every table."""
-    found = []
+    keys = []
     for table, field in model.model_fields.items():
         inner = table_class(field.annotation)
-        found += [table] if inner is None else [f"{table}.{key}" for key in inner.model_fields]
-    return found
+        keys += [table] if inner is None else [f"{table}.{key}" for key in inner.model_fields]
+    return keys
 
 
 def unknown_key(key: str, valid: list[str], elsewhere: Sequence[str] = ()) -> str:

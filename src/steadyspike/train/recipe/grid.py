@@ -1,4 +1,4 @@
-"""One file for many recipes: ``[grid]`` lists what varies, and every combination is a recipe with a name of its own.
+"""One file for many recipes: ``[grid]`` lists what varies, and every combination is a recipe with its own name.
 
     about = "{gradient.text}, V frozen at {v}"
     [grid]
@@ -39,7 +39,7 @@ def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[
             raise RecipeError(f"{file}: grid.{axis} = {entries!r} is not valid; it must be a list of values or tables")
         if any(isinstance(entry, dict) and "name" not in entry for entry in entries):
             raise RecipeError(f"{file}: every table of grid.{axis} needs a name")
-    found: dict[str, dict[str, Any]] = {}
+    recipes: dict[str, dict[str, Any]] = {}
     for entries in product(*axes.values()):
         chosen = dict(zip(axes, entries))
         recipe = _filled(body, chosen, file)
@@ -47,14 +47,14 @@ def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[
             if isinstance(entry, dict):
                 recipe = merge(recipe, _filled(entry.get("set", {}), chosen, file))
         name = str(_filled(grid["name"], chosen, file))
-        if name in found:
+        if name in recipes:
             raise RecipeError(f"{file}: grid.name = {grid['name']!r} gives {name!r} twice; name every axis in it")
-        found[name] = recipe
-    return _with_numbers(found, grid, file, merge)
+        recipes[name] = recipe
+    return _with_numbers(recipes, grid, file, merge)
 
 
 def _with_numbers(
-    found: dict[str, dict[str, Any]], grid: dict[str, Any], file: str, merge: Merge
+    recipes: dict[str, dict[str, Any]], grid: dict[str, Any], file: str, merge: Merge
 ) -> dict[str, dict[str, Any]]:
     """Published numbers and single exceptions, laid on the recipes that they name."""
     paper = dict(grid.get("paper", {}))
@@ -64,10 +64,10 @@ def _with_numbers(
     }
     for tables in (extra, grid.get("only", {})):
         for name, tables_of_one in tables.items():
-            if name not in found:
-                raise RecipeError(f"{file}: [grid] has no recipe {name!r}; it has {', '.join(found)}")
-            found[name] = merge(found[name], tables_of_one)
-    return found
+            if name not in recipes:
+                raise RecipeError(f"{file}: [grid] has no recipe {name!r}; it has {', '.join(recipes)}")
+            recipes[name] = merge(recipes[name], tables_of_one)
+    return recipes
 
 
 def _filled(item: Any, chosen: dict[str, Any], file: str) -> Any:
@@ -80,15 +80,15 @@ def _filled(item: Any, chosen: dict[str, Any], file: str) -> Any:
         return item
     if (whole := _PLACE.fullmatch(item)) is not None:
         return _value(whole[1], chosen, file)
-    return _PLACE.sub(lambda place: str(_value(place[1], chosen, file)), item)
+    return _PLACE.sub(lambda match: str(_value(match[1], chosen, file)), item)
 
 
-def _value(place: str, chosen: dict[str, Any], file: str) -> Any:
-    axis, _, key = place.partition(".")
+def _value(axis_name: str, chosen: dict[str, Any], file: str) -> Any:
+    axis, _, key = axis_name.partition(".")
     if axis in chosen:
         entry = chosen[axis]
         if not key:
             return entry["name"] if isinstance(entry, dict) else entry
         if isinstance(entry, dict) and key in entry:
             return entry[key]
-    raise RecipeError(f"{file}: {{{place}}} is not in [grid]; it has the axes {', '.join(chosen)}")
+    raise RecipeError(f"{file}: {{{axis_name}}} is not in [grid]; it has the axes {', '.join(chosen)}")

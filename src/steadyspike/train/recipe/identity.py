@@ -1,6 +1,6 @@
 """One identity of a recipe: which keys decide a run's numbers. Resume, reproduce, record and compare ask here.
 
-The marks stand in the schema (`TEXT`, `PLACE`, `REPEAT`, `LATER`); a key without a mark decides the numbers.
+The marks are in the schema (`TEXT`, `PLACE`, `REPEAT`, `LATER`); a key without a mark decides the numbers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Kinds of runs: what a recipe's network learns, and where its task, its pictures and its part of a report are.
 
 `KINDS` is the registry. A new kind is one folder: a `Task` (train.build.task) and, if its data and networks are new,
-their entries in the registries of data sets and networks. Code that handles runs asks `kind_of(recipe)`, so that
-nothing else depends on which kinds there are. Places are written "module:name" and imported when they are needed: this
-file is read by commands that must start quickly.
+their entries in the registries of data sets and networks. Code that handles runs calls `kind_of(recipe)`, so that it
+does not depend on the kinds that exist. Places are written "module:name" and imported when they are needed: this file
+is read by commands that must start quickly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from steadyspike.train.recipe.schema import Recipe
 
 
 class Measure(NamedTuple):
-    """name: as people say it; unit: "%" or nothing, for a share of one; digits: behind the point."""
+    """name: as printed; unit: "%" or nothing, for a share of one; digits: behind the point."""
 
     name: str
     unit: str
@@ -30,7 +30,7 @@ class Measure(NamedTuple):
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def number(self, value: float | None) -> str:
-        """The number alone. COCO's -1 stands for a class or size of which there is no box."""
+        """The number alone. COCO uses -1 for a class or size without boxes."""
         if value is None:
             return "–"
         return f"{value:.{self.digits}f}" if value >= 0 or self is not BOXES else "no boxes"
@@ -52,16 +52,16 @@ BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, as everywhere else in this libr
 class Kind:
     """What a run learns.
 
-    name: also that of its data sets and networks in their registries. finds: for messages. belongs: whether a recipe is
-    of this kind. task: the place of its `Task` class. measure: of the number that runs are compared by; key: that
-    number in the test part of result.json, and behind the part's name in the columns of metrics.csv. record: its unit
-    and digits in recorded results. others: from the test part to the other numbers that are recorded. form: the type of
-    the number under ``key``, or of the whole test part if it is a dict of types. breakdown: from the test part to the
-    numbers that a figure shows beside each other (classes of boxes); None: those after each time step.
-    classifies: the network gives scores of classes after every time step, so that early exit, folding, a confusion
-    table and the accuracy of a constant guess have a meaning. needs: for recipes that lack what belongs to the kind.
-    section, cards, curves, predict, scores: places of functions for the report, for `steadyspike predict` and for a
-    table of scores on the screen; "" for none. smallest: the run of minutes that stands for this kind at mini scale.
+    name: also that of its data sets and networks in their registries. finds: for messages. belongs: whether a recipe
+    belongs to this kind. task: the place of its `Task` class. measure: of the number that runs are compared by; key:
+    that number in the test part of result.json, and behind the part's name in the columns of metrics.csv. record: its
+    unit and digits in recorded results. others: from the test part to the other numbers that are recorded. form: the
+    type of the number under ``key``, or of the whole test part if it is a dict of types. breakdown: from the test part
+    to the numbers that a figure shows side by side (classes of boxes); None: those after each time step. classifies:
+    the network gives scores of classes after every time step, so that early exit, folding, a confusion table and the
+    accuracy of a constant guess have a meaning. needs: for recipes that lack what belongs to the kind. section, cards,
+    curves, predict, scores: places of functions for the report, for `steadyspike predict` and for a table of scores on
+    the screen; "" for none. smallest: a run of some minutes that replaces this kind at mini scale.
     """
 
     name: str
@@ -128,12 +128,12 @@ KINDS: dict[str, Kind] = {
         predict="steadyspike.detection.predict_files:predict_boxes",
         scores="steadyspike.detection.score_table:map_table", smallest="detect-demo",
     ),
-    "classification": CLASSIFICATION,  # the last: every recipe that is of no other kind
+    "classification": CLASSIFICATION,  # the last: every recipe that belongs to no other kind
 }  # fmt: skip
 
 
 def register(kind: Kind) -> None:
-    """Adds a kind, which is asked before those that were there; raises ValueError if the name exists."""
+    """Adds a kind, which is tried before the existing ones; raises ValueError if the name exists."""
     if kind.name in KINDS:
         raise ValueError(f"a kind named {kind.name!r} exists already; register it under another name")
     before = dict(KINDS)

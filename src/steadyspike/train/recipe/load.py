@@ -32,12 +32,12 @@ def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
     beside = source.path.parent / base
     try:
         is_beside = ".toml" in base and Path(str(beside).rpartition(".toml")[0] + ".toml").is_file()
-        found = find_recipe(beside if is_beside else base)
+        base_source = find_recipe(beside if is_beside else base)
     except OSError as error:  # such as a name that is too long for a file
         raise RecipeError(f"{file}: base = {shortened(base)}: {error.strerror}") from None
     except RecipeError as error:
         raise RecipeError(f"{file}: base = {shortened(base)}: {error}") from None
-    above = inherited(found, (*seen, source))
+    above = inherited(base_source, (*seen, source))
     return merge({k: v for k, v in above.items() if k not in PRIVATE}, own)
 
 

@@ -20,7 +20,7 @@ _LEFT = 32  # columns for the key and its value
 
 
 class Key(NamedTuple):
-    """One key: its table ("" at the top), name, meaning, what it takes, and its default as TOML ("" for none)."""
+    """One key: its table ("" at the top), name, meaning, valid values, and its default as TOML ("" for none)."""
 
     table: str
     name: str
@@ -31,11 +31,11 @@ class Key(NamedTuple):
 
 def tables() -> dict[str, type[BaseModel]]:
     """The tables of a recipe, in order; ``""`` holds the keys above the first."""
-    found: dict[str, type[BaseModel]] = {"": Recipe}
+    by_name: dict[str, type[BaseModel]] = {"": Recipe}
     for name, field in Recipe.model_fields.items():
         if (inner := table_class(field.annotation)) is not None:
-            found[name] = inner
-    return found
+            by_name[name] = inner
+    return by_name
 
 
 def keys(table: str) -> Iterator[Key]:
@@ -69,9 +69,9 @@ def _default(field: FieldInfo) -> str:
 
 
 def explained(recipe: Recipe, width: int = 80) -> str:
-    """A resolved recipe as TOML, with the meaning of every key beside it.
+    """A resolved recipe as TOML, with the meaning of every key as a comment.
 
-    A key without a value (left to the neuron, the network or the data set) stands there as a comment.
+    A key without a value (left to the neuron, the network or the data set) is written as a comment.
     """
     lines: list[str] = []
     for table, model in tables().items():
@@ -107,7 +107,7 @@ def page() -> str:
         "# Keys of a recipe",
         "",
         "Written by `steadyspike recipes --keys`; a test compares the two. A key that is left out has the default that",
-        "is given here; where the default is empty, the neuron, network or data set keeps its own value.",
+        "is given here; if the default is empty, the neuron, network or data set uses its own value.",
     ]
     for table, model in tables().items():
         about = about_table(model)

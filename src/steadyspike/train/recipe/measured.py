@@ -11,8 +11,8 @@ or the mean over several seeds, if the single runs are no longer known: ``"seed"
 numbers as ``{"mean": 31.2, "deviation": 6.21}``. ``recipe`` may also name something that no recipe describes
 (``stabilize:original``). The newest entries are last, and ``note`` holds how a run ended that did not finish.
 
-``steadyspike train NAME --record``, ``evaluate RUN --record`` and ``reproduce ... --record`` add entries; nothing else
-writes here, and nothing reads a number back from a page.
+``steadyspike train NAME --record``, ``evaluate RUN --record`` and ``reproduce ... --record`` add entries; no other code
+writes here, and no code reads numbers from a page.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Measured(Table):
 
     recipe: str = Field(description="The recipe's name.")
     seed: int | list[int] = Field(description="train.seed of the run; a list for a mean over seeds.")
-    value: float = Field(description="The number that stands for the run; the mean, if there are several seeds.")
+    value: float = Field(description="The main number of the run; the mean, if there are several seeds.")
     deviation: float | None = Field(default=None, description="The standard deviation over several seeds.")
     unit: str = Field(default="% accuracy", description="The unit of the number.")
     commit: str = Field(description="The commit of the library; '+changes' is added if files differed from it.")
@@ -71,7 +71,7 @@ class Measured(Table):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What tells one run from another."""
+        """What distinguishes one run from another."""
         return self.recipe, str(self.seed), self.value, self.commit, self.hardware, self.date
 
 
@@ -81,7 +81,7 @@ def results_root() -> Path:
 
 
 def results_file(source: Source) -> Path:
-    """The file with the numbers of a recipe: of its folder if it is packaged, otherwise beside the recipe."""
+    """The file with the numbers of a recipe: of its folder if it is packaged, otherwise next to the recipe."""
     from steadyspike.train.recipe.recipe_catalogue import recipe_root
 
     if source.path.resolve().is_relative_to(recipe_root().resolve()):

@@ -13,7 +13,7 @@ LATER: Mark = {"since": "later"}  # added after runs were made: at its default i
 
 
 class Table(BaseModel):
-    """A TOML table: unknown keys and wrong types are refused, nothing is converted silently."""
+    """A TOML table: unknown keys and wrong types raise an error, and nothing is converted silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 

@@ -33,7 +33,7 @@ def origin(recipe: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _base(base: str | None, source: Source) -> Recipe:
-    """The base as a recipe of its own; the defaults if there is none, or if it cannot stand alone."""
+    """The base as a complete recipe; the defaults if there is none, or if it is not complete."""
     if base is None:
         return Recipe()
     beside = source.path.resolve().parent / base

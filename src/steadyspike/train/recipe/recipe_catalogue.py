@@ -1,4 +1,4 @@
-"""Which recipes there are: the packaged files, and the names that a file with ``[grid]`` stands for."""
+"""Which recipes there are: the packaged files, and the names of the recipes in a file with ``[grid]``."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ def _grid(path: Path, changed: int) -> dict[str, dict[str, Any]]:
 @lru_cache(maxsize=1)
 def packaged() -> dict[str, Source]:
     """All packaged recipes by name, those in ``base/`` too. Not to be changed: it is kept."""
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for path in sorted(path for path in recipe_root().rglob("*.toml") if path.name != GROUPS):
         in_grid = "grid" in read(path)
         for name in recipes_of(path) if in_grid else (path.stem,):
-            if name in found:
-                raise RecipeError(f"two packaged recipes are called {name}: {found[name].path.name} and {path.name}")
-            found[name] = Source(name, path, in_grid)
-    return found
+            if name in sources:
+                raise RecipeError(f"two packaged recipes are called {name}: {sources[name].path.name} and {path.name}")
+            sources[name] = Source(name, path, in_grid)
+    return sources
 
 
 def recipe_names(bases: bool = False) -> list[str]:
@@ -90,14 +90,14 @@ def find_recipe(recipe: str | Path) -> Source:
     file, _, cell = text.rpartition(":") if ".toml:" in text else (text, "", "")
     if file.endswith(".toml"):
         return _in_file(Path(file), cell)
-    found = packaged()
-    if text not in found:
-        near = get_close_matches(text, list(found), n=3)
+    sources = packaged()
+    if text not in sources:
+        near = get_close_matches(text, list(sources), n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise RecipeError(
             f"there is no recipe {named(text)}{hint} (`steadyspike recipes` lists them; a file ends in .toml)"
         )
-    return found[text]
+    return sources[text]
 
 
 def _in_file(path: Path, cell: str) -> Source:
@@ -135,5 +135,5 @@ def names_in(file: str) -> list[str]:
 
 
 def recipe_path(recipe: str | Path) -> Path:
-    """The file that a recipe stands in."""
+    """The file that contains a recipe."""
     return find_recipe(recipe).path

@@ -74,7 +74,7 @@ class Neuron(Table):
     )
     decay_input: bool | None = Field(default=None, description="Divide the input current by tau (true) or not (false).")
     backend: Literal["auto", "reference", "cpu", "triton"] | None = Field(
-        default=None, description="The kernel that computes the neuron; auto takes the fastest one available."
+        default=None, description="The kernel that computes the neuron; auto uses the fastest one available."
     )
     options: dict[str, Any] = Field(
         default={}, description="Further options of this neuron, such as retention, alpha, imp_scope."
@@ -88,7 +88,7 @@ class Neuron(Table):
         if self.surrogate_temperature is not None and self.surrogate != "dspike":
             raise ValueError("neuron.surrogate_temperature belongs to neuron.surrogate = 'dspike'")
         if self.detach is not None and self.reset is None:
-            raise ValueError("neuron.detach needs neuron.reset beside it")
+            raise ValueError("neuron.detach needs neuron.reset")
         return self
 
 
@@ -99,7 +99,7 @@ class Norm(Table):
     threshold: float | None = Field(
         default=None, gt=0, description="V_th of tdBN; the default is the neuron's threshold at the start."
     )
-    alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor alpha, used where two branches are added.")
+    alpha: float = Field(default=2**-0.5, gt=0, description="tdBN's factor alpha, used if two branches are added.")
 
 
 class Loss(Table):
@@ -177,10 +177,10 @@ class Data(Table):
     @field_validator("validation")
     @classmethod
     def _is_a_selection(cls, text: str) -> str:
-        found = _VALIDATION.fullmatch(text)
-        fraction = found["fraction"] if found else None
+        match = _VALIDATION.fullmatch(text)
+        fraction = match["fraction"] if match else None
         try:
-            possible = found is not None and (fraction is None or 0 < float(fraction) < 1)
+            possible = match is not None and (fraction is None or 0 < float(fraction) < 1)
         except ValueError:
             possible = False
         if not possible:
@@ -269,7 +269,7 @@ class Train(Table):
         json_schema_extra=PLACE,
         default=50,
         ge=1,
-        description="How many optimizer steps one row of steps.csv stands for.",
+        description="Number of optimizer steps per row of steps.csv.",
     )
     save_every: int = Field(
         json_schema_extra=PLACE,
@@ -328,7 +328,7 @@ class Recipe(Table):
         description="The place in the paper that shows this configuration without a number (a bar, a curve, a dash).",
     )
     note: str = Field(
-        json_schema_extra=TEXT, default="", description="What was assumed because the paper does not say it."
+        json_schema_extra=TEXT, default="", description="What was assumed because the paper does not state it."
     )
     model: Model = Model()
     neuron: Neuron = Neuron()

@@ -97,7 +97,7 @@ CHOICES: dict[str, Any] = {"neuron": Neuron, "loss": Loss, "optimizer": Optimize
 def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = CHOICES) -> dict[str, Any]:
     """``over`` laid on ``base``, table by table; ``choices`` are the tables that start afresh with a new name.
 
-    An empty ``options = {}`` removes the base's: another network may not know them.
+    An empty ``options = {}`` removes the base's: another network may not have them.
     """
     merged = dict(base)
     for key, item in over.items():

@@ -1,4 +1,4 @@
-"""Checks that this machine has the device and the precision that a recipe asks for."""
+"""Checks that this machine has the device and the precision that a recipe needs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ with torch.autocast("cpu", torch.bfloat16):
 def bf16_problem() -> str | None:
     """None if a bfloat16 layer runs on this CPU, else what to do about it.
 
-    It is tried in a process of its own: some virtual machines announce AMX and then kill the process that uses it.
+    It is tried in a separate process: some virtual machines announce AMX and then kill the process that uses it.
     """
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True)
     if done.returncode == 0:
@@ -46,17 +46,17 @@ def accelerator_of(recipe: Recipe) -> str:
     wish = recipe.train.accelerator
     if wish == "gpu" and not torch.cuda.is_available():
         raise RecipeError("train.accelerator = 'gpu', but torch sees no GPU here")
-    found = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
-    if found == "cpu" and recipe.train.precision == "fp16":
+    chosen = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
+    if chosen == "cpu" and recipe.train.precision == "fp16":
         raise RecipeError("train.precision = 'fp16' needs a GPU; on the CPU use 'fp32' or 'bf16'")
-    if found == "cpu" and recipe.train.precision == "bf16" and (problem := bf16_problem()) is not None:
+    if chosen == "cpu" and recipe.train.precision == "bf16" and (problem := bf16_problem()) is not None:
         raise RecipeError(f"train.precision = 'bf16': {problem}")
-    if found == "gpu" and recipe.train.devices > torch.cuda.device_count():
+    if chosen == "gpu" and recipe.train.devices > torch.cuda.device_count():
         raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
-    return found
+    return chosen
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Mixed precision, if the recipe asks for it; neurons compute in fp32 in any case."""
+    """Mixed precision, if the recipe sets it; neurons compute in fp32 in any case."""
     half = _HALF.get(precision)
     return nullcontext() if half is None else torch.autocast(device.type, dtype=half)

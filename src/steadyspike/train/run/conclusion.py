@@ -61,8 +61,8 @@ def _best(session: Session) -> dict[str, Any] | None:
 
 
 def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, Any]) -> str:
-    """Writes weights.safetensors and says which weights they are."""
-    folder, whole = session.folder, None  # the epoch whose end they are of
+    """Writes weights.safetensors and returns which weights they are."""
+    folder, whole = session.folder, None  # the epoch at whose end they were taken
     if ended is not None and ended.present:
         state, source = session.task.model.state_dict(), "at the end"
     else:
@@ -82,14 +82,14 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
 
 def write_about(session: Session, data_dir: Path | None) -> None:
     """Writes run.json, unless it is there and the run continues; a new data folder is remembered in any case."""
-    folder, place = session.folder, None if data_dir is None else str(data_dir.expanduser().resolve())
+    folder, data_folder = session.folder, None if data_dir is None else str(data_dir.expanduser().resolve())
     if session.resumed is not None and folder.intact("run.json"):
         about = folder.read_json("run.json")
-        if place is None or about.get("data_dir") == place:
+        if data_folder is None or about.get("data_dir") == data_folder:
             return
-        folder.write_json("run.json", {**about, "data_dir": place})
+        folder.write_json("run.json", {**about, "data_dir": data_folder})
         return
-    folder.write_json("run.json", {**about_run(session), "data_dir": place})
+    folder.write_json("run.json", {**about_run(session), "data_dir": data_folder})
 
 
 def about_run(session: Session) -> dict[str, Any]:

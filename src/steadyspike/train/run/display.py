@@ -65,7 +65,7 @@ class Display(Observer):
         kernel = choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))
         where = f"{count} x {device.type}" if count > 1 else device.type
         self.say(str(bundle))
-        # A network of the user's own may take no norm, and a norm of its own is not the recipe's.
+        # The user's own network may have no norm, or its own instead of the recipe's.
         norm = f"norm {recipe.norm.name}, " if any(isinstance(m, TimeNorm) for m in model.modules()) else ""
         self.say(
             f"{recipe.model.name}: {parameters:,} parameters, neuron {recipe.neuron.name}, {norm}"

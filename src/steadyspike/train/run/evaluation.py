@@ -35,7 +35,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
-    """Returns the device for an evaluation by one process: the GPU, unless the recipe asks for the CPU."""
+    """Returns the device for an evaluation by one process: the GPU, unless the recipe sets the CPU."""
     wants_gpu = recipe.train.accelerator != "cpu" and torch.cuda.is_available()
     return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
 
@@ -69,7 +69,7 @@ def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> 
 class Evaluation(NamedTuple):
     """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded.
 
-    processes: how many added up the recorded loss, in an order of their own where they were more than two.
+    processes: how many processes summed the recorded loss; with more than two, the order of the sum is not fixed.
     """
 
     scores: EpochScores
@@ -108,7 +108,7 @@ def evaluate_run(
     task = task_for(recipe, bundle)
     epoch = load_own_weights(folder, task.model).get("epoch")
     processes = 1
-    if logged is None and epoch is not None and part != "train":  # training scores are of weights that moved
+    if logged is None and epoch is not None and part != "train":  # training scores belong to earlier weights
         columns = task.columns(part)
         logged = logged_epoch(folder, part, int(epoch), columns, result["tables"]["metrics"])
         processes = about.get("processes", 1)  # who together made that number
@@ -120,7 +120,7 @@ def logged_epoch(
 ) -> dict[str, Any] | None:
     """Returns the row of metrics.csv about a part after an epoch; None if it was not evaluated then.
 
-    columns: of metrics.csv for this part. extent: length and checksum that the file must have; RunError where it was
+    columns: of metrics.csv for this part. extent: length and checksum that the file must have; RunError if it was
     changed.
     """
     if extent is not None and (problem := extent_problem(folder.root / "metrics.csv", extent)) is not None:
@@ -130,6 +130,6 @@ def logged_epoch(
             values = {column.removeprefix(f"{part}_"): float(row[column]) for column in columns}
             loss = values.pop("loss")
             accuracy = [value for name, value in values.items() if name.startswith("accuracy_")]
-            found = {"accuracy": accuracy} if accuracy else values
-            return {**found, "loss": loss if math.isfinite(loss) else None}
+            logged = {"accuracy": accuracy} if accuracy else values
+            return {**logged, "loss": loss if math.isfinite(loss) else None}
     return None

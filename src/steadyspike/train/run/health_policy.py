@@ -51,8 +51,8 @@ class HealthWatch:
         scaled = session.recipe.train.precision == "fp16"
         if step.bad_loss or (not math.isfinite(step.gradient) and not scaled):
             layer, what = first_bad_layer(session, session.inputs)
-            place = f"layer '{layer}': {what}" if layer else what
-            self.report("non_finite", layer, place, table.non_finite, "diverged")
+            source = f"layer '{layer}': {what}" if layer else what
+            self.report("non_finite", layer, source, table.non_finite, "diverged")
         elif math.isfinite(step.gradient) and step.gradient > table.max_gradient:
             layer = session.gradients.groups[max(range(len(step.norms)), key=step.norms.__getitem__)]
             text = f"layer '{layer}': the gradient norm is {step.gradient:.3g}, above {table.max_gradient:g}"
@@ -102,7 +102,7 @@ class HealthWatch:
             self.report("worse_than_chance", loudest.layer, text, table.worse_than_chance, "diverged")
 
     def report(self, kind: str, layer: str | None, text: str, policy: str, status: str) -> None:
-        """Records a finding, for steps once per epoch, and ends the run if the policy says so."""
+        """Records a finding, for steps once per epoch, and ends the run if the policy requires it."""
         session = self.session
         once = kind if kind in ("non_finite", "exploding_gradient") else f"{kind} {layer}"
         if once not in session.warned:

@@ -21,21 +21,21 @@ from steadyspike.train.recipe.kinds import kind_of
 
 
 class LoadedRun:
-    """``model``: the weights that the result is of, in evaluation mode; ``recipe``; ``data``, loaded when first used.
+    """``model`` with the weights of the result, in evaluation mode; ``recipe``; ``data``, loaded when first used.
 
-    ``result`` is what result.json says: how the run ended, and its test accuracy after each number of time steps.
+    ``result`` is the content of result.json: how the run ended, and its test accuracy after each number of time steps.
     """
 
     def __init__(
-        self, folder: Path, recipe: Recipe, model: nn.Module, result: dict[str, Any], place: Path | None
+        self, folder: Path, recipe: Recipe, model: nn.Module, result: dict[str, Any], data_dir: Path | None
     ) -> None:
         self.folder, self.recipe, self.model, self.result = folder, recipe, model, result
-        self.place = place  # of the data
+        self.data_dir = data_dir
 
     @cached_property
     def data(self) -> DataBundle:
         """The run's data with its split: ``run.data.eval_loader("test", 256)``."""
-        return load_data(self.recipe.data, self.place)
+        return load_data(self.recipe.data, self.data_dir)
 
     def __repr__(self) -> str:
         kind = kind_of(self.recipe)
@@ -45,12 +45,12 @@ class LoadedRun:
 
 
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
-    """A finished run by its folder; ``data_dir`` in place of the folder where its data was found."""
+    """A finished run by its folder; ``data_dir`` replaces the folder of the run's data."""
     root = RunFolder(Path(folder))
-    recipe, model, place = _network(root, data_dir)
+    recipe, model, data_folder = _network(root, data_dir)
     result = root.read_json("result.json")
     load_own_weights(root, model)
-    return LoadedRun(root.root, recipe, model.eval(), result, place)
+    return LoadedRun(root.root, recipe, model.eval(), result, data_folder)
 
 
 def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
@@ -61,14 +61,14 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
         raise CheckpointError(
             f"{path} is not a checkpoint of a run: {root.root} is not a run folder, it has no recipe.toml"
         )
-    recipe, model, place = _network(root, data_dir)
+    recipe, model, data_folder = _network(root, data_dir)
     checkpoint = read_checkpoint(path)
     try:
         model.load_state_dict(checkpoint["average"] or checkpoint["state_dict"])
     except RuntimeError:
         raise CheckpointError(f"{path} is of another network than {root.root}") from None
     result = {"status": "checkpoint", "test": {"accuracy": [float("nan")]}}
-    return LoadedRun(root.root, recipe, model.eval(), result, place)
+    return LoadedRun(root.root, recipe, model.eval(), result, data_folder)
 
 
 def _network(root: RunFolder, data_dir: str | Path | None) -> tuple[Recipe, nn.Module, Path | None]:
@@ -78,5 +78,5 @@ def _network(root: RunFolder, data_dir: str | Path | None) -> tuple[Recipe, nn.M
     model = build_model(recipe, num_classes=about["data"]["classes"], in_channels=channels, image_size=(height, width))
     if recipe.train.channels_last:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    place = data_dir if data_dir is not None else about.get("data_dir")
-    return recipe, model, None if place is None else Path(place)
+    data_folder = data_dir if data_dir is not None else about.get("data_dir")
+    return recipe, model, None if data_folder is None else Path(data_folder)

@@ -26,7 +26,7 @@ from steadyspike.train.state.session import EndOfRun, Observer, Session, Step
 class Loop:
     """Trains a session to the end of its last epoch.
 
-    recorder: writes the tables. health: looks at every gradient before it is used, and may end the run. observers: show
+    recorder: writes the tables. health: checks every gradient before it is used, and may end the run. observers: show
     the run to people. look: called after an epoch when everything about it is written.
     """
 

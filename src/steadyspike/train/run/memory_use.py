@@ -16,7 +16,10 @@ def size(count: float) -> str:
 
 
 def memory_held() -> tuple[int, int]:
-    """(bytes of memory that this process holds now, the most that it held so far); zeros if the system does not say."""
+    """(bytes of memory that this process holds now, the most that it held so far).
+
+    Zeros if the system does not report it.
+    """
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
         return int(fields["VmRSS"].split()[0]) * 1024, int(fields["VmHWM"].split()[0]) * 1024

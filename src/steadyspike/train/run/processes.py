@@ -21,7 +21,7 @@ def under_torchrun() -> bool:
 
 
 def die_with_parent() -> None:
-    """On Linux, ends this process with its parent; it would otherwise go on training and hold the folder's lock.
+    """On Linux, ends this process with its parent; otherwise it would continue to train and keep the folder's lock.
 
     Ends at once if the command that `launch`ed it is gone already: torchrun forgets processes that it is just starting
     when a signal comes.

@@ -23,7 +23,7 @@ def table_names(task: Task) -> set[str]:
 
 
 def open_tables(root: Path, task: Task, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
-    """The tables of `table_names`; ``extents`` of a checkpoint cut them back to where it was taken."""
+    """The tables of `table_names`; ``extents`` of a checkpoint cut them back to their length at that checkpoint."""
     steps = task.recipe.data.timesteps
     evaluated = [] if part is None else task.columns(part)
     columns: dict[str, tuple[str, ...]] = {

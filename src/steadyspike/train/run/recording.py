@@ -43,7 +43,7 @@ def add(path: Path, measured: Measured) -> None:
 
 
 def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Measured:
-    """The numbers of a run that has ended, with where they came from."""
+    """The numbers of a run that has ended, with commit, hardware and software."""
     result, about = folder.read_json("result.json"), folder.read_json("run.json")
     if result["status"] == "interrupted":
         raise RunError(f"{folder.root} was interrupted: there is no result to record")
@@ -67,9 +67,9 @@ def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Me
 
 
 def _difference(recipe: Recipe, ran: Recipe) -> str | None:
-    wanted, found = configuration(recipe), configuration(ran)
-    said = ((k, found.get(k), wanted.get(k)) for k in {**wanted, **found})
-    return next((f"{k} is {there!r}, in the recipe it is {here!r}" for k, there, here in said if there != here), None)
+    expected, actual = configuration(recipe), configuration(ran)
+    values = ((k, actual.get(k), expected.get(k)) for k in {**expected, **actual})
+    return next((f"{k} is {there!r}, in the recipe it is {here!r}" for k, there, here in values if there != here), None)
 
 
 def recipe_of_run(folder: RunFolder) -> Source:
@@ -80,6 +80,6 @@ def recipe_of_run(folder: RunFolder) -> Source:
     if beside in names:
         names = [beside]
     if len(names) != 1:
-        found = f"the recipes {', '.join(names)} have" if names else "no packaged recipe has"
-        raise RecipeError(f"{found} the configuration of {folder.root}: name the recipe with --recipe")
+        matching = f"the recipes {', '.join(names)} have" if names else "no packaged recipe has"
+        raise RecipeError(f"{matching} the configuration of {folder.root}: name the recipe with --recipe")
     return find_recipe(names[0])

@@ -23,32 +23,32 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 
 def continue_from(session: Session) -> list[str]:
-    """Sets ``session.resumed`` to the newest usable checkpoint; returns what there is to say about it.
+    """Sets ``session.resumed`` to the newest usable checkpoint; returns a note for the user.
 
     Everything that could only fail later is checked here: the content of the checkpoint, the tables it continues, and
     the checkpoint of the best epoch.
     """
     folder, identity, first = session.folder, session.identity(), session.processes.first
-    found = latest(folder.last, identity, lambda state: content_problem(session, state))
-    session.resumed = found.state
-    if found.state is None:
+    checkpoint = latest(folder.last, identity, lambda state: content_problem(session, state))
+    session.resumed = checkpoint.state
+    if checkpoint.state is None:
         if folder.has_results():
             raise DamagedRun(
                 f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
                 "continue from; delete the folder, or choose another with --out, to start again"
             )
         return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
-    if first and found.path != folder.last:
+    if first and checkpoint.path != folder.last:
         # Before anything is written: the next checkpoint would otherwise put the damaged file in the place of this one.
-        link(found.path, folder.last)
-    best, at_end_of_epoch = int(found.state["best"][0]), found.state["batch"] == 0
+        link(checkpoint.path, folder.last)
+    best, at_end_of_epoch = int(checkpoint.state["best"][0]), checkpoint.state["batch"] == 0
     if best > 0:
-        if at_end_of_epoch and best == found.state["epoch"]:
+        if at_end_of_epoch and best == checkpoint.state["epoch"]:
             if first:
                 keep_best(folder)  # this checkpoint is the best one itself
         else:
             read_best(folder, best, identity)
-    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in found.refused]
+    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in checkpoint.refused]
 
 
 def content_problem(session: Session, state: dict[str, Any]) -> str | None:
@@ -61,7 +61,7 @@ def content_problem(session: Session, state: dict[str, Any]) -> str | None:
     checks = (_weights_problem, _optimizer_problem, _ranks_problem, _position_problem, _files_problem)
     try:
         return next((text for check in checks if (text := check(session, state)) is not None), None)
-    except Exception as error:  # a trial of what restoring does: whatever it raises, this state cannot be restored
+    except Exception as error:  # a trial of what restoring does: with any error, this state cannot be restored
         return f"{type(error).__name__} in a trial of restoring it"
 
 
@@ -75,11 +75,11 @@ def _weights_problem(session: Session, state: dict[str, Any]) -> str | None:
     return None
 
 
-def _tensor_problem(wanted: dict[str, Tensor], found: dict[str, Any]) -> str | None:
-    if wanted.keys() != found.keys():
-        return f"{sorted(wanted.keys() ^ found.keys())[0]!r} is missing or not part of the network"
-    for name, tensor in wanted.items():
-        there = found[name]
+def _tensor_problem(expected: dict[str, Tensor], actual: dict[str, Any]) -> str | None:
+    if expected.keys() != actual.keys():
+        return f"{sorted(expected.keys() ^ actual.keys())[0]!r} is missing or not part of the network"
+    for name, tensor in expected.items():
+        there = actual[name]
         if not isinstance(there, Tensor) or (there.shape, there.dtype) != (tensor.shape, tensor.dtype):
             return f"{name!r} is not a tensor of shape {tuple(tensor.shape)} and type {tensor.dtype}"
     return None
@@ -116,9 +116,9 @@ def _ranks_problem(session: Session, state: dict[str, Any]) -> str | None:
     return None
 
 
-def _same_kind(wanted: dict[str, Any], found: dict[str, Any]) -> str | None:
-    for key, value in wanted.items():
-        there = found[key]
+def _same_kind(expected: dict[str, Any], actual: dict[str, Any]) -> str | None:
+    for key, value in expected.items():
+        there = actual[key]
         if type(value) is not type(there) or (isinstance(value, Tensor) and value.shape != there.shape):
             return f"{key} is of another type or shape"
     return None

@@ -42,7 +42,7 @@ class Order:
 
 
 class Started(NamedTuple):
-    """result: what result.json says; before: whether the run had ended already; told: whether another process reports.
+    """result: content of result.json; before: the run had ended already; told: another process reports.
 
     folder: of the run.
     """
@@ -57,7 +57,7 @@ Live = Callable[[RunFolder], Callable[[], None] | None]
 
 
 def start(order: Order, signals: Signals, display: Display | None = None, live: Live = lambda folder: None) -> Started:
-    """Trains to the end, or until a signal comes; everything that can be refused is refused before a folder is made.
+    """Trains to the end, or until a signal comes; all checks run before a folder is made.
 
     live: gives what is called after epochs, or None.
     """
@@ -115,8 +115,8 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
     data_dir = order.data_dir or (folder.data_dir() if order.resume else None)
     load_data(order.recipe.data, data_dir)  # downloads and caches once, before several processes need it
     (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
-    place = ["--data-dir", str(data_dir)] if data_dir is not None else []
-    more = [*place, "--out", str(folder.root), *(["--resume"] if order.resume else [])]
+    data_option = ["--data-dir", str(data_dir)] if data_dir is not None else []
+    more = [*data_option, "--out", str(folder.root), *(["--resume"] if order.resume else [])]
     try:
         number = launch(devices, [*order.arguments, *more], folder.root / "logs")
     except RunError:
@@ -132,7 +132,7 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
 
 def _one_of_several(order: Order, here: Processes, signals: Signals, display: Display | None, live: Live) -> Started:
     if order.out is None:
-        raise RunError("under torchrun every process must know the run folder: give it with --out")
+        raise RunError("under torchrun every process needs the run folder: give it with --out")
     die_with_parent()
     # Only rank 0 checks that the folder is free: when the others start, it may already have written to it.
     folder = new_folder(order.out, order.name) if here.first and not order.resume else RunFolder(order.out)

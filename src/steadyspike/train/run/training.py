@@ -39,7 +39,7 @@ def train(
     signals: Signals | None = None,
     after_epoch: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
-    """Trains, or continues, the recipe in ``folder`` and returns what result.json says (rank 0; others: the status).
+    """Trains, or continues, the recipe in ``folder``; returns the content of result.json (rank 0; others: the status).
 
     display: a factory ``display(session, notes) -> Observer`` for what people see. after_epoch: called after epochs as
     long as that takes 1 % of the time at most (rank 0). SIGTERM and SIGINT end the run with status "interrupted",
@@ -48,9 +48,9 @@ def train(
     started, rank = time.monotonic(), processes.rank
     with signals or Signals() as signals:
         try:
-            place = data_dir or (folder.data_dir() if resume else None)
+            data_folder = data_dir or (folder.data_dir() if resume else None)
             device = device_of(recipe, processes.local)
-            data = RunData(recipe, place, rank=rank, world_size=processes.count, device=device)
+            data = RunData(recipe, data_folder, rank=rank, world_size=processes.count, device=device)
             session = Session.new(recipe, folder, data, processes)
             session.signals = signals
             notes = continue_from(session) if resume else []
@@ -98,7 +98,7 @@ def _fit(
         ended = early
     except BaseException:
         for table in session.tables.values():
-            with suppress(CheckpointError):  # the first error is the one to tell
+            with suppress(CheckpointError):  # the first error is the one to report
                 table.close()
         raise
     finally:

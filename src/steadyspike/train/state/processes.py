@@ -33,7 +33,7 @@ class Processes:
 
 
 def join_group(processes: Processes, device: torch.device) -> None:
-    """Connects the processes of a run (gloo on CPUs, NCCL on GPUs), as MASTER_ADDR and MASTER_PORT say."""
+    """Connects the processes of a run (gloo on CPUs, NCCL on GPUs), by MASTER_ADDR and MASTER_PORT."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if processes.count > 1 and not dist.is_initialized():

@@ -1,6 +1,6 @@
-"""Writes checkpoints of everything a run needs to go on as if nothing had happened, and puts them back.
+"""Writes checkpoints with everything that a run needs to continue exactly, and restores them.
 
-A checkpoint is taken at one of three places, which ``batch`` tells apart:
+A checkpoint is taken at one of three points, which ``batch`` distinguishes:
 
 - between two optimizer steps of an epoch (0 < batch < all);
 - after the last step of an epoch, if a signal stops its evaluation (batch = all);

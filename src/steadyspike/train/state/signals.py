@@ -30,7 +30,7 @@ def exit_code(number: int) -> int:
 class Signals:
     """A context manager that handles SIGTERM and SIGINT; it does nothing outside the main thread.
 
-    A signal raises `Stopped` at once. After ``wait()`` it is only remembered, and ``signals()`` tells whether one came.
+    A signal raises `Stopped` at once. After ``wait()`` it is only remembered; ``signals()`` returns whether one came.
 
     where: what the program is doing, for the message. commands: a second SIGINT calls everything in ``at_once`` and
     ends the process; without it, it raises KeyboardInterrupt.
@@ -48,7 +48,7 @@ class Signals:
         return self.number is not None
 
     def wait(self, where: str) -> None:
-        """From here on, signals wait until they are asked for."""
+        """From here on, signals are kept until they are queried."""
         self.where, self._waits = where, True
 
     def now(self, where: str) -> None:

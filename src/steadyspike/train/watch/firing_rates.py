@@ -49,16 +49,16 @@ class LayerWatch:
         self._seen = [0] * len(self.layers)
         self._aside: list[tuple[int, Tensor]] = []
         self.rates = torch.zeros(len(self.layers), steps + 1, dtype=torch.float64)
-        for place, layer in enumerate(self.layers.values()):
-            layer.taps["watch"] = Tap(self._see(place), current=False, potential=False)
+        for index, layer in enumerate(self.layers.values()):
+            layer.taps["watch"] = Tap(self._see(index), current=False, potential=False)
 
-    def _see(self, place: int) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
+    def _see(self, index: int) -> Callable[[Neuron, Tensor, Tensor, ScanResult], None]:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if not layer.spiking or recomputing():
                 return
             if layer.training:
-                self._seen[place] += result.out[0].numel()
-                self._aside.append((place, result.active))
+                self._seen[index] += result.out[0].numel()
+                self._aside.append((index, result.active))
                 if len(self._aside) >= self._MANY:
                     self._add_up()
                 return
@@ -66,8 +66,8 @@ class LayerWatch:
                 if self.rates.device != result.out.device:
                     self.rates = self.rates.to(result.out.device)
                 fired = spikes_per_step(result.out)
-                self.rates[place, : len(fired)] += fired
-                self.rates[place, -1] += result.out[0].numel()
+                self.rates[index, : len(fired)] += fired
+                self.rates[index, -1] += result.out[0].numel()
 
         return see
 
@@ -76,7 +76,7 @@ class LayerWatch:
         if not self._aside:
             return
         counts = torch.cat([active for _, active in self._aside], 1)[1]
-        places = torch.tensor([place for place, active in self._aside for _ in range(active.shape[1])])
+        places = torch.tensor([index for index, active in self._aside for _ in range(active.shape[1])])
         self._fired = self._fired.to(counts.device).index_add(0, places.to(counts.device), counts)
         self._aside = []
 

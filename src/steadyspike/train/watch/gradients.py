@@ -11,15 +11,15 @@ from steadyspike.core.torch_private import tensor_norms
 from steadyspike.nn.neuron import Neuron, neurons
 
 
-def _groups(module: nn.Module, waiting: list[nn.Parameter], found: list[list[nn.Parameter]]) -> None:
+def _groups(module: nn.Module, waiting: list[nn.Parameter], groups: list[list[nn.Parameter]]) -> None:
     """The parameters in registration order, in groups: each group ends with a neuron layer."""
     if isinstance(module, Neuron):
-        found.append([*waiting, *module.parameters()])
+        groups.append([*waiting, *module.parameters()])
         waiting.clear()
         return
     waiting += module.parameters(recurse=False)
     for child in module.children():
-        _groups(child, waiting, found)
+        _groups(child, waiting, groups)
 
 
 class GradientWatch:
@@ -27,35 +27,35 @@ class GradientWatch:
 
     def __init__(self, model: nn.Module) -> None:
         self.groups: list[str] = list(neurons(model))
-        found: list[list[nn.Parameter]] = []
+        by_layer: list[list[nn.Parameter]] = []
         rest: list[nn.Parameter] = []
-        _groups(model, rest, found)
+        _groups(model, rest, by_layer)
         if rest:
             self.groups.append("head")
-            found.append(rest)
+            by_layer.append(rest)
         self.parameters: list[nn.Parameter] = []
-        self._place: list[int] = []
+        self._group_of: list[int] = []
         seen: set[int] = set()
-        for place, parameters in enumerate(found):
+        for index, parameters in enumerate(by_layer):
             for p in parameters:
                 if p.requires_grad and id(p) not in seen:
                     seen.add(id(p))
                     self.parameters.append(p)
-                    self._place.append(place)
+                    self._group_of.append(index)
         self.sums = [0.0] * len(self.groups)
         self.steps = 0
 
     @torch.no_grad()
     def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
         """Norm per group now, and the values of scalars that are wanted too: one read from the device for all."""
-        there = [(p.grad, place) for p, place in zip(self.parameters, self._place) if p.grad is not None]
+        there = [(p.grad, index) for p, index in zip(self.parameters, self._group_of) if p.grad is not None]
         scalars = [*tensor_norms([grad for grad, _ in there]), *(a.detach() for a in also)]
         if len({scalar.dtype for scalar in scalars}) > 1:
             scalars = [scalar.double() for scalar in scalars]
         values: list[float] = torch.stack(scalars).tolist() if scalars else []
         squares = [0.0] * len(self.groups)
-        for norm, (_, place) in zip(values, there):
-            squares[place] += norm * norm
+        for norm, (_, index) in zip(values, there):
+            squares[index] += norm * norm
         return [math.sqrt(square) for square in squares], values[len(there) :]
 
     def add(self, norms: list[float]) -> None:

@@ -28,7 +28,7 @@ class Histogram(NamedTuple):
 class MembraneWatch:
     """Looks at U[T] / V, the potential after the last time step, in the first batch of an evaluation.
 
-    It has taps from `start` to `take` only, because a tap that asks for U[T] makes the scan write it.
+    It has taps from `start` to `take` only, because a tap that requests U[T] makes the scan write it.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -1,6 +1,6 @@
 """The structs of csrc/scan/abi.h, field by field: what the C++ scan is called with.
 
-All fields are of eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes takes for a Structure,
+All fields have eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes takes for a Structure,
 and C++ gets the address of the bytes.
 """
 

@@ -1,7 +1,7 @@
 """A scan with what a neuron layer computes around it, as one call of C++ (csrc/neuron): the norms as scale and shift,
 the start at MP-Init's running mean, the mean's step, and in the backward the slopes of V and 1/tau.
 
-For tensors that were checked: nothing here asks for shapes, dtypes or modes.
+For tensors that were checked: shapes, dtypes and modes are not checked here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16 + 2 * 100000000  # NEURON_V
 class Start(NamedTuple):
     """The start of a layer: at ``mean``, MP-Init's [1] or [C], or at ``value`` if that is None.
 
-    momentum: the weight of the new batch in the mean; 0 leaves the mean as it is.
+    momentum: the weight of the new batch in the mean; 0 does not change the mean.
     """
 
     mean: Tensor | None
@@ -103,7 +103,7 @@ def neuron_plan(
 
 
 class RunConstants(NamedTuple):
-    """V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not look at."""
+    """V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not check."""
 
     v: Tensor
     a: Tensor
@@ -168,7 +168,7 @@ def neuron_forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
     """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
 
-    start: U[0], or where it comes from; a mean then takes its step. None if a parameter is out of its range: nothing
+    start: U[0], or its source; a mean then takes its step. None if a parameter is out of its range: nothing
     was done. memory: `NeuronPlan.memory`, filled with the statistics and U[0]. words: filled with the spikes.
     """
     v, a, k, w = constants
@@ -235,7 +235,7 @@ def neuron_backward(
     constants: RunConstants,
     u0: Any,
     gradients: OutputGradients,
-    wanted: Sequence[bool],
+    needs: Sequence[bool],
     affine: Affine | None = None,
     norm: NormSums | None = None,
     build: Build = _BEST,
@@ -247,9 +247,9 @@ def neuron_backward(
     """
     v, a, k, w = constants
     dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)
-    du0 = torch.empty_like(u0) if wanted[0] else None
-    dv = torch.empty_like(v) if wanted[1] else None
-    da = torch.empty_like(a) if wanted[2] else None
+    du0 = torch.empty_like(u0) if needs[0] else None
+    dv = torch.empty_like(v) if needs[1] else None
+    da = torch.empty_like(a) if needs[2] else None
     if type(x) is not Tensor and has_no_values(x):
         return dx, du0, dv, da
     g, g_u, g_m = gradients

@@ -21,7 +21,7 @@ LEAST_FOR_BITS = 4096  # elements; below, a layer takes microseconds either way
 class ScanPlan(NamedTuple):
     """settings: the C struct up to its addresses. compute: the dtype of the arithmetic. strides: of a new tensor like
     x, time outermost. step, step_strides: of U[T]. active: shape of MP-Init's statistics. bits: the forward may write
-    its spikes as bits at no cost worth mentioning, since it takes the fast path, in whole words."""
+    its spikes as bits at almost no cost, because it uses the fast path, in whole words."""
 
     settings: bytes
     compute: torch.dtype

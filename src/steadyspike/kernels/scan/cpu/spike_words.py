@@ -11,11 +11,11 @@ from torch import Tensor
 class SpikeWords(NamedTuple):
     """Room for the bits of one forward of x [T, B, ...] with n elements per time step, in the memory order of out[t].
 
-    bits: int64 [T, ceil(n / 64)]; element i of a step is bit i % 64 of word i // 64, 1 where the output is a spike.
+    bits: int64 [T, ceil(n / 64)]; element i of a step is bit i % 64 of word i // 64, 1 if the output is a spike.
         Bits past the last element are 0.
-    needed: the same, 1 where the backward may use the gradient of the output: at spikes, and at potentials where the
-        surrogate's derivative may be other than 0 (everywhere, for a surrogate without a window). None: not wanted.
-    counts: int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is not a spike and has no bit.
+    needed: the same, 1 if the backward may use the gradient of the output: at spikes, and at potentials for which the
+    surrogate's derivative may differ from 0 (everywhere, for a surrogate without a window). None: not wanted. counts:
+    int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is not a spike and has no bit.
     """
 
     bits: Tensor

@@ -108,7 +108,7 @@ def backward_launch(scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Ten
     g_out, g_u, g_m = gradients
     kinds = _parameter_kinds(x, u0, v, a)
     tiles = plan_tiles(x, 1 in kinds.values())
-    # The row of dU0 is neither written nor used where du0 is per element.
+    # The row of dU0 is neither written nor used if du0 is per element.
     partial = x.new_empty((3, tiles.slots, tiles.channels), dtype=torch.float64)
     segments, steps = plan_segments(x.shape[0], v.dtype)
     starts = x.new_empty((segments, tiles.size), dtype=v.dtype) if segments > 1 else None

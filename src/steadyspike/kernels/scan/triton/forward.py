@@ -1,6 +1,6 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
 # Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
-"""The forward Triton kernel: reads x once, writes spikes, U[T] and, if asked for, M; reduces MP-Init's statistics."""
+"""The forward Triton kernel: reads x once, writes spikes, U[T] and, if requested, M; reduces MP-Init's statistics."""
 
 import triton
 import triton.language as tl

@@ -33,7 +33,7 @@ OPTIONS = {"enable_fp_fusion": True}
 class Tiles:
     """A step as [outer, channels, inner]: ``per_channel`` = outer * inner positions, ``inner`` the channel's stride.
 
-    ``block_c`` channels share a program; ``slots`` partial sums are kept per channel; ``wide`` asks for 64-bit offsets.
+    ``block_c`` channels share a program; ``slots`` partial sums are kept per channel; ``wide``: use 64-bit offsets.
     """
 
     per_channel: int

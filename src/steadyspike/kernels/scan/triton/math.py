@@ -10,8 +10,8 @@ keeps it through all time steps, so the only traffic is the tensors themselves.
 import triton
 import triton.language as tl
 
-# Partial sums are stored per this many elements whatever block size the tuner takes, so that the buffer's size is known
-# before the launch.
+# Partial sums are stored per this many elements for every block size that the tuner may choose, so that the buffer's
+# size is known before the launch.
 SLOT = tl.constexpr(256)
 
 
@@ -70,7 +70,7 @@ def charge(x, u, a, DECAY_INPUT: tl.constexpr):
 
 @triton.jit
 def fire(m, v, STRICT: tl.constexpr):
-    """S in {0, 1}, or NaN where M is NaN."""
+    """S in {0, 1}, or NaN if M is NaN."""
     if STRICT:
         fired = m > v
     else:
