@@ -28,11 +28,14 @@ class Costs:
     check an input element. output: to write an output element. weight:
         to bring a weight into order.
     call: what a call takes in any case, in one thread.
-    add_far: ``add`` if the weights of a block of output channels do not stay in the second cache.
+    add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the second
+        cache; 0: the same.
     weight_gradient: to write a weight's gradient.
     per_place: to add up the products of a place of the input gradient, per block of output channels.
     word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels.
     near: bytes of a block's weights that stay in the second cache.
+    dense_element: to read or write an element of the input or output densely, if that is not a product of matrices.
+    tile: to copy an element of the output's gradient for the input gradient.
     """
 
     dense: float
@@ -52,6 +55,9 @@ class Costs:
     per_place: float = 0.0
     word: float = 0.0
     near: int = 512 << 10
+    dense_element: float = 0.0
+    tile: float = 0.0
+    product_far: float = 0.0
 
     @lru_cache(maxsize=64)  # noqa: B019 - of constants
     def for_threads(self, threads: int) -> Costs:
@@ -78,10 +84,10 @@ AVX512 = Costs(
     dense=0.0165,
     dense_weight=0.018,
     dense_input=0.018,
-    add=0.026,
+    add=0.029,
     add_weight=0.043,
-    product=0.036,
-    listed=2.0,
+    product=0.028,
+    listed=1.0,
     visit=11.0,
     element=0.26,
     output=0.5,
@@ -89,9 +95,12 @@ AVX512 = Costs(
     call=100_000.0,
     add_far=0.05,
     weight_gradient=6.0,
-    per_place=4.0,
+    per_place=2.5,
     word=6.0,
     near=1 << 20,
+    dense_element=0.5,
+    tile=0.8,
+    product_far=0.034,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both sides take about twice the time
 ROW_BYTES = 48 << 10  # of a kernel row's weights, up to which csrc/conv/conv_forward.h goes through the row as one
@@ -138,20 +147,24 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     block = _block(g.out_channels)
     blocks = -(-g.out_channels // block)
     sums = met * blocks * block  # additions per input element, those of the last block's unused channels included
-    add = costs.add_far if g.taps * g.in_channels * block * 4 > costs.near else costs.add
+    far = g.taps * g.in_channels * block * 4 > costs.near
+    add, product = (
+        (costs.add_far or costs.add, costs.product_far or costs.product) if far else (costs.add, costs.product)
+    )
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
     packing = weights * costs.weight + costs.call
     by_weight, by_input = (costs.dense,) * 2 if g.is_matrix else (costs.dense_weight, costs.dense_input)
+    moved = 0 if g.is_matrix else (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of bits, of all pixels
     return _Limits(
         _limit(
-            g.work * costs.dense,
+            g.work * costs.dense + moved,
             visits + g.inputs * costs.element + outputs * costs.output + packing,
             sums * add + costs.listed,
         ),
         _limit(
-            g.work * by_weight,
+            g.work * by_weight + moved,
             words * blocks * costs.word
             + outputs * costs.output * chunks
             + weights * costs.weight_gradient
@@ -159,9 +172,9 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
-            g.work * by_input,
-            g.inputs * costs.output + packing,
-            sums * costs.product + costs.per_place * blocks + costs.listed,
+            g.work * by_input + moved,
+            g.inputs * costs.output + outputs * costs.tile + packing,
+            sums * product + costs.per_place * blocks + costs.listed,
         ),
     )
 
