@@ -23,9 +23,8 @@ def python(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
 
 
-def run_interpreted(selection: str) -> None:
+def run_interpreted(selection: str, file: str = "tests/kernels/triton_interpreted.py") -> None:
     pytest.importorskip("triton")
-    file = "tests/kernels/triton_interpreted.py"
     done = python("-m", "pytest", file, "-m", selection, "-p", "no:cacheprovider", TRITON_INTERPRET="1")
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
     assert "passed" in done.stdout or "[100%]" in done.stdout

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from steadyspike.nn.norm.bn import StepBN
 from steadyspike.nn.norm.bntt import BNTT
+from steadyspike.nn.norm.statistics import batch_map
 from steadyspike.nn.norm.tab import TAB
 from steadyspike.nn.norm.tdbn import TDBN
 from steadyspike.nn.norm.tebn import TEBN
@@ -22,8 +22,7 @@ def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor
         for p in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     )
     weight = weight if factor == 1.0 else weight * factor
-    scale = weight * torch.rsqrt(var + norm.eps)
-    return scale, -mean * scale if bias is None else bias - mean * scale
+    return batch_map(mean, var, norm.eps, weight, bias)
 
 
 def _tdbn(norm: TDBN, steps: int) -> tuple[Tensor, Tensor]:

@@ -25,6 +25,7 @@ from steadyspike.nn.fused import NOTHING, asked, finish, layer_constants, must_b
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.operator_norm import operator_norm_neuron, takes_operator
 
 _CALLED = frozenset({"forward", "run"})
 
@@ -49,7 +50,11 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     rounding differs: running statistics are the same, bit for bit; currents differ in the last places, so that a
     potential within rounding of the threshold may fall on its other side.
     """
-    if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron) and fits_layers(norm, neuron)):
+    if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron)):
+        return _as_written(norm, neuron, y, extra)
+    if takes_operator(norm, neuron, y, extra):
+        return operator_norm_neuron(norm, neuron, y, extra)
+    if not fits_layers(norm, neuron):
         return _as_written(norm, neuron, y, extra)
     # The order matters: a shortcut's norm that cannot be part of the node is computed before the tensors are checked.
     if isinstance(extra, Normed) and not _fits_second(norm, neuron, y, extra):

@@ -47,7 +47,7 @@ class Affine(NamedTuple):
     scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. scale and shift may be [T, C]:
     each step has its own. extra: [T, B, C, ...] in x's dtype, laid out like x[0] per step, with a free time stride.
     extra_bits: spikes instead of ``extra``, as `PackedSpikes.words` for steps of whole words, each worth its channel's
-    ``extra_scale``. Only the CPU backend takes one.
+    ``extra_scale``; only the CPU backend takes them.
     """
 
     scale: Tensor
@@ -55,6 +55,19 @@ class Affine(NamedTuple):
     extra: Tensor | None = None
     extra_scale: Tensor | None = None
     extra_bits: Tensor | None = None
+
+
+class AffineGradients(NamedTuple):
+    """Gradients of a scan with an `Affine` of [C]. dextra, dextra_scale: None if not wanted, or if there is none."""
+
+    dx: Tensor
+    du0: Tensor
+    dv: Tensor
+    da: Tensor
+    dscale: Tensor
+    dshift: Tensor
+    dextra: Tensor | None
+    dextra_scale: Tensor | None
 
 
 class NormSums(NamedTuple):

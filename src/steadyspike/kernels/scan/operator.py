@@ -64,11 +64,11 @@ lif_scan_backward_op = torch.library.custom_op(
 )
 
 
-def _refuse(ctx: Any, *grads: Any) -> None:
+def refuse(ctx: Any, *grads: Any) -> None:
     raise RuntimeError(NOT_TWICE)
 
 
-lif_scan_backward_op.register_autograd(_refuse)
+lif_scan_backward_op.register_autograd(refuse)
 
 
 @lif_scan_op.register_fake

@@ -60,11 +60,18 @@ def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.Pr
         )
     x = x.to(torch.promote_types(x.dtype, torch.float32))
     var, mean = torch.var_mean(x, list(axes), correction=0)
+    return merged_moments(mean, var, elements, sync=sync, group=group)
+
+
+def merged_moments(
+    mean: Tensor, var: Tensor, elements: int, *, sync: bool, group: dist.ProcessGroup | None = None
+) -> Moments:
+    """The moments of ``elements`` elements of this process; of those of all processes if ``sync``."""
     # The number of elements is a tensor, because processes may have different batch sizes.
-    n = torch.full((), float(elements), dtype=torch.float64, device=x.device)
-    if processes == 1:
+    n = torch.full((), float(elements), dtype=torch.float64, device=mean.device)
+    if not sync or world_size(group) == 1:
         return Moments(mean, var, n)
-    return _merged(Moments(mean.double(), var.double(), n), x.dtype, group)
+    return _merged(Moments(mean.double(), var.double(), n), mean.dtype, group)
 
 
 def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None) -> Moments:
@@ -92,9 +99,13 @@ def per_step_channel(p: Tensor, ndim: int) -> Tensor:
     return p.view(-1, *trailing) if p.ndim == 1 else p.view(p.shape[0], 1, -1, *trailing)
 
 
+def batch_map(mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """(scale, shift) with weight (x - mean) / sqrt(var + eps) + bias = scale x + shift."""
+    scale = weight * torch.rsqrt(var + eps)
+    return scale, -mean * scale if bias is None else bias - mean * scale
+
+
 def normalise(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> Tensor:
     """weight (x - mean) / sqrt(var + eps) + bias, in x's dtype. x [T, B, C, ...], all others [C] or [T, C]."""
-    scale = weight * torch.rsqrt(var + eps)
-    shift = -mean * scale if bias is None else bias - mean * scale
-    scale, shift = per_step_channel(scale, x.ndim), per_step_channel(shift, x.ndim)
+    scale, shift = (per_step_channel(p, x.ndim) for p in batch_map(mean, var, eps, weight, bias))
     return (x.to(scale.dtype) * scale + shift).to(x.dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
-from steadyspike.kernels.scan.contract import OutputGradients, Results, Scan
+from steadyspike.kernels.scan.contract import Affine, AffineGradients, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.triton.launch import Launch, interpreting, plan_segments, plan_tiles
 
 OLDEST_TRITON = (3, 3)  # the first with tuples in kernels, which hold a segment's steps in registers
@@ -48,47 +48,71 @@ class TritonBackend:
             return f"dtype {x.dtype} is not supported, use one of {', '.join(str(d) for d in DTYPES)}"
         return None
 
-    def forward(self, scan: Scan) -> Results:
-        """See `Backend.forward`."""
+    def forward(self, scan: Scan, *, potential: bool = True) -> Results:
+        """See `Backend.forward`. potential: False for an empty tensor instead of U[T]."""
         x, call = scan.x, scan.call
         dtype = compute_dtype(x)
-        out, u = empty_steps(x, x.dtype), torch.empty_like(x[0], dtype=dtype)
+        out = empty_steps(x, x.dtype)
+        u = torch.empty_like(x[0], dtype=dtype) if potential else x.new_empty((0,), dtype=dtype)
         m = empty_steps(x, dtype) if call.membrane else x.new_empty((0,), dtype=dtype)
         if x.numel() == 0:
             active = x.new_zeros((2, channel_count(x) if call.channelwise else 1), dtype=torch.float64)
             return out, u, m, active
-        launch, partial = forward_launch(scan, out, u, m if call.membrane else None)
+        launch, partial = forward_launch(scan, out, u if potential else None, m if call.membrane else None)
         launch.run(x.device, self.fixed)
         active = partial.sum(1)
         return out, u, m, active if call.channelwise else active.sum(1, keepdim=True)
 
     def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
-        """See `Backend.backward`."""
+        """See `Backend.backward`; without an affine map."""
+        dx = empty_steps(scan.x, scan.x.dtype)
+        return (dx, *self._backward(scan, gradients, dx, None)[0])
+
+    def affine_backward(self, scan: Scan, gradients: OutputGradients, extra: bool) -> AffineGradients:
+        """The gradients of a scan with an affine map of [C]. extra: that of the extra current is wanted."""
+        dx, affine = empty_steps(scan.x, scan.x.dtype), scan.affine
+        assert affine is not None
+        dextra = empty_steps(scan.x, scan.x.dtype) if extra else None
+        parameters, (dshift, dscale, dextra_scale) = self._backward(scan, gradients, dx, dextra)
+        dtype = affine.scale.dtype
+        of_extra = None if affine.extra_scale is None else dextra_scale.to(dtype, copy=True)
+        return AffineGradients(
+            dx, *parameters, dscale.to(dtype, copy=True), dshift.to(dtype, copy=True), dextra, of_extra
+        )
+
+    def _backward(
+        self, scan: Scan, gradients: OutputGradients, dx: Tensor, dextra: Tensor | None
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """(du0, dv, da) and the sums [3, channels] of an affine map; fills dx and dextra."""
         x, u0, v, a, *_ = scan
-        dx = empty_steps(x, x.dtype)
         if x.numel() == 0:
-            return dx, torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
+            nothing = (torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a))
+            return nothing, x.new_zeros((3, channel_count(x)), dtype=torch.float64)
         per_element = _u0_kind(u0, x) == 2
         du0 = torch.empty_like(x[0], dtype=u0.dtype) if per_element else None
-        launch, partial = backward_launch(scan, gradients, dx, du0)
+        launch, partial = backward_launch(scan, gradients, dx, du0, dextra)
         launch.run(x.device, self.fixed)
-        dv, da, shared = partial.sum(1)
-        return dx, _sum_to(shared, u0) if du0 is None else du0, _sum_to(dv, v), _sum_to(da, a)
+        sums = partial.sum(1)
+        dv, da, shared = sums[:3]
+        return (_sum_to(shared, u0) if du0 is None else du0, _sum_to(dv, v), _sum_to(da, a)), sums[3:]
 
 
-def forward_launch(scan: Scan, out: Tensor, u: Tensor, m: Tensor | None) -> tuple[Launch, Tensor]:
+def forward_launch(scan: Scan, out: Tensor, u: Tensor | None, m: Tensor | None) -> tuple[Launch, Tensor]:
     """The forward kernel with its arguments, and its partial sums [2, slots, channels] of MP-Init's statistics."""
     from steadyspike.kernels.scan.triton.forward import forward_kernel
 
-    x, u0, v, a, call, _ = scan
+    x, u0, v, a, call, affine = scan
     family, _, reset, _, strict, decay_input = call.codes
     kinds = _parameter_kinds(x, u0, v, a)
-    tiles = plan_tiles(x, call.channelwise or 1 in kinds.values())
+    tiles = plan_tiles(x, call.channelwise or affine is not None or 1 in kinds.values())
     partial = x.new_empty((2, tiles.slots, tiles.channels), dtype=torch.float64)
     tensors = {"x_ptr": x, "u0_ptr": u0, "v_ptr": v, "a_ptr": a, "out_ptr": out, "u_ptr": u, "m_ptr": m}
+    per_step = affine is not None and affine.scale.ndim == 2
     flags = {"SCALED": family == 2, "RESET": reset, "STRICT": bool(strict), "DECAY_INPUT": bool(decay_input)}
     arguments = {
         **tensors,
+        **_affine_arguments(affine),
+        "SCALE_PER_STEP": per_step,
         "partial_ptr": partial,
         "T": x.shape[0],
         "x_stride": x.stride(0),
@@ -99,17 +123,20 @@ def forward_launch(scan: Scan, out: Tensor, u: Tensor, m: Tensor | None) -> tupl
     return Launch(forward_kernel, tiles, arguments, ("size_class", "BLOCK_C")), partial
 
 
-def backward_launch(scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Tensor | None) -> tuple[Launch, Tensor]:
-    """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0."""
+def backward_launch(
+    scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Tensor | None, dextra: Tensor | None = None
+) -> tuple[Launch, Tensor]:
+    """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0; with an
+    affine map [6, slots, channels], those of its shift, its scale and the scale of extra too."""
     from steadyspike.kernels.scan.triton.backward import backward_kernel
     from steadyspike.kernels.scan.triton.surrogate import surrogate_constants
 
-    x, u0, v, a, call, _ = scan
+    x, u0, v, a, call, affine = scan
     g_out, g_u, g_m = gradients
     kinds = _parameter_kinds(x, u0, v, a)
-    tiles = plan_tiles(x, 1 in kinds.values())
-    # The row of dU0 is neither written nor used if du0 is per element.
-    partial = x.new_empty((3, tiles.slots, tiles.channels), dtype=torch.float64)
+    tiles = plan_tiles(x, affine is not None or 1 in kinds.values())
+    # The row of dU0 is neither written nor used if du0 is per element, the last one if extra has no scale.
+    partial = x.new_empty((3 if affine is None else 6, tiles.slots, tiles.channels), dtype=torch.float64)
     segments, steps = plan_segments(x.shape[0], v.dtype)
     starts = x.new_empty((segments, tiles.size), dtype=v.dtype) if segments > 1 else None
     edge, slope, height = surrogate_constants(call.codes[1], call.constants)
@@ -122,7 +149,9 @@ def backward_launch(scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Ten
         "u0_ptr": u0,
         "v_ptr": v,
         "a_ptr": a,
+        **_affine_arguments(affine),
         "dx_ptr": dx,
+        "dextra_ptr": dextra,
         "du0_ptr": du0,
         "start_ptr": starts,
         "partial_ptr": partial,
@@ -141,6 +170,18 @@ def backward_launch(scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Ten
         "RAGGED": x.shape[0] % steps != 0,
     }
     return Launch(backward_kernel, tiles, arguments, ("size_class", "BLOCK_C", "STEPS")), partial
+
+
+def _affine_arguments(affine: Affine | None) -> dict[str, object]:
+    """The kernel arguments that describe the current as a map of x."""
+    scale, shift, extra, extra_scale, _ = affine or Affine(None, None)  # type: ignore[arg-type]
+    return {
+        "scale_ptr": scale,
+        "shift_ptr": shift,
+        "extra_ptr": extra,
+        "extra_scale_ptr": extra_scale,
+        "extra_stride": 0 if extra is None else extra.stride(0),
+    }
 
 
 def _u0_kind(u0: Tensor, x: Tensor) -> int:

@@ -5,6 +5,9 @@
 Time is cut into segments of at most ``STEPS`` steps, short enough that a segment's x and U stay in registers. With one
 segment (T <= 8) x and g_out are read once and dx is written once: nothing else moves. Longer windows first run forward
 once and keep U at the start of each segment in ``start_ptr`` [segments, N]; x is then read a second time.
+
+With a scale and a shift per channel (those of a norm) the current is computed again from x and ``extra``, and what the
+norm needs is added up on the way: the sums of dI (of the shift), dI x (of the scale) and dI extra.
 """
 
 import triton
@@ -14,6 +17,7 @@ from steadyspike.kernels.scan.triton.math import (
     advance,
     by_channel,
     charge,
+    current,
     fire,
     initial,
     store_partial,
@@ -91,7 +95,12 @@ def backward_kernel(
     u0_ptr,
     v_ptr,
     a_ptr,
+    scale_ptr,
+    shift_ptr,
+    extra_ptr,
+    extra_scale_ptr,
     dx_ptr,
+    dextra_ptr,
     du0_ptr,
     start_ptr,
     partial_ptr,
@@ -100,6 +109,7 @@ def backward_kernel(
     g_out_stride: tl.int64,
     g_m_stride: tl.int64,
     x_stride: tl.int64,
+    extra_stride: tl.int64,
     step: tl.int64,
     per_channel,
     channels,
@@ -124,7 +134,8 @@ def backward_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One tile back through all T steps. partial_ptr [3, slots, channels]: dV, da and, unless per element, dU0.
+    """One tile back through all T steps. partial_ptr [3 or 6, slots, channels]: dV, da and, unless per element, dU0;
+    with a scale also those of shift, scale and, if it has one, the scale of extra.
 
     Gradients that are None are zeros. ``RAGGED``: the last segment is shorter than STEPS.
     """
@@ -134,6 +145,14 @@ def backward_kernel(
     u = initial(u0_ptr, offsets, mask, c, channels, U0_KIND)
     compute: tl.constexpr = u.dtype
     inverse_v = 1 / v
+    scale = None
+    shift = None
+    extra_scale = None
+    if scale_ptr is not None:
+        scale = by_channel(scale_ptr, c, channels, True)
+        shift = by_channel(shift_ptr, c, channels, True)
+    if extra_scale_ptr is not None:
+        extra_scale = by_channel(extra_scale_ptr, c, channels, True)
     edge = tl.full((), edge, compute)
     slope = tl.full((), slope, compute)
     height = tl.full((), height, compute)
@@ -142,8 +161,12 @@ def backward_kernel(
         for i in range(segments - 1):
             tl.store(start_ptr + i * step + offsets, u, mask=mask)
             for k in tl.static_range(STEPS):
-                x = tl.load(x_ptr + (i * STEPS + k) * x_stride + offsets, mask=mask, other=0.0)
-                u = advance(x.to(compute), u, v, a, RESET, STRICT, DECAY_INPUT)
+                t = i * STEPS + k
+                x = tl.load(x_ptr + t * x_stride + offsets, mask=mask, other=0.0).to(compute)
+                extra = None
+                if extra_ptr is not None:
+                    extra = tl.load(extra_ptr + t * extra_stride + offsets, mask=mask, other=0.0).to(compute)
+                u = advance(current(x, extra, scale, shift, extra_scale), u, v, a, RESET, STRICT, DECAY_INPUT)
         tl.store(start_ptr + (segments - 1) * step + offsets, u, mask=mask)
         # Makes the block's own writes visible to all its threads before they are read back.
         tl.debug_barrier()
@@ -153,11 +176,16 @@ def backward_kernel(
         du = tl.load(g_u_ptr + offsets, mask=mask, other=0.0)
     dv = tl.zeros(offsets.shape, compute)
     da = tl.zeros(offsets.shape, compute)
+    if scale_ptr is not None:
+        dshift = tl.zeros(offsets.shape, compute)
+        dscale = tl.zeros(offsets.shape, compute)
+        dextra_scale = tl.zeros(offsets.shape, compute)
     for i in range(segments):
         first = (segments - 1 - i) * STEPS
         if start_ptr is not None:
             u = tl.load(start_ptr + (segments - 1 - i) * step + offsets, mask=mask, other=0.0)
         xs = ()
+        extras = ()
         us = ()
         for k in tl.static_range(STEPS):
             live = mask
@@ -166,7 +194,13 @@ def backward_kernel(
             x = tl.load(x_ptr + (first + k) * x_stride + offsets, mask=live, other=0.0)
             xs = xs + (x,)  # type: ignore[assignment]
             us = us + (u,)  # type: ignore[assignment]
-            u = advance(x.to(compute), u, v, a, RESET, STRICT, DECAY_INPUT)
+            extra = None
+            if extra_ptr is not None:
+                raw = tl.load(extra_ptr + (first + k) * extra_stride + offsets, mask=live, other=0.0)
+                extras = extras + (raw,)  # type: ignore[assignment]
+                extra = raw.to(compute)
+            i_k = current(x.to(compute), extra, scale, shift, extra_scale)
+            u = advance(i_k, u, v, a, RESET, STRICT, DECAY_INPUT)
         ahead = gradient_at(g_out_ptr, first + (STEPS - 1), g_out_stride, T, offsets, mask, compute, RAGGED)
         for k in tl.static_range(STEPS - 1, -1, -1):
             live = mask
@@ -179,18 +213,36 @@ def backward_kernel(
             g_m = gradient_at(g_m_ptr, first + k, g_m_stride, T, offsets, mask, compute, RAGGED)
             x = xs[k].to(compute)
             before = us[k]
-            m = charge(x, before, a, DECAY_INPUT)
+            extra = None
+            if extra_ptr is not None:
+                extra = extras[k].to(compute)
+            i_k = current(x, extra, scale, shift, extra_scale)
+            m = charge(i_k, before, a, DECAY_INPUT)
             s = fire(m, v, STRICT)
             dm, dv_step = step_gradient(
                 g, g_m, du, m, s, v, inverse_v, edge, slope, height, FAMILY, SURROGATE, RESET, DETACH
             )
             if DECAY_INPUT:
-                da_step = dm * (x - before)
-                dx = a * dm
+                da_step = dm * (i_k - before)
+                di = a * dm
             else:
                 da_step = -dm * before
-                dx = dm
+                di = dm
+            dx = di
+            if scale_ptr is not None:
+                dx = scale * di
+                # Steps past the end have no gradient.
+                own = tl.where(live, di, 0.0)
+                dshift += own
+                dscale += own * x
+                if extra_scale_ptr is not None:
+                    dextra_scale += own * extra
             tl.store(dx_ptr + (first + k) * step + offsets, dx.to(dx_ptr.dtype.element_ty), mask=live)
+            if dextra_ptr is not None:
+                dextra = di
+                if extra_scale_ptr is not None:
+                    dextra = extra_scale * di
+                tl.store(dextra_ptr + (first + k) * step + offsets, dextra.to(dextra_ptr.dtype.element_ty), mask=live)
             if RAGGED:
                 dv += tl.where(live, dv_step, 0.0)
                 da += tl.where(live, da_step, 0.0)
@@ -206,3 +258,8 @@ def backward_kernel(
         tl.store(du0_ptr + offsets, du, mask=mask)
     else:
         store_partial(partial_ptr + 2 * size, du, mask, c, channels, row, slots, BLOCK_C, BLOCK)
+    if scale_ptr is not None:
+        store_partial(partial_ptr + 3 * size, dshift, mask, c, channels, row, slots, BLOCK_C, BLOCK)
+        store_partial(partial_ptr + 4 * size, dscale, mask, c, channels, row, slots, BLOCK_C, BLOCK)
+    if extra_scale_ptr is not None:
+        store_partial(partial_ptr + 5 * size, dextra_scale, mask, c, channels, row, slots, BLOCK_C, BLOCK)

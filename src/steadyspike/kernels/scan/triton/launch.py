@@ -79,10 +79,16 @@ def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
     if not by_channel or channels == 1:
         return Tiles(size, 1, 1, 1)
     inner = x.stride(2)
-    # Positions of one channel are `inner` consecutive elements. If those are too few to fill a memory transaction, a
-    # program takes several channels instead (channels_last and [T, B, C]: inner == 1).
-    block_c = 1 if inner >= 16 else min(32, 1 << (channels - 1).bit_length())
-    return Tiles(size // channels, channels, inner, block_c)
+    return Tiles(size // channels, channels, inner, block_of_channels(channels, inner))
+
+
+def block_of_channels(channels: int, inner: int) -> int:
+    """How many channels share a program.
+
+    Positions of one channel are ``inner`` consecutive elements. If those are too few to fill a memory transaction, a
+    program takes several channels instead (channels_last and [T, B, C]: inner == 1).
+    """
+    return 1 if inner >= 16 else min(32, 1 << (channels - 1).bit_length())
 
 
 def plan_segments(timesteps: int, dtype: torch.dtype) -> tuple[int, int]:
@@ -110,12 +116,16 @@ def _tuned(kernel: Any, key: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with all its arguments but the block size, and the argument names that the tuning depends on."""
+    """A kernel with all its arguments but the block size, and the argument names that the tuning depends on.
+
+    programs: how many run; None for one per tile.
+    """
 
     kernel: Any
     tiles: Tiles
     arguments: dict[str, Any]
     tuning_key: tuple[str, ...]
+    programs: int | None = None
 
     def run(self, device: torch.device, fixed: tuple[int, int] | None = None) -> None:
         """Start it on ``device``, with a tuned block size or with the (block, warps) given.
@@ -133,4 +143,5 @@ class Launch:
                 _tuned(self.kernel, self.tuning_key)[grid](**self.arguments, **OPTIONS)
             else:
                 block, warps = fixed
-                self.kernel[(self.tiles.programs(block),)](**self.arguments, BLOCK=block, num_warps=warps, **OPTIONS)
+                programs = self.programs or self.tiles.programs(block)
+                self.kernel[(programs,)](**self.arguments, BLOCK=block, num_warps=warps, **OPTIONS)

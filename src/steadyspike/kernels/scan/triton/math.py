@@ -18,6 +18,14 @@ SLOT = tl.constexpr(256)
 @triton.jit
 def tile(per_channel, channels, inner, WIDE: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
     """(offsets and mask [BLOCK // BLOCK_C, BLOCK_C] within a step, channels [1, BLOCK_C], index of the k block)."""
+    row, c = place(channels, WIDE, BLOCK_C)
+    offsets, mask = tile_at(row, c, per_channel, channels, inner, BLOCK_C, BLOCK)
+    return offsets, mask, c, row
+
+
+@triton.jit
+def place(channels, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
+    """(index of the program's k block, its channels [1, BLOCK_C])."""
     column_blocks = tl.cdiv(channels, BLOCK_C)
     column = tl.program_id(0) % column_blocks
     row = tl.program_id(0) // column_blocks
@@ -25,12 +33,17 @@ def tile(per_channel, channels, inner, WIDE: tl.constexpr, BLOCK_C: tl.constexpr
     if WIDE:
         row = row.to(tl.int64)
         c = c.to(tl.int64)
+    return row, c[None, :]
+
+
+@triton.jit
+def tile_at(row, c, per_channel, channels, inner, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
+    """(offsets, mask) of the k block ``row`` of the channels ``c``."""
     k = row * (BLOCK // BLOCK_C) + tl.arange(0, BLOCK // BLOCK_C)
     k = k[:, None]
-    c = c[None, :]
     # Launched with inner == 1 Triton folds the division, and the offsets are seen to be consecutive.
     offsets = (k // inner) * (channels * inner) + k % inner + c * inner
-    return offsets, (k < per_channel) & (c < channels), c, row
+    return offsets, (k < per_channel) & (c < channels)
 
 
 @triton.jit
@@ -56,6 +69,23 @@ def initial(ptr, offsets, mask, c, channels, KIND: tl.constexpr):
     else:
         shape: tl.constexpr = offsets.shape
         return tl.broadcast_to(by_channel(ptr, c, channels, KIND == 1), shape)
+
+
+@triton.jit
+def current(x, extra, scale, shift, extra_scale):
+    """I = scale x + shift [+ extra, or extra_scale extra]; x itself without a scale. Parts that are absent are None.
+
+    Written as fused multiply-adds for the reason that `charge` gives."""
+    if scale is None:
+        return x
+    else:
+        i = tl.fma(x, scale, shift)
+        if extra is not None:
+            if extra_scale is None:
+                i = i + extra
+            else:
+                i = tl.fma(extra, extra_scale, i)
+        return i
 
 
 @triton.jit

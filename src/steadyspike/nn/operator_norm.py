@@ -1,0 +1,93 @@
+"""``neuron(norm(y) + extra)`` by operators on a GPU, eager and compiled; see `kernels/scan/norm_operator.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from steadyspike.kernels.layout import DTYPES, compute_dtype
+from steadyspike.kernels.scan.choose import choose_way
+from steadyspike.kernels.scan.norm_operator import NormedInput, norm_moments, norm_scan
+from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
+from steadyspike.nn.fused import NOTHING, asked, must_be_called
+from steadyspike.nn.neuron import Neuron
+from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.norm.statistics import batch_map, merged_moments, move_running
+from steadyspike.nn.norm.tdbn import TDBN
+
+if TYPE_CHECKING:
+    from steadyspike.nn.fused_norm import Normed
+
+
+def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:
+    """True if the layers are computed by operators: on a GPU, for `TDBN` in training and every norm that
+    `evaluation_map` knows in evaluation, unless a hook or a tap needs the current in memory."""
+    if y.is_cpu and neuron.backend != "triton":
+        return False
+    if neuron.overridden & {"forward", "run"} or must_be_called(neuron):
+        return False
+    if any(tap.current for tap in neuron.taps.values()) or not _fits(norm, y):
+        return False
+    if choose_way(neuron.backend, neuron.spec, y, norm.weight) != "triton":
+        return False
+    if extra is None:
+        return True
+    if isinstance(extra, Tensor):
+        return extra.shape == y.shape and extra.dtype == y.dtype
+    same = extra.y.shape == y.shape and extra.y.dtype == y.dtype and extra.norm.training == norm.training
+    return same and _fits(extra.norm, extra.y)
+
+
+def _fits(norm: TimeNorm, y: Tensor) -> bool:
+    """True if the operators compute this norm of ``y``."""
+    if y.dtype not in DTYPES or y.ndim < 3 or y.shape[2] != norm.channels or y.numel() < 2 * y.shape[2]:
+        return False
+    if norm.weight.dtype != compute_dtype(y) or norm.running_mean.dtype != norm.weight.dtype or must_be_called(norm):
+        return False
+    if norm.training:
+        return type(norm).forward is TDBN.forward
+    if not has_evaluation_map(norm):
+        return False
+    # The backward has one scale for all steps.
+    per_step = norm.weight.ndim == 2 or type(norm).forward is not TDBN.forward
+    return not per_step or not torch.is_grad_enabled() or not (y.requires_grad or norm.weight.requires_grad)
+
+
+def operator_norm_neuron(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
+    """``neuron(norm(y) + extra)`` of layers and tensors that `takes_operator` has accepted."""
+    neuron.check_input(y)
+    other: Tensor | NormedInput | None
+    # The shortcut first, as if it was computed: a norm that is both moves its statistics in this order.
+    other = extra if extra is None or isinstance(extra, Tensor) else _normed(extra.norm, extra.y)
+    first = _normed(norm, y)
+    u0 = neuron.init.potential(y)
+    if neuron.training:
+        neuron.limit_constants()
+    potential, membrane = asked(neuron) if neuron.taps else NOTHING
+    result = norm_scan(
+        *(first, other, u0, neuron.threshold, neuron.leak, neuron.spec),
+        membrane=membrane,
+        channelwise=neuron.channels is not None,
+        potential=potential,
+    )
+    for tap in neuron.taps.values():
+        tap.see(neuron, y, u0, result)
+    if neuron.training:
+        neuron.init.update(result.active)
+    return result.out
+
+
+def _normed(norm: TimeNorm, y: Tensor) -> NormedInput:
+    norm.check_input(y)
+    if not norm.training:
+        return NormedInput(y, *evaluation_map(norm, y.shape[0]))
+    assert isinstance(norm, TDBN)
+    norm.count_batch()
+    link, mean, var = norm_moments(y)
+    batch = merged_moments(mean, var, y.numel() // y.shape[2], sync=norm.sync, group=norm.group.group)
+    if norm.tracks:
+        move_running(norm.running_mean, norm.running_var, batch, norm.momentum)
+    weight = norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
+    return NormedInput(y, *batch_map(batch.mean, batch.var, norm.eps, weight, norm.bias), link)

@@ -1,0 +1,316 @@
+"""Norm and neuron by Triton operators, in Triton's interpreter, against the reference; started by test_triton_norm.py.
+
+``TRITON_INTERPRET=1 python -m pytest tests/kernels/triton_norm_interpreted.py``, see triton_interpreted.py.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import steadyspike as ss
+from steadyspike.core.spec import Reset, ScanSpec
+from steadyspike.core.surrogate import SURROGATES
+from steadyspike.nn.fused_norm import Normed, norm_neuron
+from steadyspike.nn.initial_potential import LearnedInit
+from steadyspike.nn.neuron import Tap
+from steadyspike.nn.norm import BNTT, TAB, TEBN
+from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.operator_norm import takes_operator
+from tests.kernels.scan_cases import RESETS, TUNED, arrange
+from tests.kernels.triton_interpreted import _guarded_memory, _poisoned_memory  # noqa: F401  (used by every test)
+
+SHORTCUTS = ("none", "spikes", "norm")
+# Potentials stay away from the jumps of spikes and surrogates by this much, so that rounding decides nothing.
+MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 1e-4, torch.float16: 1e-4}
+# (rtol, atol as a share of the largest value). Half precision: the gradient through the current is rounded once, and dy
+# once more; parameters are float32.
+ROUNDING = {torch.float64: (1e-9, 1e-10), torch.float32: (1e-4, 2e-5), torch.bfloat16: (1e-2, 1e-2)}
+ROUNDING[torch.float16] = (2e-3, 2e-3)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A norm and a neuron, and what they are given."""
+
+    spec: ScanSpec = field(default_factory=ScanSpec)
+    shape: tuple[int, ...] = (3, 2, 3, 4, 5)
+    dtype: torch.dtype = torch.float64
+    layout: str = "contiguous"
+    shortcut: str = "none"
+    training: bool = True
+    channelwise: bool = False
+    init: str = "mp"
+    scaling: str = "none"
+    bias: bool = True
+
+    def __str__(self) -> str:
+        s = self.spec
+        parts = [s.family, s.surrogate.name, s.reset.kind, str(s.reset.detach), "x".join(map(str, self.shape))]
+        parts += [str(self.dtype)[6:], self.layout, self.shortcut, self.init, "train" if self.training else "eval"]
+        return "-".join(parts + ["channelwise"] * self.channelwise + [self.scaling] + ["nobias"] * (not self.bias))
+
+
+def build(case: Layer) -> nn.ModuleDict:
+    """The layers in the dtype of the arithmetic, with statistics and parameters away from where they start."""
+    torch.manual_seed(0)
+    s, channels = case.spec, case.shape[2]
+    init: Any = LearnedInit(case.shape[2:]) if case.init == "learned" else case.init
+    neuron = ss.LIF(
+        *(0.7, 1.7, s.family, s.surrogate, s.reset, init),
+        channels=channels if case.channelwise else None,
+        strict=s.strict,
+        decay_input=s.decay_input,
+        backend="triton",
+    )
+    norms = [TDBN(channels, case.scaling, 0.8, 0.6, bias=case.bias) for _ in range(2)]
+    model = nn.ModuleDict({"norm": norms[0], "other": norms[1], "neuron": neuron})
+    with torch.no_grad():
+        for norm in norms:
+            norm.weight.uniform_(0.7, 1.4)
+            norm.running_mean.uniform_(-0.3, 0.3)
+            norm.running_var.uniform_(0.6, 1.6)
+            if norm.bias is not None:
+                norm.bias.uniform_(0.0, 0.6)
+        if case.init == "mp":
+            neuron.running_mean.uniform_(-0.1, 0.3)
+    return model.to(torch.promote_types(case.dtype, torch.float32)).train(case.training)
+
+
+@torch.no_grad()
+def draw(case: Layer, model: nn.ModuleDict) -> tuple[Tensor, Tensor | None]:
+    """y and extra for which no potential of the reference is near a jump: drawn whole until that is so."""
+    for seed in range(300):
+        g = torch.Generator().manual_seed(seed)
+        y = torch.randn(case.shape, generator=g, dtype=torch.float64).mul(2).add(1.5).to(case.dtype)
+        extra = torch.randn(case.shape, generator=g, dtype=torch.float64).to(case.dtype)
+        extra = (extra > 0.7).to(case.dtype) if case.shortcut == "spikes" else extra
+        y, extra = arrange(y, case.layout), arrange(extra, case.layout)
+        truth = copy.deepcopy(model).double()
+        seen: list[Tensor] = []
+        truth["neuron"].taps["m"] = Tap(lambda *a, seen=seen: seen.append(a[3].m), membrane=True)
+        reference(truth, y.double(), None if case.shortcut == "none" else extra.double(), case.shortcut)
+        v, m = truth["neuron"].threshold.view(-1, *[1] * (y.ndim - 3)), seen[0]
+        half = case.spec.surrogate.constants[0] / 2 if case.spec.surrogate.name in ("rect", "dspike") else 0.0
+        x = m - v if case.spec.family == "as" else m / v - 1
+        near = min(float((x.abs() - edge).abs().min()) for edge in (0.0, half))
+        if near > MARGIN[case.dtype]:
+            return y, None if case.shortcut == "none" else extra
+    raise AssertionError(f"no inputs away from the jumps found for {case}")
+
+
+def reference(model: nn.ModuleDict, y: Tensor, extra: Tensor | None, shortcut: str = "spikes") -> Tensor:
+    """The layers one after the other, with the reference scan."""
+    model["neuron"].backend = "reference"
+    other = model["other"](extra) if shortcut == "norm" and extra is not None else extra
+    x = model["norm"](y)
+    return model["neuron"](x if other is None else x + other)
+
+
+def by_operators(model: nn.ModuleDict, y: Tensor, extra: Tensor | None, shortcut: str) -> Tensor:
+    other: Any = Normed(model["other"], extra) if shortcut == "norm" and extra is not None else extra
+    assert takes_operator(model["norm"], model["neuron"], y, other)
+    return norm_neuron(model["norm"], model["neuron"], y, other)
+
+
+def results(out: Tensor, model: nn.ModuleDict, y: Tensor, extra: Tensor | None) -> dict[str, Tensor]:
+    g = torch.randn(out.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    out.backward(g.to(torch.bfloat16).to(out.dtype))  # values that every dtype has
+    named = {"out": out.detach(), "dy": y.grad, "dextra": None if extra is None else extra.grad}
+    named |= {f"d {name}": p.grad for name, p in model.named_parameters()} | dict(model.named_buffers())
+    return {name: t.detach().double() for name, t in named.items() if t is not None}
+
+
+def check(case: Layer) -> dict[str, Tensor]:
+    model = build(case)
+    y, extra = draw(case, model)
+    truth = copy.deepcopy(model).double()
+
+    def leaf(t: Tensor | None, double: bool) -> Tensor | None:
+        return None if t is None else (t.double() if double else t).detach().requires_grad_()
+
+    pair, exact = (leaf(y, False), leaf(extra, False)), (leaf(y, True), leaf(extra, True))
+    got = results(by_operators(model, pair[0], pair[1], case.shortcut), model, *pair)  # type: ignore[arg-type]
+    want = results(reference(truth, exact[0], exact[1], case.shortcut), truth, *exact)  # type: ignore[arg-type]
+    assert got.keys() == want.keys() and got["out"].any()
+    for name, value in want.items():
+        rtol, share = ROUNDING[
+            case.dtype if name in ("out", "dy", "dextra") else torch.promote_types(case.dtype, torch.float32)
+        ]
+        atol = share * float(value.abs().max())
+        torch.testing.assert_close(got[name], value, rtol=rtol, atol=atol, msg=lambda m, n=name: f"{n} of {case}: {m}")
+    return got
+
+
+def specs() -> list[ScanSpec]:
+    """Every family with every reset; every surrogate; both firing rules and input scalings."""
+    names = list(SURROGATES)
+    pairs = list(product(("as", "rs", "trsg"), RESETS))
+    return [
+        ScanSpec(family, TUNED[names[i % 5]], reset, strict=i % 2 == 1, decay_input=i % 3 != 1)
+        for i, (family, reset) in enumerate(pairs)
+    ]
+
+
+@pytest.mark.parametrize("i", range(21))
+def test_specs(i: int) -> None:
+    check(Layer(specs()[i], shortcut=SHORTCUTS[i % 3], channelwise=i % 2 == 0))
+
+
+@pytest.mark.parametrize("timesteps", range(1, 10))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_time_steps(timesteps: int, dtype: torch.dtype) -> None:
+    spec = ScanSpec(surrogate="triangle", reset=Reset("hard" if timesteps % 2 else "soft"))
+    check(Layer(spec, (timesteps, 2, 3, 5), dtype, shortcut=SHORTCUTS[timesteps % 3]))
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last", "permuted", "strided_time"])
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+@pytest.mark.parametrize("training", [True, False])
+def test_layouts(layout: str, shortcut: str, training: bool) -> None:
+    check(Layer(layout=layout, shortcut=shortcut, training=training))
+
+
+# One element per channel and step, primes, more channels than a program has, several tiles, no image axes.
+SIZES = [
+    (2, 1, 1),
+    (1, 3, 5),
+    (2, 2, 1, 3),
+    (3, 5, 33),
+    (2, 3, 2, 17, 19),
+    (1, 13, 2, 1031),
+    (2, 40, 37, 2),
+    (4, 2, 3, 2, 2, 2),
+]
+
+
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+@pytest.mark.parametrize("channelwise", [False, True])
+def test_sizes(shape: tuple[int, ...], channelwise: bool) -> None:
+    check(Layer(shape=shape, channelwise=channelwise, shortcut="norm" if len(shape) > 3 else "none"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("shortcut", SHORTCUTS)
+def test_half_precision(dtype: torch.dtype, layout: str, shortcut: str) -> None:
+    check(Layer(ScanSpec(surrogate="arctan"), (4, 2, 3, 3, 3), dtype, layout, shortcut, channelwise=True))
+
+
+@pytest.mark.parametrize("init", ["zero", "learned"])
+@pytest.mark.parametrize("scaling", ["factor", "gamma"])
+def test_starts_and_scalings(init: str, scaling: str) -> None:
+    check(Layer(init=init, scaling=scaling, bias=init == "zero", shortcut="spikes"))
+
+
+def test_many_blocks_of_moments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every program of the moments reads several blocks, the last one fewer."""
+    from steadyspike.kernels.scan.triton import norm_backend
+
+    y = arrange(torch.randn(3, 7, 5, 41, 2, dtype=torch.float64) * 2 + 50, "contiguous")
+    want = torch.var_mean(y, [0, 1, 3, 4], correction=0)
+    for programs, block in ((1024, 256), (3, 256), (1, 512)):
+        monkeypatch.setattr(norm_backend, "PROGRAMS", programs)
+        monkeypatch.setattr(norm_backend, "BLOCK", (block, 4))
+        mean, var = norm_backend.batch_moments(y)
+        torch.testing.assert_close(mean, want[1], rtol=1e-12, atol=0)
+        torch.testing.assert_close(var, want[0], rtol=1e-10, atol=0)
+
+
+def test_the_variance_of_values_far_from_zero() -> None:
+    from steadyspike.kernels.scan.triton.norm_backend import batch_moments
+
+    y = torch.randn(4, 8, 3, 16, 16) * 0.01 + 100
+    want = torch.var_mean(y.double(), [0, 1, 3, 4], correction=0)
+    mean, var = batch_moments(y)
+    torch.testing.assert_close(mean.double(), want[1], rtol=1e-7, atol=0)
+    torch.testing.assert_close(var.double(), want[0], rtol=1e-4, atol=0)
+
+
+@pytest.mark.parametrize("norm", [BNTT, TEBN, TAB])
+def test_norms_with_a_scale_per_step_in_evaluation(norm: type[nn.Module]) -> None:
+    torch.manual_seed(0)
+    layer, neuron = norm(3, 4).double().eval(), ss.LIF(0.6, init=0.1, backend="triton").double().eval()
+    with torch.no_grad():
+        for p in layer.parameters():
+            p.uniform_(0.5, 1.5)
+    y = torch.randn(4, 2, 3, 5, dtype=torch.float64)
+    with torch.no_grad():
+        assert takes_operator(layer, neuron, y, None)  # type: ignore[arg-type]
+        got = norm_neuron(layer, neuron, y)
+        neuron.backend = "reference"
+        torch.testing.assert_close(got, neuron(layer(y)))
+    neuron.backend = "triton"
+    assert not takes_operator(layer, neuron, y.requires_grad_(), None)  # type: ignore[arg-type]
+
+
+def test_only_what_is_wanted_gets_a_gradient() -> None:
+    model = build(Layer(shortcut="spikes"))
+    y, extra = torch.randn(3, 2, 3, 4, dtype=torch.float64), torch.rand(3, 2, 3, 4, dtype=torch.float64)
+    for name, p in model.named_parameters():
+        p.requires_grad_(name == "neuron.k")
+    out = norm_neuron(model["norm"], model["neuron"], y, extra)
+    truth = copy.deepcopy(model)
+    truth.load_state_dict(build(Layer()).state_dict())
+    (got,) = torch.autograd.grad(out.square().sum(), [model["neuron"].k])
+    (want,) = torch.autograd.grad(reference(truth, y, extra).square().sum(), [truth["neuron"].k])
+    torch.testing.assert_close(got, want)
+
+
+class Traffic:
+    """Bytes that kernels load and store, counted lane by lane from their own instructions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from triton.runtime.interpreter import InterpreterBuilder
+
+        self.loaded = self.stored = 0
+        load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+
+        def moved(pointers: Any, mask: Any) -> int:
+            lanes = int(np.broadcast_to(mask.data, pointers.data.shape).sum())
+            return lanes * pointers.get_element_ty().primitive_bitwidth // 8
+
+        def counted_load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+            self.loaded += moved(pointers, mask)
+            return load(builder, pointers, mask, *rest)
+
+        def counted_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+            self.stored += moved(pointers, mask)
+            return store(builder, pointers, value, mask, *rest)
+
+        monkeypatch.setattr(InterpreterBuilder, "create_masked_load", counted_load)
+        monkeypatch.setattr(InterpreterBuilder, "create_masked_store", counted_store)
+
+    def taken(self) -> int:
+        total, self.loaded, self.stored = self.loaded + self.stored, 0, 0
+        return total
+
+
+@pytest.mark.parametrize(
+    ("shortcut", "training", "most"),
+    [("none", True, 18.5), ("none", False, 4.5), ("spikes", True, 24.5), ("spikes", False, 6.5), ("norm", True, 32.5)],
+)
+def test_bytes_per_element_and_step(
+    shortcut: str, training: bool, most: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """bfloat16, T = 4, forward and backward in training. The goal is at most 19 bytes for norm and neuron in training.
+
+    None: moments 2; forward 2 + 2; backward 2 + 2 + 2; gradient of the norm 2 + 2 + 2. Partial sums and parameters are
+    what is above the whole number. A shortcut adds 2 in the forward, 2 + 2 in the backward; its norm 2 and 6 more.
+    """
+    case = Layer(shape=(4, 8, 8, 16, 16), dtype=torch.bfloat16, shortcut=shortcut, training=training)
+    model, traffic = build(case), Traffic(monkeypatch)
+    y, extra = (torch.randn(case.shape).to(case.dtype).requires_grad_(training) for _ in range(2))
+    with torch.set_grad_enabled(training):
+        out = by_operators(model, y, None if shortcut == "none" else extra, shortcut)
+    if training:
+        out.backward(torch.randn(case.shape).to(case.dtype))
+    per_element = traffic.taken() / y.numel()
+    assert int(most) <= per_element <= most
