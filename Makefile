@@ -9,7 +9,7 @@ LOCKED ?= 0
 # The build tools are then the ones of the lock, too; pip's isolated build would fetch its own, unchecked.
 ISOLATION := $(if $(filter 1,$(LOCKED)),--no-build-isolation)
 
-.PHONY: test test-all quick lint types docs docs-links demo bench torture lock clean
+.PHONY: test test-all quick lint types docs docs-links demo bench torture gpu-check lock clean
 
 # torch first and pinned: a bare requirement would fetch the CUDA build. The peers are installed without their
 # dependencies for the same reason; they serve the parity tests and the benchmarks only.
@@ -83,8 +83,18 @@ bench: $(VENV)/.installed
 torture: $(VENV)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m torture
 
+# Every registered network on the device "cuda", on a machine without a card: needs the CUDA build of torch, several GB.
+.venv-gpu/.installed: pyproject.toml
+	test -x .venv-gpu/bin/python || $(PYTHON) -m venv .venv-gpu
+	.venv-gpu/bin/python -m pip install -q torch triton
+	.venv-gpu/bin/python -m pip install -q -e ".[train]"
+	touch $@
+
+gpu-check: .venv-gpu/.installed
+	.venv-gpu/bin/steadyspike gpu check
+
 lock: $(VENV)/.installed
 	$(BIN)/python tools/lock_dependencies.py
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-gpu build dist .pytest_cache .mypy_cache .ruff_cache

@@ -33,7 +33,7 @@ def test_commands_are_pinned():
         "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "predict", "reproduce", "runs", "show",
         "compare", "report", "analyse", "zoo", "plan", "benchmark",
     }  # fmt: skip
-    assert [g.name for g in app.registered_groups] == ["data"]
+    assert [g.name for g in app.registered_groups] == ["data", "gpu"]
 
 
 def test_analyse_gives_a_number_per_layer_and_a_verdict(run, tmp_path):

@@ -9,20 +9,21 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
+from steadyspike.analysis.gpu.compiled_kernels import TARGETS as ALL_TARGETS
+from steadyspike.analysis.gpu.compiled_kernels import compiled, layer_launches, usage
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, empty_steps
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.triton.backend import backward_launch, forward_launch
-from steadyspike.kernels.scan.triton.launch import CONFIGS, FIXED, OPTIONS, Launch
+from steadyspike.kernels.scan.triton.launch import CONFIGS, FIXED, Launch
 from tests.kernels.scan_cases import TUNED, Case, arrange, few_specs
 
-triton = pytest.importorskip("triton")
-TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
+pytest.importorskip("triton")
+TARGETS = ("sm_80", "sm_90", "gfx942")
 SHAPE = (4, 4, 64, 16, 16)
 
 
@@ -45,21 +46,6 @@ def launches(case: Case) -> tuple[Launch, Launch]:
     du0 = u if case.u0 == "element" else None
     backward, _ = backward_launch(scan, OutputGradients(out, u, m), out, du0)
     return forward, backward
-
-
-def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> Any:
-    """The launch compiled as Triton's own launcher would: it decides what is a constant and what is aligned."""
-    from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource, make_backend
-    from triton.runtime.jit import create_function_from_signature
-
-    kernel, card = launch.kernel, GPUTarget(*TARGETS[target])
-    arguments = launch.arguments | {"BLOCK": config[0], "num_warps": config[1]} | OPTIONS
-    backend = make_backend(card)
-    bind = create_function_from_signature(kernel.signature, kernel.params, backend)
-    bound, specialization, extra = bind(**arguments)
-    options, *described = kernel._pack_args(backend, arguments, bound, specialization, extra)
-    return triton.compile(ASTSource(kernel, *described), target=card, options=options.__dict__)
 
 
 def check(case: Case, target: str, config: tuple[int, int] = FIXED) -> None:
@@ -133,3 +119,36 @@ def test_memory_is_moved_in_16_byte_pieces(kind: str, layout: str) -> None:
         assert len(re.findall(r"st\.global\.v4\.b32", assembly)) >= (steps if tensor_loads else 2)
         # What is left are parameters (at most one per thread and channel) and partial sums.
         assert len(re.findall(r"st\.global\.b32", assembly)) == 0
+
+
+@pytest.mark.parametrize("target", ALL_TARGETS)
+def test_no_register_is_spilled(target: str) -> None:
+    """A spill is memory traffic that nothing counts: no kernel of a layer may have one for T up to 8.
+
+    The longest T with an extra current needs the most registers; every other case is in the slow test below.
+    """
+    for name, (launch, config) in layer_launches(8, torch.float32, extra=True).items():
+        used = usage(compiled(launch, target, config), target, config[1])
+        assert used.spilled == 0, f"{name}: {used}"
+        assert 0 < used.registers <= 512 and used.occupancy > 0
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+def test_a_spill_is_noticed(target: str) -> None:
+    """The same kernel with 32 elements per thread does not fit into the registers."""
+    launch, _ = layer_launches(8, torch.float32, extra=True)["backward"]
+    assert usage(compiled(launch, target, (4096, 4)), target, 4).spilled > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ALL_TARGETS)
+@pytest.mark.parametrize("timesteps", range(1, 9))
+@pytest.mark.parametrize("surrogate", TUNED)
+def test_no_register_is_spilled_at_any_length(timesteps: int, target: str, surrogate: str) -> None:
+    for channels_last in (False, True):
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            spec = ScanSpec(surrogate=TUNED[surrogate])
+            launches = layer_launches(timesteps, dtype, channels_last=channels_last, extra=True, spec=spec)
+            for name, (launch, config) in launches.items():
+                used = usage(compiled(launch, target, config), target, config[1])
+                assert used.spilled == 0, f"{name}, T = {timesteps}, {dtype}, channels_last={channels_last}: {used}"

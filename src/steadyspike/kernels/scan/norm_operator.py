@@ -64,8 +64,8 @@ def norm_scan(
     dtype = compute_dtype(x)
     extra_scale = extra_link = None
     if isinstance(extra, NormedInput):
-        shift = shift + extra.shift
-        extra, extra_scale, extra_link = extra.x, extra.scale, extra.link
+        extra, extra_scale, extra_shift, extra_link = extra
+        shift = shift + extra_shift
     u0 = u0.to(dtype)
     u0 = like_step(u0, one_block(x)) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     constants = (c.to(dtype).contiguous() for c in (v, a, scale, shift))
@@ -181,11 +181,12 @@ def _gradients(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, .
     if g_out is None and g_u is None and g_m is None:
         return (None,) * _COUNT + none
     linked, extra_linked = ctx.links
-    extra, extra_scale = ctx.saved_tensors[6:]
-    if ctx.saved_tensors[4].ndim == 2:
+    saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+    scale, _, extra, extra_scale = saved[4:]
+    if scale.ndim == 2:
         raise RuntimeError("a scale per step has no gradient in the Triton kernels; compute norm and neuron separately")
     wants_extra = extra is not None and (ctx.needs_input_grad[9] if extra_linked else ctx.needs_input_grad[6])
-    found = affine_scan_backward_op(g_out, g_u, g_m, wants_extra, *ctx.saved_tensors, None, None, *ctx.call)
+    found = affine_scan_backward_op(g_out, g_u, g_m, wants_extra, *saved, None, None, *ctx.call)
     dx, du0, dv, da, dscale, dshift, dextra, dextra_scale = found
     dextra = dextra if wants_extra else None
     return (

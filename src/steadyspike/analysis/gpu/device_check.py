@@ -1,0 +1,117 @@
+"""Runs networks on a GPU that is not there: tensors that have a device, a type and a size, but no values.
+
+It needs a build of torch for CUDA, and no card. It finds tensors on the wrong device, and all that reads a value.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import steadyspike as ss
+from steadyspike.analysis.gpu.host_waits import HostWaits
+from steadyspike.core.torch_private import FakeTensorMode
+from steadyspike.models.model_registry import entry
+
+
+def why_not_here() -> str | None:
+    """None if this torch knows the device "cuda", else the reason."""
+    if torch.version.cuda is None and torch.version.hip is None:
+        return f"torch {torch.__version__} is built for the CPU only; install the CUDA build (a card is not needed)"
+    return None
+
+
+def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
+    """What is wrong with a training step and an evaluation of a registered network on ``device``; [] if nothing is.
+
+    mixed: under autocast in bfloat16.
+    """
+    about, waits, problems = entry(name), HostWaits(), []
+    with FakeTensorMode(), torch.device(device):
+        model = ss.models.create(name, timesteps=2)
+        x = torch.empty(2, 2, about.in_channels, *about.image_size)
+        with waits, _autocast(device, mixed):
+            out = model(x)
+            if about.task == "classification":
+                loss: Tensor = nn.functional.cross_entropy(out.mean(0), torch.zeros(2, dtype=torch.long))
+            else:
+                loss = _sum(out)
+        with waits:
+            found = gradients(loss, list(model.parameters()))
+        with torch.no_grad(), waits, _autocast(device, mixed):
+            evaluated = model.eval()(x)
+        tensors = {"output": _sum(out), "evaluation": _sum(evaluated)}
+        tensors |= {f"gradient of {n}": g for (n, _), g in zip(model.named_parameters(), found) if g is not None}
+        tensors |= dict(model.named_buffers())
+        problems += [f"{key} is on {t.device}" for key, t in tensors.items() if t.device.type != device]
+        if not any(g is not None for g in found):
+            problems.append("no parameter has a gradient")
+    return problems + [f"the host waits: {operation}" for operation in waits.seen]
+
+
+@contextmanager
+def _autocast(device: str, enabled: bool) -> Iterator[None]:
+    """``torch.autocast`` in bfloat16, which switches itself off if there is no card."""
+    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    torch.set_autocast_enabled(device, enabled)
+    torch.set_autocast_dtype(device, torch.bfloat16)
+    try:
+        yield
+    finally:
+        torch.clear_autocast_cache()
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
+
+
+def _sum(out: Any) -> Tensor:
+    """The sum of all tensors of an output."""
+    if isinstance(out, Tensor):
+        return out.float().sum()
+    parts = out.values() if isinstance(out, dict) else out
+    return torch.stack([_sum(part) for part in parts]).sum()
+
+
+def gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | None]:
+    """`torch.autograd.grad`, node by node in Python: torch's engine asks the driver for a stream, and there is none."""
+    assert loss.grad_fn is not None
+    order: list[Any] = []
+    _sorted(loss.grad_fn, set(), order)
+    given: dict[Any, list[Tensor | None]] = defaultdict(list)
+    given[loss.grad_fn] = [torch.ones_like(loss)]
+    result: dict[int, Tensor] = {}
+    for node in reversed(order):
+        arrived = given.pop(node, None)
+        if arrived is None:
+            continue
+        if hasattr(node, "variable"):  # the end of the graph: a parameter
+            assert arrived[0] is not None
+            result[id(node.variable)] = arrived[0]
+            continue
+        arrived += [None] * (len(node._input_metadata) - len(arrived))
+        left = node(*arrived) if callable(node) else node.apply(*arrived)  # torch's own nodes, those of operators
+        for (target, place), gradient in zip(node.next_functions, left if isinstance(left, tuple) else (left,)):
+            if target is None or gradient is None:
+                continue
+            slots = given[target]
+            slots.extend([None] * (place + 1 - len(slots)))
+            before = slots[place]
+            slots[place] = gradient if before is None else before + gradient
+    return [result.get(id(p)) for p in parameters]
+
+
+def _sorted(root: Any, seen: set[Any], order: list[Any]) -> None:
+    """All nodes below ``root``, each after those that it leads to."""
+    stack = [(root, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(target, False) for target, _ in node.next_functions if target is not None]

@@ -1,0 +1,44 @@
+"""Finds what makes the host wait for a GPU inside a training step: numbers read from a tensor, copies to the CPU.
+
+Each of them empties the queue of kernels, and a CUDA graph cannot be captured over it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# Operations whose result, or whose size, the host has to know before it can go on.
+_READS = frozenset(
+    ("_local_scalar_dense", "item", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive",
+     "equal", "is_nonzero", "bincount", "repeat_interleave")
+)  # fmt: skip
+_COPIES = frozenset(("_to_copy", "copy_", "copy", "to"))
+
+
+class HostWaits(TorchDispatchMode):
+    """``with HostWaits() as waits``: afterwards ``waits.seen`` has the name of every operation that made the host wait.
+
+    A copy counts if it changes the device; filling a tensor on the device from Python numbers does not.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        indexed_by_mask = name in ("index", "index_put", "index_put_") and any(t.dtype == torch.bool for t in given[1:])
+        if name in _READS or indexed_by_mask:
+            self.seen.append(name)
+        out = func(*args, **(kwargs or {}))
+        if name in _COPIES:
+            devices = {t.device.type for t in (*given, *tree_leaves(out)) if isinstance(t, Tensor)}
+            if len(devices) > 1:
+                self.seen.append(f"{name} between {' and '.join(sorted(devices))}")
+        return out

@@ -1,0 +1,122 @@
+"""`steadyspike gpu`: what the kernels need on a GPU that is not here, and what they take on one that is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.terminal import bare_table
+
+if TYPE_CHECKING:
+    from steadyspike.analysis.gpu.bench import Row
+
+app = typer.Typer(no_args_is_help=True, help="Check the GPU kernels without a GPU, or measure them on one.")
+
+
+@app.command()
+def kernels(
+    timesteps: Annotated[int, typer.Option("-T", "--timesteps", min=1, help="Time steps of the layer.")] = 4,
+    dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    channels_last: Annotated[bool, typer.Option("--channels-last", help="The memory layout of the layer.")] = False,
+) -> None:
+    """Compile every kernel of a layer for six GPUs; print registers, spills, shared memory and occupancy."""
+    raise typer.Exit(show_kernels(timesteps, dtype, channels_last=channels_last))
+
+
+@one_line_errors
+def show_kernels(timesteps: int, dtype: str, *, channels_last: bool) -> int:
+    import torch
+
+    from steadyspike.analysis.gpu.compiled_kernels import CARDS, TARGETS, compiled, layer_launches, usage
+
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise typer.BadParameter(f"unknown type {dtype!r}; known: bfloat16, float16, float32", param_hint="--dtype")
+    names = ("GPU", "kernel", "registers", "spilled bytes", "shared bytes", "occupancy")
+    table, spilled = bare_table(*names, right=names[2:]), 0
+    with console.status("compiling"):
+        launches = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last)
+        with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, extra=True)
+        launches["backward with a shortcut"] = with_extra["backward"]
+        for target in TARGETS:
+            for name, (launch, config) in launches.items():
+                used = usage(compiled(launch, target, config), target, config[1])
+                numbers = (used.registers, used.spilled, used.shared, f"{used.occupancy:.0%}")
+                table.add_row(f"{CARDS[target]} ({target})", name, *map(str, numbers))
+                spilled += used.spilled
+    console.print(table)
+    return FAILED if spilled else ENDED
+
+
+@app.command()
+def check(
+    names: Annotated[list[str] | None, typer.Argument(help="Networks; default: all registered ones.")] = None,
+) -> None:
+    """Run networks on tensors of the device "cuda" without values: needs a CUDA build of torch, and no card."""
+    raise typer.Exit(check_devices(names or []))
+
+
+@one_line_errors
+def check_devices(names: list[str]) -> int:
+    from steadyspike import models
+    from steadyspike.analysis.gpu.device_check import check_network, why_not_here
+
+    if (reason := why_not_here()) is not None:
+        errors.print(f"error: {reason}", markup=False, soft_wrap=True)
+        return FAILED
+    failed = 0
+    for name in names or models.names():
+        for mixed in (False, True):
+            problems = check_network(name, mixed=mixed)
+            kind = "bfloat16 autocast" if mixed else "float32"
+            console.print(f"{name:<32}{kind:<20}{'; '.join(problems) or 'right'}", markup=False, soft_wrap=True)
+            failed += bool(problems)
+    return FAILED if failed else ENDED
+
+
+@app.command()
+def bench(
+    output: Annotated[Path, typer.Option("-o", "--output", help="The file for the numbers.")] = Path("gpu-bench.json"),
+    device: Annotated[str, typer.Option(help="The device, such as cuda or cuda:1.")] = "cuda",
+    dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
+    small: Annotated[bool, typer.Option("--small", help="Tiny sizes: to try the command on any computer.")] = False,
+) -> None:
+    """Measure kernels and training steps on this computer's GPU, against SpikingJelly, torch.compile and a copy."""
+    raise typer.Exit(measure(output, device=device, dtype=dtype, small=small))
+
+
+@one_line_errors
+def measure(output: Path, *, device: str, dtype: str, small: bool) -> int:
+    import torch
+
+    from steadyspike.analysis.gpu.bench import FULL, SMALL
+    from steadyspike.analysis.gpu.bench import bench as rows_of
+    from steadyspike.train.files.environment import environment
+
+    if dtype not in ("bfloat16", "float16", "float32"):
+        raise typer.BadParameter(f"unknown type {dtype!r}; known: bfloat16, float16, float32", param_hint="--dtype")
+    on = torch.device(device)
+    if on.type == "cuda" and not torch.cuda.is_available():
+        errors.print("error: this computer has no GPU that torch can use; --device cpu --small tries the command")
+        return FAILED
+    rows = []
+    for row in rows_of(on, SMALL if small else FULL, getattr(torch, dtype), 0.0 if small else 0.5):
+        console.print(_line(row), markup=False, soft_wrap=True)
+        rows.append(row.as_dict())
+    device_name = torch.cuda.get_device_name(on) if on.type == "cuda" else "cpu"
+    about = {"device": device_name, "dtype": dtype, "small": small, "environment": environment()}
+    output.write_text(json.dumps({"format": 1, **about, "rows": rows}, indent=1) + "\n")
+    console.print(f"\nwritten: {output}. It has no names and no paths but the command line; to share it, open an issue")
+    console.print("of the project with the file attached: it replaces the predictions of docs/kernels-gpu.md.")
+    return ENDED
+
+
+def _line(row: Row) -> str:
+    """One measurement as a line of text."""
+    if row.median is None:
+        return f"{row.group:<22}{row.name:<44}{'-':>10}   {row.why_not}"
+    predicted = "" if row.predicted is None else f"   predicted {row.predicted:.3f}"
+    return f"{row.group:<22}{row.name:<44}{row.median:>10.3f} ms ({row.low:.3f} to {row.high:.3f}){predicted}"
