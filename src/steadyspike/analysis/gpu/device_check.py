@@ -93,15 +93,28 @@ def gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | Non
             result[id(node.variable)] = arrived[0]
             continue
         arrived += [None] * (len(node._input_metadata) - len(arrived))
-        left = node(*arrived) if callable(node) else node.apply(*arrived)  # torch's own nodes, those of operators
-        for (target, place), gradient in zip(node.next_functions, left if isinstance(left, tuple) else (left,)):
-            if target is None or gradient is None:
+        for (target, place), gradient in _passed_on(node, arrived):
+            if gradient is None:
                 continue
             slots = given[target]
             slots.extend([None] * (place + 1 - len(slots)))
+            like = target._input_metadata[place]
+            gradient = gradient.sum_to_size(like.shape).to(like.dtype)  # as the engine does for a broadcast
             before = slots[place]
             slots[place] = gradient if before is None else before + gradient
     return [result.get(id(p)) for p in parameters]
+
+
+def _passed_on(node: Any, arrived: list[Tensor | None]) -> Iterator[tuple[tuple[Any, int], Tensor | None]]:
+    """Runs a node: the (node, number of its output) that each of its gradients belongs to, with the gradient."""
+    left = node(*arrived) if callable(node) else node.apply(*arrived)  # torch's own nodes, those of Python
+    left = left if isinstance(left, tuple) else (left,)
+    targets = node.next_functions
+    if hasattr(node, "needs_input_grad"):  # of Python: it returns a gradient for every argument, also for numbers
+        left = [gradient for gradient, needed in zip(left, node.needs_input_grad) if needed]
+        targets = [target for target in targets if target[0] is not None]
+        assert len(left) == len(targets)
+    return ((target, gradient) for target, gradient in zip(targets, left) if target[0] is not None)
 
 
 def _sorted(root: Any, seen: set[Any], order: list[Any]) -> None:
