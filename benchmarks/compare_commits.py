@@ -2,7 +2,7 @@
 
     python benchmarks/compare_commits.py OLD NEW [--rounds 8] [--seconds 0.5] [--only resnet19]
 
-OLD, NEW: folders with a checkout and its built kernel. Every round runs each checkout once, in a process of its own
+OLD, NEW: folders with a checkout and its built kernel. Every round runs each checkout once, in its own process
 with one thread, and takes the process's own CPU time. Prints the best of all rounds and the ratio new / old, and the
 largest memory of the process. On a quiet machine ratios repeat within 1 to 2 %.
 """

@@ -56,7 +56,7 @@ def order() -> list[Part]:
 
     First the ablation with all its seeds, since all else is read against it; then one seed of what else is short, then
     all of it; what takes longest, or repeats the ablation with another optimizer, comes last.
-    V frozen at 1 with the plain norm has no part of its own: it is the ablation's "neither".
+    V frozen at 1 with the plain norm has no separate part: it is the ablation's "neither".
     """
     both = [case for case in ablation.depth_cases("deep") if case.label in ("neither", "both")]
     first = [
@@ -103,7 +103,7 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
         try:
             for run in runs:
                 if time.monotonic() > ends:
-                    console.print("the time limit is reached; the same command goes on from here")
+                    console.print("the time limit is reached; the same command continues from here")
                     break
                 if work.store.result(run) is None:
                     todo = len(work.store.missing(runs))
@@ -113,7 +113,7 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
                 if measured and result is not None:
                     work.measure(result, KIND, flow)
         except (Interrupted, Stopped) as stop:
-            console.print("stopped; the same command goes on from here")
+            console.print("stopped; the same command continues from here")
             return exit_code(stop.number)
     return 0
 

@@ -54,7 +54,7 @@ PARTS = {"claims": claims, "transformers": transformers, "detection": detection}
 
 
 def train(recipe: str, seed: int, out: Path, data: Path) -> Path:
-    """The folder of a run that has ended; trains it, or goes on with it."""
+    """The folder of a run that has ended; trains it, or continues it."""
     folder = out / f"{recipe}-seed{seed}"
     if (result := outcome(folder)) is None or result["status"] == "interrupted":
         command = [Path(sys.executable).with_name("steadyspike"), "train", recipe, "--set", f"train.seed={seed}"]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.proof_stabilize --data-dir DATA [--out runs/proof-stabilize] [--jobs 1] [--all]
 
-Three seeds of the network as it is and after `ss.stabilize`; with --all also after `ss.convert` (same dynamics). Each
+Three seeds of the unchanged network and after `ss.stabilize`; with --all also after `ss.convert` (same dynamics). Each
 run is a process with one thread. Runs that are there already are kept, so the program can be stopped and started again;
 the numbers are recorded, and docs/results.md is rendered from them. Time is the processor's time, which other programs
 on the machine hardly change.
@@ -114,7 +114,7 @@ def accuracy_after_each_step(net: nn.Module, x: Tensor, y: Tensor) -> list[float
 
 
 def started(variant: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """The result of a run, from its file or from a process of its own."""
+    """The result of a run, from its file or from a separate process."""
     path = options.out / f"{variant}-{seed}.json"
     if not path.exists():
         command = [sys.executable, "-m", "benchmarks.proof_stabilize", "--data-dir", str(options.data_dir)]

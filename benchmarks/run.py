@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [--quick] [--only ResNet] [--rounds 5] [--threads 2] [--markdown docs/benchmarks.md]
 
-The kernels' tests run first; on red nothing is timed. Every contender has a process of its own with a fixed number of
+The kernels' tests run first; if one fails, nothing is timed. Every contender has its own process with a fixed number of
 threads; they take turns, round by round, and the shortest time counts, because a machine's other work can only add.
 """
 
@@ -25,7 +25,7 @@ from benchmarks import gate, machine, result_tables  # noqa: E402
 from benchmarks.cases import Case, all_cases  # noqa: E402
 from benchmarks.contenders import COPIES  # noqa: E402
 
-# Peaks are measured with every tensor in pages of its own: the process then shrinks when a tensor goes.
+# For peaks, every tensor has its own pages: the process then shrinks when a tensor is freed.
 OWN_PAGES = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
@@ -117,7 +117,7 @@ def refusal(args: argparse.Namespace, cases: list[Case]) -> str | None:
 
 
 def _not_the_same(args: argparse.Namespace) -> str | None:
-    """Why a stopped run cannot be continued: figures of two states must not stand in one table."""
+    """Why a stopped run cannot be continued: numbers of two states of the code must not be in one table."""
     if not args.resume.is_file():
         return f"there is no file {args.resume}"
     then, now = json.loads(args.resume.read_text())["machine"], machine.describe(args.threads)

@@ -3,8 +3,8 @@
     python benchmarks/spike_conv.py [--threads N] [--repeats N] [--rates 1 5 10 20 50] [--only 128] [--places 30]
 
 Forward (with the look at the input), weight gradient, and input gradient at some of the places (30 %); shortest of the
-repeats, the two sides in turn. Every cell says what the rule of kernels/conv/rule.py chooses; a row where such a choice
-is more than 5 % slower than dense is marked.
+repeats, the two sides in turn. Every cell shows what the rule of kernels/conv/rule.py chooses; a row in which such a
+choice is more than 5 % slower than dense is marked.
 """
 
 from __future__ import annotations

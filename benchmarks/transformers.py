@@ -2,7 +2,7 @@
 
     python -m benchmarks.transformers [--rounds 3] [--threads 2] [--only qkformer] [--markdown docs/benchmarks.md]
 
-Both learn tau per layer (PLIF there, V and tau here) with a soft reset. Every contender has a process of its own; they
+Both learn tau per layer (PLIF there, V and tau here) with a soft reset. Every contender has its own process; they
 take turns, and the shortest time counts. SpikingJelly's Spikformer pools before its neurons, which is less work than
 the official order; ours is timed in both.
 """
@@ -122,7 +122,7 @@ def products() -> str:
 
 
 def ask(case: str, contender: str, threads: int, budget: float) -> dict[str, float]:
-    """One turn of one contender, in a process of its own."""
+    """One turn of one contender, in its own process."""
     command = [sys.executable, "-m", "benchmarks.transformers", "--worker", case, contender, "--budget", str(budget)]
     command += ["--threads", str(threads)]
     env = {**os.environ, "OMP_NUM_THREADS": str(threads)}

@@ -2,7 +2,7 @@
 
 A fully connected layer at PyTorch's default initialisation gives its neurons currents far below V = 1. They never fire,
 the surrogate gradient is 0 outside its window, nothing learns, and nothing complains. Four runs of the same network:
-as it is, with a norm before each neuron, with larger weights, and with lowered thresholds.
+unchanged, with a norm before each neuron, with larger weights, and with lowered thresholds.
 
     python examples/dead_layer.py
 """

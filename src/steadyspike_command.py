@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def _without(error: ModuleNotFoundError) -> None:
-    """`doctor` with torch alone; every other command says in one line what to install."""
+    """`doctor` with torch alone; every other command prints one line with what to install."""
     from steadyspike.extras import advice
 
     if (text := advice(error, "the command line")) is None:

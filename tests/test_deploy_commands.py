@@ -232,7 +232,7 @@ def test_wrong_options_are_one_line(run, tmp_path):
     network = folded_of(run)
     save(network, tmp_path / "bare.safetensors")
     code, text = call("predict", tmp_path / "bare.safetensors", tmp_path / "a.png")
-    assert code == 1 and "does not say what its classes" in text
+    assert code == 1 and "has no information about classes" in text
     code, text = call("export", run, "--to", "int8", "--samples", 5, "--out", tmp_path / "mine.safetensors")
     assert code == 0 and (tmp_path / "mine.safetensors").exists()
     code, text = call("predict", tmp_path / "mine.safetensors", tmp_path / "a.png")

@@ -36,7 +36,7 @@ def runner(name: str) -> Runner:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"one of {', '.join(KINDS)}; default: all")
-    parser.add_argument("--seed", type=int, default=None, help="default: drawn anew, and printed")
+    parser.add_argument("--seed", type=int, default=None, help="default: a new one, printed")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full number of tries")
     options = parser.parse_args()
     if unknown := set(options.kinds) - set(KINDS):

@@ -1,4 +1,4 @@
-"""Runs on a small disk that fills up at a random moment; with room again they must go on as if nothing had happened.
+"""Runs on a small disk that fills up at a random moment; with free space again they must continue exactly.
 
 The disk is a tmpfs, where mounting is allowed. Elsewhere the size of a file is limited, which the system refuses in the
 same way and which needs no rights.

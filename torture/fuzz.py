@@ -30,7 +30,7 @@ class Reader:
 
     read: raises DataError, or returns what `check` accepts (an AssertionError is a failure). pack: applied to a damaged
     file half of the time, for formats that are compressed: damage inside is found by the reader, not by the checksum.
-    memory: bytes by which reading one file may make the process grow. share: of the files, beside other readers.
+    memory: bytes by which reading one file may make the process grow. share: of the files, compared with other readers.
     """
 
     name: str

@@ -202,7 +202,7 @@ def large_member(path: Path, size: int = 256 * MIB) -> Path:
 
 
 def zip_lie(path: Path) -> Path:
-    """A zip whose directory says that a member of four bytes unpacks to 4 GiB."""
+    """A zip whose directory claims that a member of four bytes unpacks to 4 GiB."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bundle:
         bundle.writestr("a", bytes(4))
     raw = bytearray(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Runs a function in a forked process under a limit of memory and time, and says what it cost."""
+"""Runs a function in a forked process under a limit of memory and time, and returns what it cost."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def peak() -> int:
 
 
 def reset_peak() -> None:
-    """Start counting the peak anew, where the system can (Linux); a forked process inherits its parent's."""
+    """Starts counting the peak again, if the system can (Linux); a forked process inherits its parent's."""
     try:
         with open("/proc/self/clear_refs", "w") as handle:
             handle.write("5")

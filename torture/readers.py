@@ -136,7 +136,7 @@ def _tar(form: int = tarfile.GNU_FORMAT) -> bytes:
 
 
 def _extracted(path: Path) -> object:
-    """Extracts to a new folder beside the archive; what lies outside of it must not change."""
+    """Extracts to a new folder next to the archive; files outside of it must not change."""
     target = path.parent / "below" / "out"
     shutil.rmtree(target.parent, ignore_errors=True)
     before = sorted(os.listdir(path.parent))

@@ -33,7 +33,7 @@ FILES = (
 
 
 def reader(folder: RunFolder, name: str) -> Callable[[], Any]:
-    """What reads a file of a run: raises CheckpointError or RunError where it was changed."""
+    """What reads a file of a run: raises CheckpointError or RunError if it was changed."""
     if name.endswith(".ckpt"):
         return lambda: read_checkpoint(folder.root / name)
     if name.endswith(".safetensors"):

@@ -10,7 +10,7 @@ from torch.utils.data import TensorDataset
 def make_data(samples: int = 400, noise: float = 0.3) -> tuple[TensorDataset, TensorDataset]:
     """A training and a test set of (image [1, 12, 12], class). ``samples`` and ``noise`` come from ``data.options``.
 
-    One data set instead of two is split by the recipe's ``data.split``; a `DataBundle` is taken as it is.
+    One data set instead of two is split by the recipe's ``data.split``; a `DataBundle` is used unchanged.
     """
     return _bars(samples, noise, seed=0), _bars(samples // 4, noise, seed=1)
 

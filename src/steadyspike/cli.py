@@ -44,7 +44,7 @@ class Command(TyperCommand):
     def parse_args(self, *args: Any) -> list[str]:
         try:
             return super().parse_args(*args)
-        except Exception as error:  # typer prints what was typed as it is, direction marks and all
+        except Exception as error:  # typer would print the typed text unchanged, with marks that change its direction
             if isinstance(text := getattr(error, "message", None), str):
                 error.message = plain(text)  # type: ignore[attr-defined]
             raise

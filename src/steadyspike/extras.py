@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# package as it is imported: the extra that installs it
+# import name of a package: the extra that installs it
 EXTRAS = {
     "pydantic": "train", "typer": "train", "rich": "train", "tensorboard": "train", "safetensors": "train",
     "tomli": "train", "PIL": "data", "tqdm": "data", "aedat": "aedat4", "matplotlib": "analysis",

@@ -73,7 +73,7 @@ def test_every_frame_setting_changes_the_key() -> None:
 def test_an_error_midway_leaves_nothing(tmp_path: Path) -> None:
     def make():  # type: ignore[no-untyped-def]
         yield clips()[0]
-        raise DataError("is damaged.", "some.bin")
+        raise DataError("is damaged", "some.bin")
 
     with pytest.raises(DataError, match=r"some\.bin: is damaged"):
         cached_clips(tmp_path, "x", {}, 3, make)
@@ -160,7 +160,7 @@ def test_two_processes_at_once_do_the_work_once(tmp_path: Path) -> None:
 
 
 def test_killed_midway_then_started_again(tmp_path: Path) -> None:
-    """SIGKILL while clips are being written: the next process does not wait, removes the remains and builds anew."""
+    """SIGKILL while clips are being written: the next process does not wait, removes the remains and builds it again."""
     process = start(tmp_path, 0.2)
     wait_for(lambda: list((tmp_path / "cache").glob("x-*.partial-*/clips.npy")))
     process.send_signal(signal.SIGKILL)

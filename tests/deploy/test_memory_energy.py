@@ -48,7 +48,7 @@ def test_other_published_crossings(timesteps, weight_bits, published):
 
 
 def test_two_published_crossings_are_missed():
-    """The page says so: T = 1 with 8 bits is published as 29.7 %, and a fan-in of 64 as 5.4 %."""
+    """As on the page: T = 1 with 8 bits is published as 29.7 %, and a fan-in of 64 as 5.4 %."""
     assert crossing(1, 8) == pytest.approx(0.172, abs=0.001) and crossing(5, 4, 64) == pytest.approx(0.057, abs=0.0005)
 
 

@@ -15,10 +15,11 @@ THINGS = (
     "file|page|table|code|kernel|recipe|run|test|message|error|layer|network|report|result|note|header|command|graph|"
     "checkpoint|folder|column|key|line|text|docstring|comment|library|package|function|method|class|scan|set|list|paper"
 )
+ACTORS = "fold|model|trainer|reader|loader|optimizer|compiler|tracer|rule|scan|checksum|form"
 BANNED = {
     "people where nobody acts: name the process, function or user": r"\b(some|no|every|any)body\b|\bwhoever\b",
     "things do not tell, say, believe or know": (
-        rf"\b({THINGS})s? (says?|tells?|told|believes?|believed|knows?|knew)\b"
+        rf"\b({THINGS}|{ACTORS})s? (says?|tells?|told|believes?|believed|knows?|knew|does not know|do not know)\b"
         r"|\b(is|are|was|were|be|been) (told|believed)\b|\bno \w+ is believed\b"
     ),
     '"is not a", not "is no"': (
@@ -26,8 +27,13 @@ BANNED = {
     ),
     '"if" or "when", not "where"': (
         r"(?:^|[.:;] )Where (?!does\b|is\b|it\b|to\b|the (library|time)\b|time\b|runs\b|and\b)[a-z`]"
-        r"|\b(None|True|False|error|refused|raises|skipped|nothing|empty|also|even|only|except) where\b"
-        r"|\bwhere (there|nothing|none|that is faster|it can(not)?|they can(not)?|one is|no)\b"
+        r"|\b(None|True|False|[A-Za-z]*[Ee]rror|refused|raises|skipped|nothing|empty|also|even|only|except) where\b"
+        r"|\b(NaN|dash|-1|0) where (it|the|a|both|all|there)\b(?! reference)"
+        r"|\bwhere (there|nothing|none|that is (faster|possible|not allowed)|it can(not)?|they can(not)?|one is|no)\b"
+    ),
+    'old forms: "next to" or "with", "again", "separate", "unchanged"': (
+        r"\bbeside (it|them|the|each|every|its|ours|other)\b|\banew\b|\bprocess of its own\b|\bis of another\b"
+        r"|\brefused by name\b|\b(kept|left|stays?|used|taken|returned) as (it is|they are)\b"
     ),
 }
 NAMES = {"found", "place", "wanted", "known", "said"}
@@ -69,13 +75,26 @@ def findings(paths: list[Path]) -> list[str]:
 
 
 def vague_names(paths: list[Path]) -> list[str]:
-    """Returns one line for each variable with a name that holds no meaning."""
-    return [
-        f"{path.relative_to(ROOT)}:{node.lineno}: {node.id}"
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in NAMES
-    ]
+    """Returns one line for each variable, argument, attribute or function with a name that holds no meaning."""
+    lines = []
+    for path in paths:
+        text = path.read_text()
+        if not any(name in text for name in NAMES):
+            continue  # parsing is what takes the time
+        for node in ast.walk(ast.parse(text)):
+            name = _named(node)
+            if name is not None and name.strip("_") in NAMES:
+                lines.append(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}: {name}")
+    return lines
+
+
+def _named(node: ast.AST) -> str | None:
+    """The name that a node gives to something; None if it gives none."""
+    if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+        return node.id if isinstance(node, ast.Name) else node.attr
+    if isinstance(node, ast.arg):
+        return node.arg
+    return node.name if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) else None
 
 
 def final_periods(paths: list[Path]) -> list[str]:
@@ -93,5 +112,5 @@ def final_periods(paths: list[Path]) -> list[str]:
 
 
 if __name__ == "__main__":
-    for line in findings([*pages(), *sources()]) + final_periods(sources()):
+    for line in findings([*pages(), *sources()]) + final_periods(sources()) + vague_names(sources()):
         print(line)

@@ -141,7 +141,7 @@ def test_a_single_step_network_in_the_users_loop() -> None:
     ).double()
     nn.init.normal_(model[2].weight)
     ours = converted(model)
-    for seed in range(2):  # the second window starts anew
+    for seed in range(2):  # the second window starts again
         assert_equal(stepped, model, ours, 3 * current(T, B, 6, seed=seed))
     functional.set_step_mode(ours, "m")
     functional.set_step_mode(model, "m")
@@ -329,7 +329,7 @@ LEFT = {
     "QIFNode is not one": neuron.QIFNode,
     "KLIFNode is not one": neuron.KLIFNode,
     "HalfThresholdIFNode is not one": neuron.HalfThresholdIFNode,
-    "keeps a state of its own": lambda: layer.LinearRecurrentContainer(nn.Linear(3, 3), 3, 3),
+    "keeps its own state": lambda: layer.LinearRecurrentContainer(nn.Linear(3, 3), 3, 3),
 }
 
 

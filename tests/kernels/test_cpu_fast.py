@@ -135,7 +135,7 @@ def test_thresholds_that_are_no_thresholds_take_the_general_path() -> None:
 
 
 def test_a_bfloat16_gradient_that_is_not_finite_is_not_lost() -> None:
-    """It is written without a look for NaN where all neurons share V: the block is then computed again."""
+    """It is written without a check for NaN if all neurons share V: the block is then computed again."""
     one, half, start = torch.ones(1), torch.full((1,), 0.5), torch.full((1,), 0.3)
     for steps, at, value in ((3, 1, "nan"), (20, 3, "nan"), (20, 18, "inf"), (3, 0, "-inf")):
         x = torch.randn(steps, 2, 512, generator=torch.Generator().manual_seed(steps)).bfloat16()

@@ -112,7 +112,7 @@ def test_dual_attention_has_unit_variance_whatever_v_is(gradient: str, channels:
             "lif", threshold=v, gradient=gradient, init="zero", channelwise=channels is not None
         )
         layer = DualAttention(Parts(neuron), SHAPE, AttentionPlan(2, v_init=None, bias=False), 2).double()
-        nn.init.normal_(layer.y.conv.weight)  # large beside the norm's eps, which does not scale with V
+        nn.init.normal_(layer.y.conv.weight)  # large compared with the norm's eps, which does not scale with V
         seen: list[Tensor] = []
         layer.lif_attention.register_forward_pre_hook(lambda m, args, seen=seen: seen.append(args[0].detach()))
         layer(v * 3 * torch.randn(4, 64, *SHAPE, generator=torch.Generator().manual_seed(1)).double())

@@ -253,7 +253,7 @@ def test_a_network_that_averages_over_time_is_checked_too(shape):
     x = torch.rand(*shape)
     report = ss.check_model(model, x).require()
     assert "causal" not in {c.name for c in report.checks} and "batch" in {c.name for c in report.checks}
-    assert model(x).shape == (shape[1], 3), "the model itself stays as it is"
+    assert model(x).shape == (shape[1], 3), "the model itself does not change"
 
 
 def test_a_leak_between_samples_is_found_in_an_averaging_network(example):

@@ -76,7 +76,7 @@ def test_all_gradients_are_the_dense_ones(
 ) -> None:
     options = {"gradient": gradient, "surrogate": TUNED[surrogate], "learn": learn, "init": "zero"}
     got = gradients(Block(kind, **options))
-    # A surrogate without zeros needs the gradient everywhere, and a pool decides anew where: both are dense.
+    # A surrogate without zeros needs the gradient everywhere, and a pool changes the places: both are dense.
     places = list(at_places)
     assert len(places) == (kind != "pool" and SURROGATES[surrogate].bounded)
     dense = gradients(ss.use_dense(Block(kind, **options)))

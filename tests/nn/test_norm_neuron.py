@@ -1,4 +1,4 @@
-"""Norm and scan as one operator, beside the two layers one after the other and beside the reference in float64."""
+"""Norm and scan as one operator, compared with the two layers one after the other and with the reference in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shortcut's norm inside of the one operator of norm and scan, beside the layers one after the other."""
+"""A shortcut's norm inside of the one operator of norm and scan, compared with the layers one after the other."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_reason_everywhere(case):
     settings, parts = CASES[case]
-    with pytest.raises(ValueError, match="this combination is refused") as composed:
+    with pytest.raises(ValueError, match="this combination cannot work") as composed:
         compose(**{"timesteps": 2, **parts})
     reasons = [rule.reason for rule in RULES if rule.reason in str(composed.value)]
     assert reasons
@@ -48,9 +48,9 @@ def test_doctor_and_train_refuse_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = ["--set", "neuron.name=rate", "--set", "loss.name=tet"]
     doctor = CliRunner().invoke(app, ["doctor", "--recipe", "tiny", *settings])
-    assert doctor.exit_code == 1 and doctor.output.count("this combination is refused") == 1
+    assert doctor.exit_code == 1 and doctor.output.count("this combination cannot work") == 1
     train = CliRunner().invoke(app, ["train", "tiny", *settings])
-    assert train.exit_code == 1 and "error: tiny: this combination is refused" in train.output
+    assert train.exit_code == 1 and "error: tiny: this combination cannot work" in train.output
     assert not list(tmp_path.iterdir())
 
 

@@ -44,7 +44,7 @@ def test_commands_read_it(root):
 
 
 def test_it_goes_on_from_a_checkpoint_inside_an_epoch(root):
-    """What was trained stays as it is, byte for byte; the rest is the run that was not stopped, to rounding."""
+    """What was trained does not change, byte for byte; the rest is the run that was not stopped, to rounding."""
     stopped, ended = RunFolder(root / "stopped"), RunFolder(root / "ended")
     before = (stopped.root / "steps.csv").read_bytes()
     result = train(stopped.read_recipe(), stopped, resume=True)

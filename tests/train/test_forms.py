@@ -1,4 +1,4 @@
-"""run.json and result.json with a right checksum and wrong content: refused by name, so that no reader stumbles."""
+"""run.json and result.json with a right checksum and wrong content: an error, so that no reader stumbles."""
 
 import shutil
 

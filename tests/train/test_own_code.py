@@ -104,7 +104,7 @@ def test_event_recordings_of_ones_own_train(here):
         (["model.width=0.5"], "model.width would have no effect"),
         (["data.options={colour = true}"], "unknown key data.options.colour"),
         (["data.size=8"], "data.size would have no effect: my_data:make_data takes no argument 'size'"),
-        (["neuron.name=rate", "loss.name=tet"], "this combination is refused"),
+        (["neuron.name=rate", "loss.name=tet"], "this combination cannot work"),
     ],
 )
 def test_mistakes_are_one_line(here, settings, message):

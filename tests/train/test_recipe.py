@@ -140,7 +140,7 @@ MUST = "is not valid; it must be"
         (["neuron.threshold=-1"], f"neuron.threshold = -1 {MUST} greater than 0"),
         (["neuron.options={learn=3}"], f"neuron.options.learn = 3 {MUST} a list"),
         (["neuron.options={imp_range='x'}", "neuron.init=imp"], f"neuron.options.imp_range = 'x' {MUST} a list"),
-        (["neuron.threshold=0.5", "neuron.options={threshold=0.3}"], "cannot be set beside neuron.threshold"),
+        (["neuron.threshold=0.5", "neuron.options={threshold=0.3}"], "cannot be set together with neuron.threshold"),
         (["neuron.backend=triton", "train.accelerator=cpu"], "neuron.backend = 'triton'"),
         (["loss.name=tet", "loss.options={lamb='x'}"], f"loss.options.lamb = 'x' {MUST} a number"),
         (["loss.options={label_smoothing=3.0}"], "loss.options.label_smoothing = 3.0: label_smoothing must be between"),

@@ -1,6 +1,6 @@
 """The packaged recipes keep their names and what they resolve to, however their files are written.
 
-python -m tests.train.test_recipe_hashes    # writes the hashes anew, after a recipe was changed on purpose
+python -m tests.train.test_recipe_hashes    # writes the hashes again, after a recipe was changed on purpose
 """
 
 import hashlib

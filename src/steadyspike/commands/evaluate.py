@@ -86,7 +86,7 @@ def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
 
     loaded = load_run(folder, data_dir)
     if not (kind := kind_of(loaded.recipe)).classifies:
-        raise DataError(f"--early-exit is for classes; this run finds {kind.finds}.")
+        raise DataError(f"--early-exit is for classes; this run finds {kind.finds}")
     rules = [Confidence(p) for p in (0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)]
     with torch.no_grad(), console.status("early exit"):
         outputs = ((loaded.model(x), y) for x, y in loaded.data.eval_loader(part, 64))

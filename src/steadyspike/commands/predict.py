@@ -47,7 +47,7 @@ def run(
         kinds.imported(kind.predict)(source, files, confidence, out, console)
         return ENDED
     if out is not None:
-        raise DataError(f"--out is for runs that find boxes; {source} finds classes.")
+        raise DataError(f"--out is for runs that find boxes; {source} finds classes")
     import torch
     from rich.table import Column, Table
 

@@ -26,7 +26,7 @@ class DataSet:
 
     size: (height, width) of a sample; timesteps: frames of a clip (None: a still image).
 
-    mean, std: of a uint8 image divided by 255 (None: values are used as they are). settings: everything else that
+    mean, std: of a uint8 image divided by 255 (None: values are used unchanged). settings: everything else that
     shapes a sample (frames, resize, transforms), as plain values for a run's record.
     """
 
@@ -110,7 +110,7 @@ def _augment(chosen: Augment | dict[str, Any] | str) -> Augment:
 
 def _constants(dataset: DataSet, name: str, values: Sequence[float]) -> tuple[float, ...]:
     if dataset.mean is None:
-        raise DataError(f"'{dataset.name}' takes no {name}: its values are used as they are")
+        raise DataError(f"'{dataset.name}' takes no {name}: its values are used unchanged")
     try:
         numbers = tuple(float(value) for value in values)
     except (TypeError, ValueError):

@@ -57,7 +57,7 @@ def check_md5(path: Path, remote: Remote) -> None:
     if (digest := md5_of(path, remote.unpacked)) != remote.md5:
         raise DataError(
             f"has md5 {digest}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
-            "damaged, truncated or another one. It is left as it is: put the published file "
+            "damaged, truncated or another one. It was not changed: put the published file "
             f"(from {remote.url}) in its place, or use another data folder",
             path,
         )

@@ -23,7 +23,7 @@ def _number(thing: Any) -> bool:
 def _same(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> None:
     value = rec.need(x)
     if not out.is_floating_point():
-        raise rec.refuse(f"a conversion to {str(out.dtype).removeprefix('torch.')} rounds; fold does not know it")
+        raise rec.refuse(f"a conversion to {str(out.dtype).removeprefix('torch.')} rounds; fold does not support it")
     rec.remember(out, value.name, value.layout)
 
 

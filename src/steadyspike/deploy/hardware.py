@@ -52,7 +52,7 @@ def _loihi2(network: IntegerNetwork) -> Iterator[Finding]:
         yield (
             node.name,
             hard,
-            "reset to 0" if hard else f"{node.options['reset']} reset needs a neuron program of its own",
+            "reset to 0" if hard else f"{node.options['reset']} reset needs its own neuron program",
         )
 
 

@@ -21,7 +21,7 @@ def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[i
     plain = plain and type(layer).forward is Neuron.forward
     if not (plain or type(layer) is Readout) or "run" in layer.__dict__:
         raise CannotFold(
-            f"{name}: {type(layer).__name__} has dynamics of its own, which no plain LIF layer has; "
+            f"{name}: {type(layer).__name__} has other dynamics than a plain LIF layer; "
             "fold networks of LIF, PLIF, IF, LTMD, DIET, RateLIF, MPDAGL or Readout neurons"
         )
     spec = layer.spec
@@ -44,7 +44,7 @@ def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[i
 def norm_constants(norm: TimeNorm, steps: int) -> dict[str, Tensor]:
     """gain and bias of a norm in evaluation mode, [C], or [T, C] if the norm differs from step to step."""
     if type(norm) not in (TDBN, TEBN, BNTT, TAB, StepBN):
-        raise CannotFold(f"{type(norm).__name__} is not a norm that fold knows; it knows TDBN, TEBN, BNTT, TAB, StepBN")
+        raise CannotFold(f"{type(norm).__name__} cannot be folded; fold supports TDBN, TEBN, BNTT, TAB and StepBN")
     dtype = torch.promote_types(norm.weight.dtype, torch.float32)
     mean, var, weight = (t.detach().to(dtype) for t in (norm.running_mean, norm.running_var, norm.weight))
     gain = weight * getattr(norm, "factor", 1.0) / torch.sqrt(var + norm.eps)

@@ -62,7 +62,7 @@ class NirGraph:
     def resets(self, name: str) -> list[str]:
         """The Scale node that makes the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold.
 
-        Empty for anything else; also if another node reads the membrane, which is then a node for itself.
+        Empty for anything else; also if another node reads the membrane, which is then a separate node.
         """
         before = self.before[name]
         if self.kind[name] != "Threshold" or len(before) != 1 or self.kind[before[0]] != "LI":

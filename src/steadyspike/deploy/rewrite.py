@@ -59,7 +59,7 @@ class _Fold:
             raise CannotFold(
                 "neurons with different thresholds write to one stream, and no single weight can absorb them:\n"
                 f"{streams}\nTrain with tie_stream_threshold=True, or fold with mode='split' (one copy of the weights "
-                "per writer; not through a max-pool or a product) or mode='graded' (the stream stays real-valued)."
+                "per writer; not through a max-pool or a product) or mode='graded' (the stream stays real-valued)"
             )
         self.graph.output = self._one(self.model[self.model.output], self.parts[self.model.output])
         return self.graph.pruned()

@@ -82,7 +82,7 @@ class Stream:
             raise ValueError(f"{error}; use `with ss.window(model):` and a loop over its own calls") from None
         for name, layer in neurons(model).items():
             if type(layer).forward is not Neuron.forward or "forward" in layer.__dict__:
-                raise ValueError(f"{name}: {type(layer).__name__} has a forward of its own, which a stream cannot cut")
+                raise ValueError(f"{name}: {type(layer).__name__} overrides forward, which cannot run step by step")
         why_not = why_no_stream(model.graph) if isinstance(model, FoldedNetwork) else None
         if why_not is not None:
             raise ValueError(f"the network cannot be streamed: {why_not}")

@@ -47,7 +47,7 @@ class Conversion:
         for row in self.rows:
             lines.append(f"  {row.layer or '(the model itself)'}")
             lines.append(f"    was   {row.was}")
-            lines.append(f"    now   {row.now or 'left as it is'}")
+            lines.append(f"    now   {row.now or 'not converted'}")
             lines += [f"    note  {remark}" for remark in row.remarks]
         lines += [f"  {remark}" for remark in self.about]
         if self.check is None:

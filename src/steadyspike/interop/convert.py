@@ -159,11 +159,12 @@ def _left_if_called_again(row: Row, model: nn.Module, calls: Counter[nn.Module] 
         return row
     where = f" (it is one object at {', '.join(places)})" if len(places) > 1 else ""
     if not fresh:
-        return replace(row, remarks=(*row.remarks, f"is called {times} times in one forward{where}: each starts anew"))
+        remark = f"is called {times} times in one forward{where}: each call starts at the initial potential"
+        return replace(row, remarks=(*row.remarks, remark))
     module.give_back()
     reason = (
         f"one forward calls it {times} times{where}, and each call continues from the potential of the one before; "
-        "give every call a neuron of its own"
+        "give every call its own neuron"
     )
     return Row(row.layer, row.was, "", (reason,))
 

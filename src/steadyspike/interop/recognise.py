@@ -70,7 +70,7 @@ def recognise(module: nn.Module) -> Verdict | None:
             return Verdict(None, f"{type(module).__name__} is not one of the neurons with known dynamics")
         layers = type(module).__module__.startswith("spikingjelly.activation_based.layer")
         if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout keeps a mask
-            return Verdict(None, f"{type(module).__name__} keeps a state of its own; neurons inside it are converted")
+            return Verdict(None, f"{type(module).__name__} keeps its own state; neurons inside it are converted")
         return None
     file, name = _EXACT[paths[index]]
     library = import_module(f"{__package__}.{file}")

@@ -239,7 +239,7 @@ def why_not(module: Any) -> str | None:
     if list(module._memories) != ["v"]:
         return f"it has the memories {', '.join(module._memories)}, and the known dynamics have only v"
     if getattr(module, "_neuron_precision", None) is not None:
-        return "it has a neuron precision of its own"
+        return "it has its own neuron precision"
     if not callable(module.surrogate_function):
         return f"its surrogate_function is {module.surrogate_function!r}"
     return None

@@ -158,7 +158,7 @@ def compose(
     objective = _objective(loss, terms, loss_options, batch_dim)
     reasons = refusals(norm, neuron, objective, timesteps)
     if reasons:
-        raise ValueError("this combination is refused: " + "; ".join(reasons))
+        raise ValueError("this combination cannot work: " + "; ".join(reasons))
     return Method(norm, neuron, objective)
 
 

@@ -169,7 +169,7 @@ def _fused(
 
 def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
     """The bits of ``extra``, which has the shape and strides of ``y``; None to take its values."""
-    # The saved tensors raise an error for second derivatives; y has to stand for an extra that is not.
+    # The saved tensors raise an error for second derivatives; if extra is not saved, y does it instead.
     alone = torch.is_grad_enabled() and extra.requires_grad and not y.requires_grad
     return None if alone else known_spikes(extra)
 

@@ -96,7 +96,7 @@ def check_facts(source: Path, facts: dict[str, Any], network: FoldedNetwork) -> 
     """Raises an error if a file lacks, or has wrong, information about the preparation of inputs and the classes."""
     if "classes" not in facts:
         raise CannotFold(
-            f"{source} does not say what its classes and inputs are: take a run, or the file that `steadyspike fold` "
+            f"{source} has no information about classes and inputs; use a run, or the file that `steadyspike fold` "
             "wrote into it"
         )
     wrong = _wrong_fact(facts, network)

@@ -21,8 +21,8 @@ PARTS = ("train", "val", "validation", "test")
 class ClassTree:
     """The files of a tree of class folders.
 
-    paths: relative to the root; labels: index into ``classes``; parts: "train", "validation", "test", or "all" if there
-    are no folders for parts; all three have one entry per file.
+    paths: relative to the root; labels: index into ``classes``; parts: "train", "validation", "test", or "all" without
+    folders for parts; all three have one entry per file.
     """
 
     paths: list[str]

@@ -75,7 +75,7 @@ class Synapse:
 
 @dataclass(frozen=True)
 class Edge:
-    """Adds a value of the same grid, times a constant [1 or pixels, 1 or channels]; None: as it is."""
+    """Adds a value of the same grid, times a constant [1 or pixels, 1 or channels]; None: unchanged."""
 
     source: Buffer
     weight: Array | None

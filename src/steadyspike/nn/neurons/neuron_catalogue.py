@@ -199,7 +199,7 @@ def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
         raise ValueError(f"unknown imp_scope {scope!r}; known: {', '.join(IMP_SCOPES)}")
     if site.size is None:
         raise ValueError(
-            "IMP learns one potential per neuron and needs the layer's spatial size, which this network does not know; "
+            "IMP learns one potential per neuron and needs the layer's spatial size, which this network does not have; "
             "build the network for a fixed input size"
         )
     channels = 1 if scope == "space" else site.channels

@@ -18,7 +18,7 @@ Claim = tuple[str, str, str]  # text, label of the better row, label of the wors
 def accuracy_table(
     work: Work, title: str, cases: Sequence[Case], claims: Sequence[Claim] = (), beside: bool = True
 ) -> Table:
-    """One row per case, whether it ran or not. beside: also firing rate, gradient metrics and membrane shift."""
+    """One row per case, also if it did not run. beside: also firing rate, gradient metrics and membrane shift."""
     published = any(case.paper and case.published() is not None for case in cases)
     head = ["configuration", *([PAPER] if published else []), MEASURED, "after step 1 (%)"]
     table = Table(title, [*head, *(COLUMNS if beside else ())])

@@ -75,7 +75,7 @@ def neuron_spec(table: schema.Neuron) -> NeuronSpec:
         if key not in kinds:
             raise RecipeError(f"neuron.{key}: the neuron {table.name!r} has no such option; valid: {', '.join(kinds)}")
         if key in table.options:
-            raise RecipeError(f"neuron.options.{key} cannot be set beside neuron.{key}")
+            raise RecipeError(f"neuron.options.{key} cannot be set together with neuron.{key}")
     check_options(table.options, kinds, "neuron.options")
     with naming("neuron", {**table.model_dump(exclude={"options", "name"}), **below("options", table.options)}):
         return NeuronSpec(table.name, {**options, **table.options}, table.channelwise)

@@ -104,7 +104,7 @@ def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
     """The bundle without augmentation, or with fewer training samples, if the recipe sets this."""
     if not table.augment:
         if bundle.dataset.augments_while_decoding:
-            raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes.")
+            raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes")
         bundle = replace(bundle, dataset=bundle.dataset.with_augment("none"))
     if table.train_samples is not None:
         bundle = replace(bundle, split=first_samples(bundle.split, table.train_samples))

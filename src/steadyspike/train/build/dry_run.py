@@ -162,6 +162,6 @@ def check_combination(recipe: Recipe, neuron: NeuronSpec, objective: Objective) 
             f"neuron.name = {recipe.neuron.name!r}, norm.name = {recipe.norm.name!r}, loss.name = {recipe.loss.name!r}"
         )
         raise RecipeError(
-            f"this combination is refused ({parts}{terms}, data.timesteps = {recipe.data.timesteps}): "
+            f"this combination cannot work ({parts}{terms}, data.timesteps = {recipe.data.timesteps}): "
             + "; ".join(reasons)
         )

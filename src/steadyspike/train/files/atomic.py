@@ -54,7 +54,7 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
 
 
 def _locked(partial: Path) -> IO[bytes]:
-    """Creates a file and locks it as long as it is open: who ends, however that is, leaves a file without a lock."""
+    """Creates a file and locks it as long as it is open: when the process ends, in any way, the lock is released."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115 - the caller closes it
         _lock(file, wait=True)

@@ -59,7 +59,7 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
             raise RunError(f"{path} {where} {name!r}: it belongs to another network")
         if here.shape != there.shape:
             raise RunError(
-                f"{path} is of another network: {name!r} is {tuple(there.shape)}, here it is {tuple(here.shape)}"
+                f"{path} belongs to another network: {name!r} is {tuple(there.shape)}, here it is {tuple(here.shape)}"
             )
     model.load_state_dict(state)
     return about

@@ -84,7 +84,7 @@ class Neuron(Table):
     def _surrogate_is_named(self) -> Neuron:
         for key in ("surrogate_width", "surrogate_scale", "surrogate_temperature"):
             if getattr(self, key) is not None and self.surrogate is None:
-                raise ValueError(f"neuron.{key} needs neuron.surrogate beside it")
+                raise ValueError(f"neuron.{key} needs neuron.surrogate")
         if self.surrogate_temperature is not None and self.surrogate != "dspike":
             raise ValueError("neuron.surrogate_temperature belongs to neuron.surrogate = 'dspike'")
         if self.detach is not None and self.reset is None:

@@ -66,7 +66,7 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
     try:
         model.load_state_dict(checkpoint["average"] or checkpoint["state_dict"])
     except RuntimeError:
-        raise CheckpointError(f"{path} is of another network than {root.root}") from None
+        raise CheckpointError(f"{path} belongs to another network than {root.root}") from None
     result = {"status": "checkpoint", "test": {"accuracy": [float("nan")]}}
     return LoadedRun(root.root, recipe, model.eval(), result, data_folder)
 

@@ -48,7 +48,7 @@ def memory_line(session: Session, before: int) -> str:
     most = max(before, memory_held()[1])
     if session.device.type == "cuda":
         reserved = torch.cuda.max_memory_reserved(session.device)
-        return f"memory: about {size(reserved)} on the GPU and {size(most)} beside it must be free{each}"
+        return f"memory: about {size(reserved)} on the GPU and {size(most)} must be free in addition{each}"
     return (
         f"memory: about {size(most)} must be free{each}: {size(before)} held before training, "
         f"{size(most - before)} more in the first steps"

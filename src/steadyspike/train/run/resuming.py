@@ -120,7 +120,7 @@ def _same_kind(expected: dict[str, Any], actual: dict[str, Any]) -> str | None:
     for key, value in expected.items():
         there = actual[key]
         if type(value) is not type(there) or (isinstance(value, Tensor) and value.shape != there.shape):
-            return f"{key} is of another type or shape"
+            return f"{key} has another type or shape"
     return None
 
 
