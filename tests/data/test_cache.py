@@ -160,7 +160,7 @@ def test_two_processes_at_once_do_the_work_once(tmp_path: Path) -> None:
 
 
 def test_killed_midway_then_started_again(tmp_path: Path) -> None:
-    """SIGKILL while clips are being written: the next process does not wait, removes the remains and builds it again."""
+    """SIGKILL while clips are being written: the next process does not wait, removes the rest and builds it again."""
     process = start(tmp_path, 0.2)
     wait_for(lambda: list((tmp_path / "cache").glob("x-*.partial-*/clips.npy")))
     process.send_signal(signal.SIGKILL)
