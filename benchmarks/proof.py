@@ -3,6 +3,7 @@
     python -m benchmarks.proof claims --data-dir DATA [--jobs 2] [--out runs/proof] [--only cnn7] [--seeds 0 1 2]
     python -m benchmarks.proof transformers --data-dir DATA
     python -m benchmarks.proof detection --data-dir DATA        # DATA holds bccd
+    python -m benchmarks.proof gradients --data-dir DATA        # MPD-AGL and TrSG on the embedded digits; minutes
 
 Each run is a process with one thread (`steadyspike train`). Runs that are there already are kept, so the program can be
 stopped and started again; with fewer seeds than the page has, the page keeps its means.
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results_page
-from benchmarks.results_page import DETECTION, METHODS, PROOF_NETWORKS, TRANSFORMER_SETS, TRANSFORMERS
+from benchmarks.results_page import DETECTION, GRADIENTS, METHODS, PROOF_NETWORKS, TRANSFORMER_SETS, TRANSFORMERS
 
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.run.recording import record
@@ -50,7 +51,11 @@ def detection(seeds: Sequence[int]) -> Planned:
     return [(recipe, seed) for seed in seeds for recipe in reversed(DETECTION)]
 
 
-PARTS = {"claims": claims, "transformers": transformers, "detection": detection}
+def gradients(seeds: Sequence[int]) -> Planned:
+    return [(recipe, seed) for seed in seeds for recipe in GRADIENTS]
+
+
+PARTS = {"claims": claims, "transformers": transformers, "detection": detection, "gradients": gradients}
 
 
 def train(recipe: str, seed: int, out: Path, data: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Renders the tables of docs/results.md and docs/reproduce.md from the recorded numbers (steadyspike/results/*.json).
+"""Renders tables of docs/results.md, reproduce.md and methods.md from recorded numbers (steadyspike/results/*.json).
 
     python -m benchmarks.results_page            # write the tables
     python -m benchmarks.results_page --check    # exit code 1 if a page differs from what was recorded
@@ -34,6 +34,12 @@ TRANSFORMERS = {"spikformer": "Spikformer", "spikingformer": "Spikingformer", "q
 TRANSFORMER_SETS = {
     "cifar10": "CIFAR-10 at 16 x 16, 10,000 images, 5 epochs, T = 2",
     "nmnist": "N-MNIST at 16 x 16, 1,000 recordings, 12 epochs, T = 4",
+}
+GRADIENTS = {
+    "proof-digits-as": "gradient of M - V, V and tau fixed (AS-SG)",
+    "proof-digits-trsg": "TrSG, V and tau learned",
+    "proof-digits-mpd": "MPD-AGL as published (V = 0.5, hard reset)",
+    "proof-digits-mpd-on-lif": "MPD-AGL's width on the neuron of the first row",
 }
 DETECTION = {"proof-bccd-baseline": "neither", "proof-bccd": "MP-Init + TrSG"}
 DETECTION_ROWS = {
@@ -180,6 +186,12 @@ def stabilize(recorded: Recorded) -> str:
     return grid(["", *STABILIZE.values()], rows) + f"\n\n{setting} {recorded.stamp()}"
 
 
+def gradients(recorded: Recorded) -> str:
+    rows = [[label, cell(recorded, name), first_step(recorded, name)] for name, label in GRADIENTS.items()]
+    head = ["embedded digits, cnn7, width 0.25, T = 4, no MP-Init", "test accuracy (%)", "after the first step"]
+    return grid(head, rows) + f"\n\n{recorded.stamp()}"
+
+
 def mini(recorded: Recorded) -> str:
     rows = [
         [label, *(sep.join(f"{v:.{digits}f}" for v in recorded.series(name, number)) for name in MINI)]
@@ -196,6 +208,7 @@ PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
     "detection": ("results.md", detection),
     "stabilize": ("results.md", stabilize),
     "mini": ("reproduce.md", mini),
+    "gradient": ("methods.md", gradients),
 }
 
 
