@@ -13,6 +13,7 @@ from steadyspike.analysis.gpu.cards import CARDS, card
 from steadyspike.analysis.gpu.plan import plan
 from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
 from steadyspike.analysis.gpu.step_time import BANDWIDTH_SHARE, FLOP_SHARE, step_time
+from steadyspike.models import model_registry
 from steadyspike.nn.time import Folded
 from steadyspike.train import load_recipe
 
@@ -71,6 +72,30 @@ def test_counts_of_a_small_network_by_hand():
     assert costs.parameters == 8 * 27 + 16 + 16 * 36 + 2
 
 
+def fused(name: str) -> tuple[float, float]:
+    """The share of a network's norms, and of its neurons, that are one with the other."""
+    with torch.device("meta"):
+        model = ss.models.create(name, timesteps=4)
+    costs = step_costs(model, torch.empty(4, 2, 3, *model_registry.entry(name).image_size))
+    return costs.fused_norms / costs.norms, costs.fused_neurons / costs.neurons
+
+
+def test_norms_that_are_one_with_their_neuron():
+    """ResNet-19: all of them. MS-ResNet adds the outputs of norms to a stream that more than one layer reads."""
+    assert fused("resnet19") == (1.0, 1.0)
+    norms, neurons = fused("ms_resnet18")
+    assert 0 < norms < 1 and 0 < neurons < 1
+
+
+def test_a_fused_norm_takes_less_time_and_keeps_no_current():
+    apart = StepCosts(norms=10**9, neurons=10**9)
+    one = StepCosts(norms=10**9, neurons=10**9, fused_norms=10**9, fused_neurons=10**9)
+    before, after = (step_time(costs, card("4090")) for costs in (apart, one))
+    # 27 and 19 bytes per element; docs/kernels-gpu.md
+    assert (after.neurons + after.norms) / (before.neurons + before.norms) == pytest.approx(19 / 27)
+    assert before.memory - after.memory == 2 * 10**9
+
+
 def test_a_neuron_is_one_operation_whatever_it_does_inside():
     steps = [step_costs(nn.Sequential(ss.LIF()), torch.empty(t, 4, 64)).operations for t in (2, 8)]
     assert steps == [1, 1]
@@ -88,7 +113,7 @@ def test_a_recipe_of_the_paper():
 
 def test_a_batch_that_does_not_fit_is_split():
     recipe = load_recipe("dvs-cifar10-resnet19-t10")
-    tight = plan(recipe, "4090")
+    tight = plan(recipe, "4090", batch=2 * plan(recipe, "4090").largest_batch)
     assert tight.samples == 9000 and not tight.fits and tight.passes == 2
     assert "accumulate 2 passes" in str(tight) and "not in it" in str(tight)
 

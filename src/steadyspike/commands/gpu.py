@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
-from steadyspike.commands.terminal import bare_table
 
 if TYPE_CHECKING:
     from steadyspike.analysis.gpu.bench import Row
@@ -35,19 +34,17 @@ def show_kernels(timesteps: int, dtype: str, *, channels_last: bool) -> int:
 
     if dtype not in ("bfloat16", "float16", "float32"):
         raise typer.BadParameter(f"unknown type {dtype!r}; known: bfloat16, float16, float32", param_hint="--dtype")
-    names = ("GPU", "kernel", "registers", "spilled bytes", "shared bytes", "occupancy")
-    table, spilled = bare_table(*names, right=names[2:]), 0
-    with console.status("compiling"):
-        launches = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last)
-        with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, extra=True)
-        launches["backward with a shortcut"] = with_extra["backward"]
-        for target in TARGETS:
-            for name, (launch, config) in launches.items():
-                used = usage(compiled(launch, target, config), target, config[1])
-                numbers = (used.registers, used.spilled, used.shared, f"{used.occupancy:.0%}")
-                table.add_row(f"{CARDS[target]} ({target})", name, *map(str, numbers))
-                spilled += used.spilled
-    console.print(table)
+    spilled = 0
+    launches = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last)
+    with_extra = layer_launches(timesteps, getattr(torch, dtype), channels_last=channels_last, extra=True)
+    launches["backward, shortcut"] = with_extra["backward"]
+    console.print(f"{'GPU':<16}{'kernel':<20}{'registers':>10}{'spilled':>9}{'shared':>8}{'occupancy':>11}")
+    for target in TARGETS:
+        for name, (launch, config) in launches.items():
+            used = usage(compiled(launch, target, config), target, config[1])
+            numbers = f"{used.registers:>10}{used.spilled:>9}{used.shared:>8}{used.occupancy:>11.0%}"
+            console.print(f"{f'{CARDS[target]} {target}':<16}{name:<20}{numbers}", markup=False, highlight=False)
+            spilled += used.spilled
     return FAILED if spilled else ENDED
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from steadyspike.core.torch_private import storage_key
 from steadyspike.nn.neuron import Neuron
 
 # Operations that only return a view, or that allocate nothing.
@@ -31,7 +32,8 @@ class StepCosts:
     """A forward of one batch, in numbers that do not depend on precision.
 
     flops: of convolutions and matrix products (2 per multiply-accumulate). synapse_in, synapse_out: elements that they
-    read and write. neurons: elements that neuron layers read, over all steps. norms: elements that norms read. other:
+    read and write. neurons: elements that neuron layers read, over all steps. norms: elements that norms read.
+    fused_norms, fused_neurons: those of them that are one with the other on a GPU (`nn/operator_norm.py`). other:
     elements that all other operations read or write. operations: how many kernels are launched, one per neuron layer.
     largest: elements of the largest activation. parameters: trained numbers.
     """
@@ -41,6 +43,8 @@ class StepCosts:
     synapse_out: int = 0
     neurons: int = 0
     norms: int = 0
+    fused_norms: int = 0
+    fused_neurons: int = 0
     other: int = 0
     operations: int = 0
     largest: int = 0
@@ -51,6 +55,10 @@ class _Counter(TorchDispatchMode):
     def __init__(self, costs: StepCosts) -> None:
         super().__init__()
         self.costs, self.inside = costs, 0
+        # Elements of the norms that a tensor is the output or the sum of; the storage is kept, so that its key is not
+        # given to another.
+        self.normed: dict[int, tuple[int, object]] = {}
+        self.fused: dict[int, tuple[int, int]] = {}  # by the storage of a current: elements of its norms, and its own
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -64,6 +72,10 @@ class _Counter(TorchDispatchMode):
             return
         inputs = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
         written, c = outputs[0].numel(), self.costs
+        sources = [self.normed.get(storage_key(t), (0, None))[0] for t in inputs]
+        for t in inputs:  # what another operation reads, too, has to be in memory
+            self.fused.pop(storage_key(t), None)
+            self.normed.pop(storage_key(t), None)
         c.operations += 1
         if name in ("convolution", "addmm", "mm", "bmm"):
             x, weight = (args[0], args[1]) if name != "addmm" else (args[1], args[2])
@@ -72,9 +84,25 @@ class _Counter(TorchDispatchMode):
             c.synapse_in, c.synapse_out = c.synapse_in + x.numel(), c.synapse_out + written
         elif name in ("native_batch_norm", "cudnn_batch_norm", "var_mean"):
             c.norms += inputs[0].numel()
+            self._note(outputs[0], inputs[0].numel() if name != "var_mean" else 0)
         elif max(written, *(t.numel() for t in inputs), 0) > _SMALL:
             c.other += sum(_held(t) for t in inputs) + sum(_held(t) for t in outputs)
+            if name == "add":
+                self._note(outputs[0], sum(sources))
         c.largest = max(c.largest, written)
+
+    def _note(self, out: Tensor, elements: int) -> None:
+        if elements:
+            self.normed[storage_key(out)] = elements, out.untyped_storage()
+
+    def neuron(self, x: Tensor) -> None:
+        """Counts a neuron layer that reads ``x``, and its norm as fused unless the same image comes at every step."""
+        self.inside += 1
+        self.costs.neurons += x.numel()
+        self.costs.operations += 1
+        elements = self.normed.get(storage_key(x), (0, None))[0]
+        if elements and _held(x) == x.numel():
+            self.fused[storage_key(x)] = elements, x.numel()
 
 
 def _held(tensor: Tensor) -> int:
@@ -87,9 +115,7 @@ def _neurons_apart(model: nn.Module, counter: _Counter) -> Iterator[None]:
     """Counts each call of a neuron layer as one operation; what torch does inside is not counted."""
 
     def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
-        counter.inside += 1
-        counter.costs.neurons += args[0].numel()
-        counter.costs.operations += 1
+        counter.neuron(args[0])
 
     def leave(module: nn.Module, args: tuple[Tensor, ...], out: Any) -> None:
         counter.inside -= 1
@@ -110,4 +136,5 @@ def step_costs(model: nn.Module, example: Tensor, *, training: bool = True) -> S
     counter, x = _Counter(costs), example.to("meta")
     with torch.no_grad(), _neurons_apart(model, counter), counter:
         model(x)
+    costs.fused_norms, costs.fused_neurons = (sum(sizes) for sizes in zip((0, 0), *counter.fused.values()))
     return costs

@@ -29,6 +29,7 @@ NEURON_BYTES = {
     "spikingjelly": {4: (8.0, 28.0), 2: (4.0, 20.0)},
 }
 _NORM_ACCESSES = (2, 8)  # evaluation: read, write; training: 3 forward (statistics, read, write) and 5 backward
+_FUSED_ACCESSES = (0, 4)  # what a norm adds to the neuron that it is one with: statistics, and its part of the backward
 
 
 @dataclass(frozen=True)
@@ -58,21 +59,25 @@ def step_time(
     passes = 3 if training else 1  # the backward of a synapse computes two products of the forward's size
     optimizer = 5 * 4 * costs.parameters if training else 0  # momentum: read p, g, m; write p, m; in float32
     other = costs.other * size * (2 if training else 1) + optimizer
+    fused = costs.fused_norms if neuron == "steadyspike" else 0
+    norms = (costs.norms - fused) * _NORM_ACCESSES[training] + fused * _FUSED_ACCESSES[training]
+    # Norm and neuron as one keep the norm's input, and not the current.
+    currents = costs.neurons - (costs.fused_neurons if neuron == "steadyspike" else 0)
     return StepTime(
         synapses=passes * costs.flops / rate,
         neurons=costs.neurons * NEURON_BYTES[neuron][size][training] / bandwidth,
-        norms=costs.norms * size * _NORM_ACCESSES[training] / bandwidth,
+        norms=norms * size / bandwidth,
         other=other / bandwidth + passes * costs.operations * LAUNCH,
-        memory=_memory(costs, size, training),
+        memory=_memory(costs, currents, size, training),
     )
 
 
-def _memory(costs: StepCosts, size: int, training: bool) -> float:
+def _memory(costs: StepCosts, currents: int, size: int, training: bool) -> float:
     """Bytes at the fullest moment: weights, gradients and momentum in float32, what the backward needs, work space.
 
-    Kept for the backward: the input of each synapse, of each norm and of each neuron.
+    Kept for the backward: the input of each synapse, of each norm and of each neuron whose current is in memory.
     """
     if not training:
         return 4 * costs.parameters + 3 * size * costs.largest
-    kept = size * (costs.synapse_in + costs.norms + costs.neurons)
+    kept = size * (costs.synapse_in + costs.norms + currents)
     return 3 * 4 * costs.parameters + kept + 2 * size * costs.largest
