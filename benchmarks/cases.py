@@ -42,19 +42,20 @@ class NeuronCase:
 class NetworkCase:
     """ResNet-19 with tdBN on CIFAR-sized images, channels_last throughout, the same but for the neuron.
 
-    trained: weights and input are those of `natural.py`, so that layers fire as in a network that is trained.
+    network: the name in the zoo, or the folder, of one that learned (learned.py): its weights and its test images, so
+        that the layers fire as in a trained network. "": random weights and input.
     """
 
     width: float
     batch: int
     kept: bool = False
     steps: int = 4
-    trained: bool = False
+    network: str = ""
 
     @property
     def contenders(self) -> list[str]:
-        if self.trained:
-            return [OURS, LEAN] if self.width == 1 and self.batch == 64 else [OURS, LEAN, PLIF]
+        if self.network:
+            return [OURS, LEAN, PLIF]
         return list(NETWORKS) if self.width < 1 and self.batch < 64 else [OURS, LEAN, PLIF]
 
     @property
@@ -64,7 +65,7 @@ class NetworkCase:
 
     def __str__(self) -> str:
         kept = ", freed memory kept" if self.kept else ""
-        trained = ", trained" if self.trained else ""
+        trained = ", trained" if self.network else ""
         return f"ResNet-19, width {self.width:g}, B={self.batch}, T={self.steps}{trained}{kept}"
 
 
@@ -87,21 +88,19 @@ def goals(case: Case) -> list[Goal]:
         rows = [Goal("train", PLIF, 10), Goal("train", SNNTORCH, 20), Goal("train", COMPILED, 3)]
         return rows + [Goal("train", COPY, 1 / 1.3)] * (case.size == OUT_OF_CACHE)
     narrow = case.width < 1
-    if case.trained:
-        train, evaluate = (2.2, 4.0) if narrow else (2.5, 6.0)
-        times = [Goal("train", PLIF, train), Goal("forward", PLIF, evaluate)]
+    if case.network:
+        times = [Goal("train", PLIF, 2.6), Goal("forward", PLIF, 4.5)]
         return [*times, Goal("train", OURS, 1.0, LEAN), Goal("peak", PLIF, 3, LEAN)]
     train, evaluate = (1.5, 1.7) if narrow else (1.1, 1.3)
     times = [Goal(m, PLIF, least, o) for m, least in (("train", train), ("forward", evaluate)) for o in (OURS, LEAN)]
     return [*times, Goal("peak", PLIF, 2, LEAN)]
 
 
-def trained_cases(quick: bool) -> list[Case]:
-    """Those of `trained.py`."""
+def trained_cases(network: str, width: float, quick: bool) -> list[NetworkCase]:
+    """Those of `trained.py`, for a network of this width."""
     if quick:
-        return [NetworkCase(0.125, 8, kept=True, trained=True)]
-    sizes = ((0.25, 64), (1.0, 16), (1.0, 64))
-    return [NetworkCase(width, batch, kept=True, trained=True) for width, batch in sizes]
+        return [NetworkCase(width, 8, kept=True, steps=2, network=network)]
+    return [NetworkCase(width, 64, kept=True, steps=steps, network=network) for steps in (4, 2)]
 
 
 def all_cases(quick: bool) -> list[Case]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from benchmarks import natural
+from benchmarks import learned
 from benchmarks.cases import Case, NetworkCase, NeuronCase
 from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS
 from torch import Tensor, nn
@@ -87,14 +87,15 @@ def _neuron(case: NeuronCase, contender: str) -> Runs:
 
 
 def _network(case: NetworkCase, contender: str) -> Runs:
-    net = models.create("resnet19", neuron=NETWORKS[contender], width=case.width, timesteps=case.steps)
+    neuron = NETWORKS[contender]
+    net = models.create("resnet19", neuron=neuron, width=case.width, timesteps=case.steps, dropout=0.0)
     net = net.to(memory_format=torch.channels_last)
     if contender not in (OURS, LEAN):
         use_dense(net)  # another library's network has torch's own convolutions
     x, y = torch.randn(case.batch, 3, 32, 32), torch.randint(0, 10, (case.batch,))
-    if case.trained:
-        natural.load(net, case.width)
-        x, y = natural.batch(case.batch, seed=1)
+    if case.network:
+        learned.load(net, case.network)
+        x, y = learned.batch(case.network, case.batch)
     if contender == LEAN:
         save_memory(net)
     x = x.contiguous(memory_format=torch.channels_last)

@@ -1,11 +1,11 @@
-"""A network that fires as a trained one does, against SpikingJelly's PLIF, with one thread and with two.
+"""A network that learned, on images of its data, against SpikingJelly's PLIF, with one thread and with two.
 
-    python -m benchmarks.trained [--threads 1 2] [--quick] [--markdown docs/benchmarks.md] [--readme README.md]
+    python -m benchmarks.trained [--network cifar10-resnet19] [--threads 1 2] [--quick] [--markdown docs/benchmarks.md]
+                                 [--readme README.md]
 
-Trains ResNet-19 until its rates have settled (natural.py), prints them, measures as run.py does, and shows where the
-time of our step goes. Every case is written to benchmarks/results/trained.json when it is done. If the command is
-stopped and started again, it continues after the last case, unless the code or the machine has changed. Freed memory
-is kept.
+Prints the network's firing rates (learned.py), measures as run.py does, and shows where the time of our step goes.
+Every case is written to benchmarks/results/trained.json when it is done. If the command is stopped and started again,
+it continues after the last case, unless the code, the network or the machine has changed. Freed memory is kept.
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, natural, result_tables, run
-from benchmarks.cases import Case, NetworkCase, trained_cases
+from benchmarks import learned, machine, result_tables, run
+from benchmarks.cases import Case, trained_cases
 from benchmarks.contenders import OURS, PLIF
 from benchmarks.shares import share_table
 
 LINE = ("<!-- speed: written by benchmarks/trained.py -->", "<!-- end of speed -->")
 MARKS = ("<!-- trained network: written by benchmarks/trained.py -->", "<!-- end of trained network -->")
-FILE = natural.FOLDER / "trained.json"
+FILE = learned.FOLDER / "trained.json"
 GIB = 24  # memory limit of one process
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--network", default=learned.NAME, help="a ResNet-19 of the zoo, or the folder or a checkpoint of a run"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--budget", type=float, default=0.5, help="seconds per measurement and round")
@@ -45,23 +48,23 @@ def main() -> int:
     if any(problems):
         print("\n".join(filter(None, problems)))
         return 2
-    cases = trained_cases(args.quick)
-    widths = sorted({case.width for case in cases if isinstance(case, NetworkCase)})
-    rates = [natural.rate_table(width) for width in widths]
-    print("\n\n".join(rates), flush=True)
-    results = _read(args.quick)
+    width = learned.network(args.network).recipe.model.width
+    cases = trained_cases(args.network, width, args.quick)
+    rates = {case.steps: learned.rates(args.network, width, case.steps) for case in cases}
+    tables = [learned.rate_table(args.network, width, steps, found) for steps, found in rates.items()]
+    print("\n\n".join(tables), flush=True)
+    learned.FOLDER.mkdir(exist_ok=True)
+    results = _read(args.network, args.quick)
     sections = []
     for threads in args.threads:
         for case in cases:
             key = f"{case}, {threads} threads"
-            # How much memory the largest case takes does not depend on the threads.
-            if len(case.contenders) == 2 and threads != max(args.threads):
-                continue
             if key not in results["cases"] and args.table:
                 sections.append(f"**{key}**: not measured yet")
                 continue
             if key not in results["cases"]:
-                results["cases"][key] = _measured(case, threads, args)
+                mean = sum(rates[case.steps].values()) / len(rates[case.steps])
+                results["cases"][key] = {**_measured(case, threads, args), "rate": mean}
                 if not args.quick:
                     FILE.write_text(json.dumps(results, indent=1))
             sections.append(_section(case, threads, results["cases"][key]))
@@ -74,31 +77,30 @@ def main() -> int:
         args.readme.write_text(f"{before}{LINE[0]}\n{table}\n{LINE[1]}{rest.split(LINE[1], 1)[1]}")
     if args.markdown and not args.quick:
         head = f"Commit {described['commit']}, {described['time'][:10]}; load {described['load']} at the start."
-        folded_rates = result_tables.folded("Firing rates of every layer", "\n\n".join(rates))
+        folded_rates = result_tables.folded("Firing rates of every layer", "\n\n".join(tables))
         text = "\n\n".join([head, *sections, folded_rates])
         result_tables.put_between_marks(args.markdown, result_tables.kind(described), text, MARKS)
     return 0
 
 
-def _read(quick: bool) -> dict[str, Any]:
-    """Returns what was measured before with this code on this kind of machine."""
+def _read(network: str, quick: bool) -> dict[str, Any]:
+    """Returns what was measured before with this code and network on this kind of machine."""
     now = machine.describe(0)
     if not quick and FILE.exists():
         results = json.loads(FILE.read_text())
-        if all(results["machine"][key] == now[key] for key in ("cpu", "instruction_set", "versions", "commit")):
+        same = all(results["machine"][key] == now[key] for key in ("cpu", "instruction_set", "versions", "commit"))
+        if same and results.get("network") == network:
             return results
-    return {"machine": now, "cases": {}}
+    return {"machine": now, "network": network, "cases": {}}
 
 
 def _measured(case: Case, threads: int, args: argparse.Namespace) -> dict[str, Any]:
     pool = run.Pool(threads, GIB)
     options = argparse.Namespace(rounds=args.rounds, budget=args.budget)
     rows = run.measure(case, options, pool)
-    parts: dict[str, Any] = {}
-    if len(case.contenders) > 2:  # the largest case only shows that it fits into memory
-        worker = pool.get(OURS, "kept")
-        worker.ask(prepare=(type(case).__name__, asdict(case)))
-        parts = {metric: worker.ask(shares=metric) for metric in ("train", "forward")}
+    worker = pool.get(OURS, "kept")
+    worker.ask(prepare=(type(case).__name__, asdict(case)))
+    parts = {metric: worker.ask(shares=metric) for metric in ("train", "forward")}
     pool.close()
     return {"rows": rows, "shares": parts}
 
@@ -116,12 +118,12 @@ def speed_table(cases: dict[str, Any], kind: str) -> str:
                 .replace("ResNet-19, ", "")
                 .replace("1 threads", "1 thread")
             )
-            rows.append(f"| {short} | {step:.1f} | {evaluation:.1f} |")
+            rows.append(f"| {short} | {case['rate']:.0%} | {step:.1f} | {evaluation:.1f} |")
     if not rows:
         return ""
     source = f"{kind}; [benchmarks](docs/benchmarks.md)"
-    head = f"Times as fast as SpikingJelly's PLIF in the same trained ResNet-19 ({source}):"
-    return "\n".join([head, "", "| network | training step | evaluation |", "|---|---|---|", *rows])
+    head = f"Times as fast as SpikingJelly's PLIF in the same ResNet-19 that learned CIFAR-10 ({source}):"
+    return "\n".join([head, "", "| network | firing | training step | evaluation |", "|---|---|---|---|", *rows])
 
 
 def _section(case: Case, threads: int, measured: dict[str, Any]) -> str:

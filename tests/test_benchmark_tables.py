@@ -39,9 +39,10 @@ def test_the_trained_network_has_its_places_and_its_line() -> None:
     assert result_tables.why_not_writable(ROOT / "README.md", trained.LINE) is None
     rows = {"SteadySpike": {"train": 1.0, "forward": 0.25}, "SpikingJelly PLIF": {"train": 2.5, "forward": 1.0}}
     table = trained.speed_table(
-        {"ResNet-19, width 1, B=16, T=4, trained, freed memory kept, 2 threads": {"rows": rows}}, "CPU, avx2"
+        {"ResNet-19, width 1, B=16, T=4, trained, freed memory kept, 2 threads": {"rows": rows, "rate": 0.16}},
+        "CPU, avx2",
     )
-    assert "| width 1, B=16, T=4, 2 threads | 2.5 | 4.0 |" in table
+    assert "| width 1, B=16, T=4, 2 threads | 16% | 2.5 | 4.0 |" in table
     failed = {"SteadySpike": {"train": {"error": "no memory"}}}
     assert trained.speed_table({"ResNet-19": {"rows": failed}}, "CPU, avx2") == ""
 
