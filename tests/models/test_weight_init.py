@@ -55,7 +55,7 @@ def test_each_network_starts_as_its_official_code(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("spikformer_dvs", {"head"}),
         ("spikformer_cifar", {"head", "tokens"}),

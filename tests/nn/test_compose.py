@@ -238,7 +238,7 @@ def test_refusals_that_the_product_does_not_reach() -> None:
     [("diet", {}), ("lif", {"init": "zero", "decay_input": False}), ("plif", {"decay_input": False})],
 )
 def test_a_leak_that_one_step_never_uses_is_refused(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="leak acts on nothing"):
+    with pytest.raises(ValueError, match="leak has no effect"):
         compose(neuron=name, timesteps=1, **options)
     compose(neuron=name, timesteps=2, **options)
     layer = compose(neuron=name, timesteps=1, **{**options, "init": 0.2}).neuron.at(SITE)

@@ -245,7 +245,7 @@ def test_make_norm_explains_itself() -> None:
     for name in ("tdbn-scaled", "tdbn-gamma"):
         with pytest.raises(ValueError, match="needs threshold"):
             make_norm(name, C)
-    with pytest.raises(TypeError, match="one per place"):
+    with pytest.raises(TypeError, match="needs several"):
         make_norm(TDBN(C), C)
     with pytest.raises(TypeError, match="got None"):
         make_norm(None, C)

@@ -26,7 +26,7 @@ def notes(model, steps=2):
 
 
 @pytest.mark.parametrize(
-    ("options", "steps", "found"),
+    ("options", "steps", "actual"),
     [
         ({}, 2, False),
         ({"init": "zero"}, 2, True),
@@ -41,7 +41,7 @@ def test_a_zero_start_with_few_steps_in_a_deep_network_is_noted(options, steps, 
 
 
 @pytest.mark.parametrize(
-    ("options", "found"),
+    ("options", "actual"),
     [
         ({"threshold": 0.1}, True),
         ({"threshold": 0.1, "gradient": "rs"}, True),

@@ -140,7 +140,7 @@ def test_the_schedule_is_torchs_cosine_and_the_warm_up_is_a_line():
 
 
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected"),
     [
         (["neuron.name=plff"], "neuron.name = 'plff' is not valid; it must be one of lif, if"),
         (["neuron.name=if", "neuron.tau=2.0"], "neuron.tau: the neuron 'if' has no such option; valid: threshold"),

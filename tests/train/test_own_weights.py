@@ -48,7 +48,7 @@ def test_the_result_of_another_run_is_refused(finished: RunFolder, other: RunFol
     shutil.copyfile(finished.root / "recipe.toml", copy.root / "recipe.toml")
     assert intact_result(other) is not None and intact_result(copy) is None
     for use in (evaluate_run, load_run):
-        with pytest.raises(RunError, match=r"recipe\.toml is not the recipe that result\.json is of"):
+        with pytest.raises(RunError, match=r"recipe\.toml does not match result\.json"):
             use(copy.root)
 
 

@@ -71,7 +71,7 @@ def test_only_an_override_that_changes_the_configuration_drops_the_papers_number
 
 
 @pytest.mark.parametrize(
-    ("setting", "wanted"),
+    ("setting", "expected"),
     [
         ("neuron.treshold=1.0", "unknown key neuron.treshold (did you mean threshold?); valid: name, threshold"),
         ("foo=1", "unknown key foo; valid: about, shown, note, model"),
@@ -200,7 +200,7 @@ def test_every_recipe_passes_the_check(name):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "printed"),
     [
         ("[train]\nseed = " + "9" * 5000, "is not TOML: Exceeds the limit"),
         ("[train]\nseed = 0x" + "f" * 5000, "train.seed = "),

@@ -125,7 +125,7 @@ def test_recomputed_activations_change_no_number(finished, tmp_path):
     folder, _ = trained(tmp_path, ["train.log_every=2", "train.checkpointing=true"])
     for name in ("metrics.csv", "layers.csv", "steps.csv"):
         assert (folder.root / name).read_bytes() == (finished.root / name).read_bytes()
-    with pytest.raises(RecipeError, match=r"loss\.terms\.sparsity looks into layers .* train\.checkpointing = false"):
+    with pytest.raises(RecipeError, match=r"loss\.terms\.sparsity reads layers .* train\.checkpointing = false"):
         trained(tmp_path / "no", ["loss.terms.sparsity.weight=0.1", "train.checkpointing=true"])
 
 

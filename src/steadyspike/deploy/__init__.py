@@ -1,4 +1,4 @@
-"""From a trained model to what runs elsewhere: the folded network of binary spikes, and what starts from it."""
+"""Trained models for use elsewhere: the folded network of binary spikes, and its exports."""
 
 from steadyspike.deploy.errors import CannotFold, DamagedFile
 from steadyspike.deploy.file import load, load_extra, save

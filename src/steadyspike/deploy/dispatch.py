@@ -68,7 +68,7 @@ def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
 
 
 def _forget_shared(rec: Recorder, name: str, args: Any, kwargs: Any) -> None:
-    """An operation in place also changes the views of its tensor, whose recorded values are then no longer true."""
+    """An operation in place also changes the views of its tensor, whose recorded values are then out of date."""
     in_place = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE or kwargs.get("inplace")
     changed = args[0] if args else kwargs.get("x")
     if not in_place or name == "requires_grad_" or rec.find(changed) is None:

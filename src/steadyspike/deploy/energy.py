@@ -37,7 +37,7 @@ def energy_mj(macs: float, acs: float, table: str = "45nm-fp32") -> float:
 
 
 def show_energy(mj: float) -> str:
-    """A number of millijoule with a unit that suits it."""
+    """A number of millijoule in a suitable unit."""
     return f"{mj:.3f} mJ" if mj >= 0.1 else f"{mj * 1e3:.3f} uJ"
 
 
@@ -60,7 +60,7 @@ class LayerCount:
     inputs: int = 0
 
     def see_rates(self, value: Tensor, samples: int, timed: bool) -> None:
-        """Takes the mean input of a batch into ``rates``, by its number of samples."""
+        """Adds the mean input of a batch to ``rates``, weighted by its number of samples."""
         self.rates = _mean_rates(self.rates, self.inputs, _means(value, timed), samples)
         self.inputs += samples
 
@@ -72,7 +72,7 @@ def _means(value: Tensor, timed: bool) -> list[float]:
 
 
 def _mean_rates(before: list[float], seen: int, new: list[float], samples: int) -> list[float]:
-    """The means per time step over ``seen`` samples and ``new`` ones over ``samples`` more; T may differ."""
+    """Merges means per time step over ``seen`` samples with ``new`` means over ``samples`` more; T may differ."""
     new, old = (rates + [0.0] * (max(len(new), len(before)) - len(rates)) for rates in (new, before))
     return [(a * seen + b * samples) / (seen + samples) for a, b in zip(old, new)]
 
@@ -144,10 +144,10 @@ def reached(node: Node, x: Tensor, timed: bool) -> float:
 def count_operations(
     network: FoldedNetwork, batches: Iterable[Tensor], *, pool_as_synapse: bool = True, stem_every_step: bool = False
 ) -> EnergyReport:
-    """Counts the operations of ``network`` on batches as it takes them.
+    """Counts the operations of ``network`` on batches of its inputs.
 
-    pool_as_synapse: an average of spikes is a sum of spikes with a smaller weight, so what reads it accumulates (as
-        papers count); False: every synapse behind an average multiplies (a strict counter).
+    pool_as_synapse: an average of spikes is a sum of spikes with a smaller weight, so the layer that reads it
+    accumulates (as papers count); False: every synapse behind an average multiplies (a strict counter).
     stem_every_step: count the layers before the first neuron at every step, although a static image needs them once.
     """
     graph = network.graph

@@ -1,4 +1,4 @@
-"""What `steadyspike.deploy` raises when a model or a file cannot be used."""
+"""The exceptions of `steadyspike.deploy` for models and files that cannot be used."""
 
 import importlib.util
 
@@ -10,7 +10,7 @@ class CannotFold(PlainError, ValueError):
 
 
 class DamagedFile(PlainError, ValueError):
-    """A file that was meant to hold a folded network and does not; the message names the file and what is wrong."""
+    """A file that should hold a folded network and does not; the message names the file and what is wrong."""
 
 
 class MissingPackage(PlainError, ImportError):

@@ -26,7 +26,7 @@ SUFFIX = ".safetensors"
 
 
 def describe(network: FoldedNetwork) -> dict[str, Any]:
-    """The graph as JSON can hold it; constants are named, not contained."""
+    """The graph in a form for JSON; constants are referred to by name."""
     graph = network.graph
     nodes = [
         {
@@ -133,5 +133,5 @@ def load(path: str | os.PathLike[str]) -> FoldedNetwork:
 
 
 def load_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """What `save` was given as ``extra``."""
+    """The ``extra`` that was given to `save`."""
     return dict(_read(path)[0].get("extra", {}))

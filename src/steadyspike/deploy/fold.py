@@ -1,4 +1,4 @@
-"""`fold`: from a trained model to the network of binary spikes that it is equal to, with the proof."""
+"""`fold`: turns a trained model into an equal network of binary spikes, with a proof."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, time
         proof = replace(prove(exact, network, x), steps=prove_steps(exact, network, x))
     if not proof.worst <= WRONG or not proof.output <= WRONG * proof.largest:
         raise CannotFold(
-            f"the folded network does not do what the model does ({proof}): the model does something that a trace "
+            f"the folded network differs from the model ({proof}): the model does something that a trace "
             "of one example cannot see, such as deciding by the values of its input"
         )
     stepwise = None if proof.steps is None else proof.steps.streamed
     if stepwise is not None and not stepwise <= WRONG:
         raise CannotFold(
-            f"the folded network gives something else one step at a time (relative difference {stepwise:.1e}): this is "
+            f"the folded network differs if it runs one step at a time (relative difference {stepwise:.1e}): this is "
             "a mistake of fold, please report the model"
         )
     return proof
@@ -88,7 +88,7 @@ LOWER = (torch.float32, torch.float16, torch.bfloat16)
 
 
 class StaysDouble(TorchFunctionMode):
-    """While it lasts, ``x.float()`` and ``x.to(torch.float32)`` of a float64 tensor leave it in float64."""
+    """Inside the block, ``x.float()`` and ``x.to(torch.float32)`` of a float64 tensor leave it in float64."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

@@ -68,7 +68,7 @@ class Graph:
         return name
 
     def consumers(self) -> dict[str, list[str]]:
-        """For every node, the names of the nodes that take its value; one that takes it twice is there twice."""
+        """For every node, the names of the nodes that take its value; one that uses it twice is listed twice."""
         users: dict[str, list[str]] = {name: [] for name in self.nodes}
         for node in self:
             for name in node.inputs:

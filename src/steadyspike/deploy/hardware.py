@@ -1,4 +1,4 @@
-"""Which limits of neuromorphic chips an integer network meets: what fits, what does not, layer by layer."""
+"""Checks an integer network against the limits of neuromorphic chips, layer by layer."""
 
 from __future__ import annotations
 

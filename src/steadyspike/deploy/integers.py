@@ -35,7 +35,7 @@ from steadyspike.deploy.synapses import compose_linear
 from steadyspike.deploy.written import write_file
 
 DECAY = 4096
-# Operations that give real numbers and have an integer form: synapses, their sums, and what moves values about.
+# Operations that give real numbers and have an integer form: synapses, their sums, and operations that move values.
 WITH_INTEGERS = {
     "conv", "linear", "sum", "lif", "avg_pool", "adaptive_avg_pool", "mean", "time_mean", "time_sum", "max_pool",
     "reshape", "permute", "slice", "concat", "repeat", "upsample",
@@ -125,7 +125,7 @@ class IntegerNetwork:
         return [i for i, source in enumerate(node.inputs) if self.kinds[source] == REAL]
 
     def _weights(self, node: Node) -> dict[str, Tensor]:
-        """What spikes are multiplied with, and must fit the weights' bits: for sums in place of averages, over k."""
+        """The factors of spikes, which must fit the weights' bits; divided by k if sums replace averages."""
         if node.op in ("conv", "linear"):
             return {"weight": node.tensors["weight"].double() / averaged(self.graph, node.inputs[0])}
         if node.op != "sum":
@@ -146,7 +146,7 @@ class IntegerNetwork:
                 for weight in self._weights(node).values():
                     largest[group] = max(largest.get(group, 0.0), float(weight.abs().max()))
         scales = {group: top / value if value > 0 else 1.0 for group, value in largest.items()}
-        for node in self.graph.neurons():  # a current that only the first layer makes: as fine as 16 bits of V
+        for node in self.graph.neurons():  # a current of the first layer only: with a resolution of 16 bits of V
             group = self.groups[node.inputs[0]]
             if group not in scales:
                 scales[group] = 2**14 / float(node.tensors["threshold"].abs().max())
@@ -221,7 +221,7 @@ class IntegerNetwork:
             return self._neuron(integer, inputs[0])
         elif node.op in _SUMMED and self.kinds[node.name] != REAL:
             value = OPS[node.op].compute(node, inputs[0]) * ratio(self.graph, node)
-            value = value.round()  # a sum of whole numbers, taken as an average times its size
+            value = value.round()  # a sum of whole numbers, computed as an average times its size
         else:
             value = OPS[node.op].compute(replace(node, tensors={**node.tensors, **integer.tensors}), *inputs)
         return value
@@ -262,7 +262,7 @@ def ratio(graph: Graph, node: Node) -> int:
 
 
 def averaged(graph: Graph, name: str) -> int:
-    """The product of the sizes of all averages between neurons' spikes and this value."""
+    """The product of the sizes of all averages that this value has passed since the last neuron."""
     node = graph[name]
     if node.op in ("lif", "input", "conv", "linear"):
         return 1

@@ -1,4 +1,4 @@
-"""Neurons and norms as constants: what a trace records of the layers it does not look into."""
+"""Neurons and norms as constants: a trace records these layers as a whole."""
 
 from __future__ import annotations
 

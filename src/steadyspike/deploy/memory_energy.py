@@ -9,13 +9,13 @@ activations. This follows the analytical model of Yan et al., arXiv 2409.08290 (
 with B bits a weight, w picojoule to read a weight's bit, m_event to route the one bit of a spike and m_dense to move
 a bit of a dense activation. The twin has the same layers and weights, and as many activation levels as T steps can
 count: b = ceil(log2(T + 1)). E_acc, E_compare, m_event (Loihi's reported event energy) and m_dense are the paper's
-numbers. Its w and E_mac were not in the sources at hand. Both follow from two other published numbers: with half and
+numbers. Its w and E_mac were not available. Both follow from two other published numbers: with half and
 with one and a half times w, the crossing is 5.39 % and 6.08 % (T = 5, B = 4, fan-in 4096). The crossing itself, 5.7 %,
 then comes out as 5.74 %; tests/deploy/test_memory_energy.py compares the other published crossings and names the two
 that are missed.
 E_mac comes out below E_acc, which no multiplier is: the published model has a part that this formula does not have.
 
-What it cannot claim: it is not a measurement of a chip. Control, leakage and idle power are left out, which favours the
+It is not a measurement of a chip. Control, leakage and idle power are left out, which favours the
 spiking network; every spike is routed to every synapse on its own, which favours the twin.
 """
 
@@ -85,7 +85,7 @@ def crossing(
 
 @dataclass(frozen=True)
 class Traffic:
-    """What moves per sample: weights read, states read or written, and synaptic events.
+    """Memory traffic per sample: weights read, states read or written, and synaptic events.
 
     Weights and states are counted as SpikingJelly's `NeuromorphicMemoryAccessCounter` counts them: a weight for every
     spike and output it reaches (every operation of a layer that reads real numbers), and one read and one write of each
@@ -107,7 +107,7 @@ def traffic(report: EnergyReport) -> Traffic:
 class Verdict:
     """Microjoule per sample with memory: the spiking network, its bit-matched twin and its ReLU twin of 8 bits.
 
-    rate: ACs divided by the dense operations of the layers that read spikes: the firing rate that the synapses see.
+    rate: ACs divided by the dense operations of the layers that read spikes: the firing rate of the synapses' inputs.
     crossing: the rate at which network and twin would take the same energy.
     """
 

@@ -24,7 +24,7 @@ class FoldedNetwork(nn.Module):
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self.graph = graph
-        self.proofs: list[object] = []  # what `fold` found when it compared the network with its model
+        self.proofs: list[object] = []  # the results of `fold`'s comparison with the model
         self.is_recurrent = bool(loops(graph))
         # The most time steps this network can run; None: any number.
         self.steps_limit = min((t.shape[0] for n in graph for t in n.tensors.values() if per_step(n, t)), default=None)
@@ -90,7 +90,7 @@ class FoldedNetwork(nn.Module):
     ) -> Tensor:
         """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state.
 
-        past: the values of earlier steps, which a recurrent network needs and adds to.
+        past: the values of earlier steps, which a recurrent network reads and extends.
         """
         timed = self.graph.input.timed
         self.check_input(frame[None] if timed else frame)

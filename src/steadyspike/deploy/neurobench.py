@@ -1,8 +1,8 @@
 """NeuroBench's metrics of a folded network, and every difference from our own counts.
 
 NeuroBench (2.3) finds layers by their class: `nn.Conv2d`, `nn.Linear` and the classes that it is given as neurons. A
-`FoldedNetwork` has none of these, so `LayeredNetwork` computes the same graph through such modules. Folding first is
-what makes a threshold other than 1 count: V is then part of the weights, and a layer reads 0 and 1 instead of 0 and V.
+`FoldedNetwork` has none of these, so `LayeredNetwork` computes the same graph through such modules. The network is
+folded first, so that V is part of the weights and a layer reads 0 and 1 instead of 0 and V.
 
 What the two count differently, per synapse (`compare`):
 
@@ -10,7 +10,7 @@ What the two count differently, per synapse (`compare`):
 * zeros: it skips inputs and weights that are exactly 0 also in layers that read real numbers;
 * whole numbers and averages: an input with any value other than -1, 0 and 1 makes all of a layer's operations MACs, one
   for every input that is not 0; we count one AC for every spike of such a sum or average (``shared``: further ones);
-* products of two activations (attention) and sums of spikes are not layers: it does not see them.
+* products of two activations (attention) and sums of spikes are not layers: it does not count them.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class SpikingLayer(nn.Module):
 
 
 class ReadoutLayer(SpikingLayer):
-    """A layer that gives its potential: not an activation that could be sparse."""
+    """A layer that returns its potential, which is not a sparse activation."""
 
 
 class LayeredNetwork(nn.Module):
     """A folded network as torch modules: one `nn.Conv1d`, `nn.Conv2d` or `nn.Linear` per synapse, one layer per neuron.
 
-    Computes what the network computes, with the same operators. Constants that belong to no layer (gains, biases per
+    Computes the same as the network, with the same operators. Constants that belong to no layer (gains, biases per
     step, weights of sums) are buffers, so that parameters and buffers together are the network's memory.
     """
 
@@ -65,7 +65,7 @@ class LayeredNetwork(nn.Module):
         super().__init__()
         refuse_recurrent(network.graph, "NeuroBench's layers compute all steps at once")
         self.layers = nn.ModuleDict()
-        self._walk = (_Walk(network, self.layers),)  # in a tuple: its constants must not be registered a second time
+        self._walk = (_Walk(network, self.layers),)  # a tuple: constants must not be registered twice
         for node in map(network.node, network.graph.nodes):
             layer = _layer_of(node)
             if layer is not None:
@@ -148,7 +148,7 @@ def neurobench_model(network: FoldedNetwork) -> Any:
 
 @dataclass
 class SynapseCounts:
-    """Operations of one layer, summed over the samples: ours, NeuroBench's, and what lies between.
+    """Operations of one layer, summed over the samples: ours, NeuroBench's, and the parts in which they differ.
 
     kind: what the layer reads (`deploy.kinds`). For ``spikes`` acs - zeros = their_acs; for ``real`` numbers macs -
     borders - zeros = their_macs. For ``counts`` and ``pooled`` the units differ: we count one AC for every spike, they
@@ -187,7 +187,10 @@ class SynapseCounts:
 
 
 def _pairs(node: Node, x: Tensor, weight: Tensor) -> float:
-    """The sum of the layer's output for such inputs and weights, without a bias: with zeros and ones, operations."""
+    """The sum of the layer's output for these inputs and weights, without a bias.
+
+    With zeros and ones it counts operations.
+    """
     if node.op == "linear":
         return float(F.linear(x, weight).double().sum())
     o = node.options

@@ -1,4 +1,4 @@
-"""Reads NIR files through `nir_worker`, a process with limits: a file can crash that process, not this one."""
+"""Reads NIR files through `nir_worker`, a separate process with limits, so that a file cannot crash this one."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from steadyspike.deploy.errors import DamagedFile
 
 MIB = 1 << 20
 MOST = 4096 * MIB
-PACKED = 100  # bytes of content that a file may unpack to, for each of its own; beyond the first 256 MiB
+PACKED = 100  # bytes of content per byte of the file, beyond the first 256 MiB
 
 
 def read_nir_file(path: str | os.PathLike[str]) -> Any:
-    """The `nir.NIRGraph` of a file. Damaged and hostile files are a `DamagedFile` of one line.
+    """The `nir.NIRGraph` of a file. Damaged and hostile files raise a `DamagedFile` of one line.
 
     Budget: 256 MiB and 100 bytes per byte of the file, at most 4 GiB; 20 seconds and one per 4 MiB of the file. Links
     to other files, external and virtual data raise an error.
@@ -46,7 +46,7 @@ def graph_of_tree(tree: dict[str, Any], name: str) -> Any:
 
 def _tree(source: Path, memory: int, seconds: int) -> dict[str, Any]:
     """The file's content as nested dictionaries of arrays and texts."""
-    # No plugins: a filter that HDF5 does not have is not looked for on the disk.
+    # No plugins: HDF5 does not search the disk for missing filters.
     environment = {**os.environ, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE", "OMP_NUM_THREADS": "1"}
     worker = Path(__file__).with_name("nir_worker.py")
     paths = json.dumps([os.path.abspath(folder) for folder in sys.path if folder]).encode()

@@ -1,7 +1,7 @@
-"""The nodes and edges of a NIR graph in the order they run: graphs inside are opened, cycles are cut.
+"""The nodes and edges of a NIR graph in the order they run: nested graphs are expanded, cycles are cut.
 
-NIR gives no order to a cycle. Here a cycle is cut at an edge that leaves a neuron: what the neuron emits reaches the
-reader one step later, and is 0 at the first step. A cycle through a Delay node needs no cut: the node is the delay.
+NIR gives no order to a cycle. Here a cycle is cut at an edge that leaves a neuron: the neuron's output reaches the next
+node one step later, and is 0 at the first step. A cycle through a Delay node needs no cut: the node is the delay.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.schema import MOST_NODES
 
 NEURONS = ("LIF", "IF", "CubaLIF", "LI", "CubaLI", "I", "Threshold")
-PASS = "Pass"  # the kind of an Input or Output of a graph inside: it gives what it gets
+PASS = "Pass"  # the kind of an Input or Output of a nested graph: it passes its value on
 MOST_DEPTH, MOST_CUTS = 16, 256
 Edge = tuple[str, str]
 
@@ -71,9 +71,10 @@ class NirGraph:
         return scales if len(scales) == 1 and self.after[before[0]] == [name] else []
 
     def order(self, last: str) -> tuple[list[str], set[Edge]]:
-        """The nodes that ``last`` needs, each behind what feeds it, and the edges that carry the previous step.
+        """The nodes that ``last`` needs, each after its inputs, and the edges that carry the previous step.
 
-        The walk needs no deep stack. The feedback of a soft reset is part of its neuron, and is not in the order.
+        The walk is not recursive. The feedback edge of a soft reset is part of its neuron and does not count for the
+        order.
         """
         cut: set[Edge] = set()
         resets = {(name, scale) for name in self.nodes for scale in self.resets(name)}
@@ -121,7 +122,7 @@ class NirGraph:
         return order, None
 
     def _needs(self, name: str, roots: list[str]) -> list[str]:
-        """What must run before a node; the source of a Delay may run later in the step."""
+        """The nodes that must run before a node; the source of a Delay may run later in the step."""
         if self.kind[name] != "Delay":
             return self.before[name]
         roots += self.before[name]

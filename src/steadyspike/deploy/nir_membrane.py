@@ -40,7 +40,10 @@ def synapse_of(node: Any, shape: tuple[int, ...], dt: float, name: str) -> Membr
 
 
 def neuron_shape(node: Any, name: str) -> tuple[int, ...]:
-    """The shape of a neuron layer, from its own constants: a reader of its past needs it before the layer is read."""
+    """The shape of a neuron layer, from its constants.
+
+    Nodes that read its past need it before the layer is processed.
+    """
     for what in ("v_threshold", "threshold", "tau", "tau_mem", "r"):
         if hasattr(node, what):
             shape = np.asarray(getattr(node, what)).shape

@@ -2,7 +2,7 @@
 
 HDF5 is a large C library that damaged files can crash or keep busy for ever. This program is started by `nir_file` with
 limits of memory and time, imports h5py and NumPy only, and follows no link out of the file. Its output is one line of
-JSON, the tree in which arrays are named by their place, and then the bytes of the arrays.
+JSON (the tree, with the position of each array) and then the bytes of the arrays.
 
     python -I nir_worker.py FILE BYTES SECONDS, with the import path as JSON on standard input
 """
@@ -17,14 +17,14 @@ MOST_OBJECTS, MOST_DEPTH, MOST_TEXT = 200_000, 16, 1 << 20
 
 
 class Refused(Exception):
-    """What is wrong with the file, in one line."""
+    """The file is not valid; the message has one line."""
 
 
 def limit(memory: int, seconds: int) -> None:
     """Allocations beyond ``memory`` more bytes fail, and more than ``seconds`` of computing end the process."""
     try:
         import resource
-    except ImportError:  # not on this system; the parent still ends the process when its time is over
+    except ImportError:  # not available on this system; the parent still ends the process after its time limit
         return
     try:
         with open("/proc/self/statm") as file:
@@ -82,7 +82,7 @@ class Reader:
             size *= int(n)
         self.left -= size * max(item.dtype.itemsize, 1)
         if self.left < 0:
-            raise Refused(f"{path} is larger than a file of this size may say")
+            raise Refused(f"{path} is larger than a file of this size may contain")
         if text:
             return {"text": texts(np.asarray(item.asstr(errors="strict")[()]).tolist(), path)}
         array = np.asarray(item[()], order="C")  # ascontiguousarray would give a number an axis

@@ -1,7 +1,8 @@
-"""What makes an ONNX file stand alone: start potentials as defaults of its inputs, and its facts as metadata.
+"""Makes an ONNX file self-contained: start potentials as defaults of its inputs, and information as metadata.
 
 The states ``u_<i>`` of a streaming graph are inputs with a default: the initial potentials, [1, ...], which are
-broadcast over the batch. So the first step needs the frame only, and later ones get what the last step returned.
+broadcast over the batch. So the first step needs the frame only; later steps get the states that the last step
+returned.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ KEY = "steadyspike"  # of the metadata
 def onnx_facts(network: FoldedNetwork, states: Sequence[str] | None, extra: dict[str, Any] | None) -> dict[str, Any]:
     """The metadata of an exported network; states: names of the neuron layers of a streaming graph, None for all steps.
 
-    extra: as `deploy.save` takes it: class names, how images are scaled.
+    extra: as for `deploy.save`: class names, how images are scaled.
     """
     graph = network.graph
     lead = ["B"] if states is not None or not graph.input.timed else ["T", "B"]

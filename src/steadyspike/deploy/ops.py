@@ -1,4 +1,4 @@
-"""What each node of a `Graph` computes, in plain PyTorch: the definition that runtimes and exports are compared with.
+"""What each node of a `Graph` computes, in plain PyTorch: runtimes and exports are compared with this definition.
 
 A function takes the node and the values of its inputs. Values with a time axis are [T, B, ...], others [B, ...].
 """
@@ -16,7 +16,7 @@ from steadyspike.core.reference_scan import lif_step, per_channel
 from steadyspike.core.spec import RESETS, Reset, ScanSpec
 from steadyspike.deploy.graph import Node
 
-# Made once: torch.compile cannot follow the making of a ScanSpec.
+# Made once: torch.compile cannot trace the construction of a ScanSpec.
 SPECS = {
     (kind, strict, decay): ScanSpec("as", reset=Reset(kind), strict=strict, decay_input=decay)
     for kind in RESETS
@@ -72,7 +72,10 @@ CONVS: dict[int, Callable[..., Tensor]] = {3: F.conv1d, 4: F.conv2d}
 
 
 def inner_bias(node: Node) -> Tensor | None:
-    """The bias that a convolution or linear layer adds itself; None if a gain or the time step comes in between."""
+    """The bias that a convolution or linear layer adds itself.
+
+    None if a gain or a bias per step is applied before it.
+    """
     bias = node.tensors.get("bias")
     return bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
 

@@ -45,7 +45,7 @@ def _conv(
     n = weight.ndim - 2
     wide = [d * (k - 1) for d, k in zip(numbers(dilation, n), weight.shape[2:])]
     if padding == "same" and any(size % 2 for size in wide):
-        raise rec.refuse("padding='same' of an even kernel adds more at one side than at the other; fold pads alike")
+        raise rec.refuse("padding='same' of an even kernel pads the two sides differently; fold pads them equally")
     named = {"valid": 0, "same": [size // 2 for size in wide]}
     options = {
         "stride": numbers(stride, n),
@@ -95,7 +95,7 @@ def _group_norm(
     rec: Recorder, x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, *, out: Tensor,
 ) -> None:  # fmt: skip
-    # Its statistics are those of the sample, so no weight can take it in: it stays, on real numbers.
+    # Its statistics depend on the sample, so it cannot become a weight: it stays, on real numbers.
     value = _folded(rec, x, "a group norm")
     tensors = {name: t for name, t in (("weight", weight), ("bias", bias)) if t is not None}
     options = {"groups": int(num_groups), "eps": float(eps)}

@@ -18,7 +18,7 @@ DIFFERS = 1e-3  # a relative difference that rounding cannot explain in float64
 
 @dataclass(frozen=True)
 class StepsProof:
-    """How far a folded network agrees with itself and its model when it is not run on all T steps at once.
+    """How far a folded network agrees with itself and its model if it does not run on all T steps at once.
 
     streamed: the largest difference between streaming and the batch call, relative to the largest output; None if the
     network cannot be streamed (``why_not``). other: the same between network and model at T = 1; None if the model

@@ -1,4 +1,4 @@
-"""Recurrent networks: a node ``previous`` gives what another node gave some steps ago.
+"""Recurrent networks: a node ``previous`` returns the value of another node some steps ago.
 
 Such a network runs one time step after the other. ``Past`` keeps the values that later steps read; before the first
 step all of them are 0. Programs that compute all steps of a layer at once raise an error for such networks
@@ -27,7 +27,7 @@ def refuse_recurrent(graph: Graph, task: str) -> None:
 
 
 class Past:
-    """What the nodes of a recurrent network gave at earlier steps, [1, B, ...] each."""
+    """The values of a recurrent network's nodes at earlier steps, [1, B, ...] each."""
 
     def __init__(self, graph: Graph) -> None:
         lengths: dict[str, int] = {}

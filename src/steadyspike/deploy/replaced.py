@@ -1,4 +1,4 @@
-"""An attribute of one module instance replaced for a while."""
+"""Replaces an attribute of one module instance temporarily."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """While it lasts, ``module.name`` is ``value``; afterwards it is restored, also if it came from the class."""
+    """Inside the block, ``module.name`` is ``value``; afterwards it is restored, also if it came from the class."""
     had, before = name in module.__dict__, module.__dict__.get(name)
     module.__dict__[name] = value
     try:

@@ -1,6 +1,7 @@
-"""`fold_graph`: the network of binary spikes that a trained model is equal to.
+"""`fold_graph`: rewrites the graph of a trained model as an equal network of binary spikes.
 
-In training a TrSG neuron emits V S. The fold moves V into what reads the spikes, so that every neuron emits S, 0 or 1:
+In training a TrSG neuron emits V S. The fold moves V into the layers that read the spikes, so that every neuron emits
+S, 0 or 1:
 
 - a convolution or linear layer takes V into its weights, never into its bias, and the batch norm behind it too;
 - pooling, reshaping, means over space or time commute with V > 0;
@@ -24,11 +25,11 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.synapses import absorb_norms, scaled_weight
 
-# What to do with a stream that adds spikes of neurons with different thresholds: refuse it; read it by one copy of the
-# weights per writer ("split", binary inputs); or keep it as real numbers ("graded", multiplications).
+# What to do with a stream that adds spikes of neurons with different thresholds: raise an error; read it by one copy of
+# the weights per writer ("split", binary inputs); or keep it as real numbers ("graded", multiplications).
 Mode = Literal["exact", "split", "graded"]
 MODES = ("exact", "split", "graded")
-# Operations that work on each channel alone, on pixels: a scale per channel commutes with them.
+# Operations that work on each channel separately: a scale per channel commutes with them.
 OVER_PIXELS = ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool", "upsample", "pad")
 
 
@@ -43,7 +44,7 @@ Parts = list[Part]  # a value of the model as the sum of its parts
 
 
 class _Fold:
-    """The rewriting of one graph: for each node of the model, the parts its value is made of in the new graph."""
+    """The rewriting of one graph: for each node of the model, the parts of the new graph whose sum is its value."""
 
     def __init__(self, model: Graph, mode: Mode) -> None:
         self.model, self.mode = model, mode
@@ -200,7 +201,7 @@ class _Fold:
         return [Part(self._add(node, *(self._one(self.model[i], p) for i, p in zip(node.inputs, inputs))))]
 
     def _commuting(self, node: Node, part: Part) -> Part:
-        """op(V S) = V op(S): the same operation on the spikes, with the scale taken along."""
+        """op(V S) = V op(S): the same operation on the spikes, which keeps the scale."""
         scale = None
         if part.scale is not None:
             scale = _scale_through(node, self.model[node.inputs[0]], part.scale)

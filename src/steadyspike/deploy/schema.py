@@ -1,7 +1,7 @@
 """The schema of a folded network's description: a file is checked completely before anything runs.
 
 Each operation has a rule: how many inputs, which options of which kind, which constants. After the rules the graph is
-run once on torch's meta device, which computes shapes and no values, so that every declared shape is a true one.
+run once on torch's meta device, which computes shapes and no values, so that every declared shape is checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A model one frame at a time, with explicit state and an optional early exit.
 
 A stream runs any model of this library's neurons: for one frame the model is called with T = 1, and every neuron
-continues from the potential in which the last frame left it. The logits of step t equal row t of the batch call.
+continues from its potential after the last frame. The logits of step t equal row t of the batch call.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ Exit = Callable[[Tensor], Tensor]  # mean logits [B, classes] -> decided [B]
 
 
 class Decision(NamedTuple):
-    """What a stream decided: mean logits [B, classes] at each sample's decision, and the step of it [B], from 1."""
+    """The decisions of a stream: mean logits [B, classes] when each sample was decided, and the step [B], from 1."""
 
     logits: Tensor
     steps: Tensor
 
 
 class Stream:
-    """``stream(frame)``: the output of one time step, [B, ...] -> [B, classes]; state lives in this object only.
+    """``stream(frame)``: the output of one time step, [B, ...] -> [B, classes]; only this object holds state.
 
     step: frames seen. total: the sum of the outputs so far.
     """
@@ -123,7 +123,7 @@ class Stream:
         return out
 
     def run(self, x: Tensor, timesteps: int | None = None) -> Decision:
-        """A fresh stream over frames [T, B, ...], or a static image [B, ...] shown ``timesteps`` times, until decided.
+        """Runs a new stream over frames [T, B, ...], or ``timesteps`` times over an image [B, ...], until decided.
 
         timesteps: of a static image; a folded network has the number that it was folded with.
         Samples that are decided keep their logits; the stream ends when all are, or with the last frame.
@@ -157,7 +157,7 @@ class Stream:
         with _one_step(self.model, self.state, self.step):
             try:
                 out = self.model(frame[None] if self.batch_dim == 1 else frame)
-            except RuntimeError as error:  # torch's, when a layer behind the first neuron counts on all T steps
+            except RuntimeError as error:  # torch's error, if a layer after the first neuron needs all T steps
                 if self.batch_dim == 1:
                     raise
                 raise ValueError(
@@ -204,7 +204,7 @@ def _batch_dim(model: nn.Module, frame: Tensor) -> int:
 
 @contextmanager
 def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) -> Iterator[None]:
-    """While it lasts, neurons continue from ``state`` and norms with constants per step use those of ``step``.
+    """Inside the block, neurons continue from ``state`` and norms with constants per step use those of ``step``.
 
     A neuron that the model calls several times has one state per call: name, name:2, ...
     """
@@ -229,7 +229,7 @@ def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) ->
                 f"{name} got {x.shape[0]} different time steps for one frame: the model makes them itself, so they "
                 "cannot be run one by one"
             )
-        x = x[:1]  # of a static image that the model repeats, the step that runs now
+        x = x[:1]  # the present step, if the model repeats a static image
         before = state.get(key)
         assert before is None or isinstance(before, LIFState)
         out, state[key] = layer.scan(x, before)
@@ -254,7 +254,7 @@ def _at(norm: TimeNorm, step: int) -> Callable[[Tensor], Tensor]:
 
 
 def stream(model: nn.Module, exit_when: Exit | None = None, *, batch_dim: int | None = None) -> Stream:
-    """``model`` one frame at a time: a model of this library's neurons, or a folded network; in evaluation mode.
+    """Runs ``model`` one frame at a time: a model with this library's neurons, or a folded network, in evaluation mode.
 
     exit_when: `Confidence`, `Margin` or a function of the mean logits; see `Stream.run`.
     batch_dim: 1 for a model that takes frames [T, B, ...], 0 for one that takes [B, ...] and makes its own time steps;

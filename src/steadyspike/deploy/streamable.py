@@ -12,7 +12,8 @@ def why_no_stream(graph: Graph) -> str | None:
     """Why the steps of ``graph`` cannot be run one by one; None if they can.
 
     A mean over time at the end is the mean of the steps' outputs, also behind layers A x + b; a sum over time is their
-    sum if b = 0. Anything else that reads a value of all steps needs the last step before it can compute the first.
+    sum if b = 0. Any other node that reads a value of all steps cannot compute the first step before the last one is
+    known.
     """
     over_time: dict[str, str] = {}  # nodes that depend on all steps -> the mean or sum that makes them so
     for node in graph:

@@ -14,7 +14,10 @@ from steadyspike.deploy.ops import OPS, per_sample
 
 
 def summed(node: Node, graph: Graph, inputs: Sequence[Tensor], steps: int) -> Tensor:
-    """The value of a node on sums: an average is the sum of what it joins; other operations do not change."""
+    """The value of a node with sums instead of averages: an average becomes the sum of its inputs.
+
+    Other operations do not change.
+    """
     x = inputs[0]
     if node.op == "time_mean":
         return x.sum(0)

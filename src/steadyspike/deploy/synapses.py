@@ -11,7 +11,7 @@ from steadyspike.deploy.graph import Graph, Node
 
 
 def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
-    """The weight that reads S in place of ``scale * S``; None if the scale differs within what one weight reads.
+    """The weight that reads S in place of ``scale * S``; None if the scale differs between the inputs of one weight.
 
     scale: broadcastable to the input sample, [C, 1, 1] for a convolution, [..., F] for a linear layer.
     """
@@ -32,7 +32,7 @@ def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
 
 
 def absorb_norms(graph: Graph) -> Graph:
-    """Every ``affine``, and every constant added, that alone reads a convolution or linear layer becomes part of it.
+    """An ``affine`` or added constant that is the only reader of a convolution or linear layer becomes part of it.
 
     A norm with constants per time step becomes the synapse's gain and bias per step, which is the weight per step
     W[t] = gain[t] W written without T copies of W.

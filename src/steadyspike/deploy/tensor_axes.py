@@ -1,6 +1,6 @@
-"""Where time and batch sit in a tensor while a model is traced.
+"""The axes of time and batch in a tensor while a model is traced.
 
-Models fold time into the batch and unfold it again as they like. The tracer has T and B, so a tensor's shape shows
+Models may fold time into the batch and unfold it again. The tracer has T and B, so a tensor's shape shows
 which of these it is; the graph itself then has only shapes of one sample.
 """
 
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
 
 
 def choose_batch(steps: int) -> int:
-    """A batch size for the trace that cannot be mistaken for T or T*B."""
+    """A batch size for the trace that differs from T and T*B."""
     return next(b for b in (2, 3) if b != steps)
 
 

@@ -8,9 +8,9 @@ NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Three 
 ``"shift"``: exact, for layers with a hard reset only; one plain LIF node per layer and no extra inputs. The node counts
     its potential from U[0]: v = U - U[0], so v_leak = v_reset = -U[0], v_threshold = V - U[0], and it starts at 0. This
     needs a simulator that starts at 0 and has v_leak and v_reset. A soft reset raises an error.
-``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; what is lost is warned about.
+``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; a warning lists what is lost.
 
-M >= V becomes v > the next number below V, so no tie is decided differently.
+M >= V becomes v > the next number below V, so that potentials exactly at V fire in both.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
 
 
 def nir_names(names: Iterable[str]) -> dict[str, str]:
-    """For every node, a name as every NIR tool accepts it; no two are the same, nor that of a node that export adds."""
+    """For every node, a unique name that every NIR tool accepts and that differs from the nodes that export adds."""
     by_node: dict[str, str] = {}
     taken = {"input", "output"}
     for name in names:

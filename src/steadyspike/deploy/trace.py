@@ -1,6 +1,6 @@
 """Records a model's forward as a `Graph` by running it once on an example.
 
-Python's control flow is followed as the example takes it. Neurons and time-aware norms are recorded whole; every other
+Branches of Python code are those that the example takes. Neurons and time-aware norms are recorded whole; every other
 torch function that touches a recorded value must have a handler in `handlers`; otherwise the trace stops with an error
 that names it and its module.
 """
@@ -48,7 +48,7 @@ class Value:
 
 
 class Recorder:
-    """The graph under way and the values that are known, by the identity of their tensors (which are kept alive)."""
+    """The graph so far and the recorded values, by the identity of their tensors (which are kept alive)."""
 
     def __init__(self, layout: Layout, neurons: Collection[str] = ()) -> None:
         self.layout, self.neurons = layout, neurons
@@ -164,7 +164,7 @@ def _wrap_norm(
 
 @contextmanager
 def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
-    """While it lasts, neurons and norms record themselves, and the name of the running module is available."""
+    """Inside the block, neurons and norms record themselves, and the name of the running module is available."""
     with ExitStack() as stack:
         for name, module in model.named_modules():
             enter = module.register_forward_pre_hook(lambda m, args, name=name: recorder.path.append(name))

@@ -1,9 +1,9 @@
-"""Tells ordinary eager calls from those that a compiler, a transform or a mode has to see.
+"""Distinguishes ordinary eager calls from those that a compiler, a transform or a mode must record.
 
 Calling an operator through torch.library costs more than a small layer's arithmetic. An ordinary call may run the
 implementation directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes) the call must
-go through the operator. Modes that only count memory see the tensors that an implementation makes, which is all they
-want: they leave a call ordinary.
+go through the operator. Modes that only count memory need no more than the tensors that an implementation makes, so a
+call inside them is ordinary.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _is_compiling = torch.compiler.is_compiling
 
 
 def is_ordinary(*tensors: Tensor) -> bool:
-    """True outside of every compiler, transform and mode, for tensors that are nothing but tensors."""
+    """True outside of every compiler, transform and mode, for plain tensors."""
     if _is_compiling():
         return False
     if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
@@ -37,7 +37,7 @@ def is_ordinary(*tensors: Tensor) -> bool:
 
 def runs_directly(*tensors: Tensor) -> bool:
     """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
-    if _is_compiling():  # asked first: a compiler cannot look into the questions below
+    if _is_compiling():  # checked first: a compiler cannot trace the checks below
         return False
     if dispatch_modes():
         return is_ordinary(*(t for t in tensors if sizes_only(t) is None))
@@ -49,7 +49,7 @@ def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
     gradients, without a pending sign."""
     if is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
         return False
-    # A loop: this runs several times per layer, and a generator or a function would take as long as the questions.
+    # A loop: this runs several times per layer, and a generator or a function would take as long as the checks.
     for t in tensors:  # noqa: SIM110
         if type(t) not in _PLAIN or t.is_neg() or is_batched_gradient(t):
             return False

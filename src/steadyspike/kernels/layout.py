@@ -10,7 +10,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# What is worked out of a shape is kept for the last so many: more than a network has, also at ten image sizes; 2 MB.
+# Number of shapes for which results are kept: more than a network has, even with ten image sizes; 2 MB.
 KEPT_SHAPES = 512
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -41,7 +41,7 @@ def _fills_a_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=KEPT_SHAPES)
 def are_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    """`has_dense_steps` of an x with these."""
+    """`has_dense_steps` for an x with this shape and these strides."""
     return _fills_a_block(shape[1:], strides[1:])
 
 
@@ -56,7 +56,7 @@ def fills_one_block(x: Tensor) -> bool:
 
 
 def has_dense_steps(x: Tensor) -> bool:
-    """`is_dense` of x[0]. Looked up, for calls outside of compilers: a layer's shapes are few and come again."""
+    """`is_dense` of x[0]. Cached, for calls outside of compilers: a layer has few shapes, which repeat."""
     return are_dense_steps(x.shape, x.stride())
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 LIBRARY = Path(__file__).with_name("_native.so")
-# The best instruction set that may run, as torch's ATEN_CPU_CAPABILITY: to try here what another machine would run.
+# The best instruction set that may run, like torch's ATEN_CPU_CAPABILITY: to try the code of another machine here.
 CAPABILITY = "STEADYSPIKE_CPU_CAPABILITY"
 CAPABILITIES = ("base", "avx2", "avx512")
 

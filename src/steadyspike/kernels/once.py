@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class _Refusing(torch.autograd.Function):
-    """Zero, as a function of some tensors; it raises ``reason`` when it is differentiated by any of them."""
+    """A zero that depends on some tensors and raises ``reason`` when it is differentiated by one of them."""
 
     @staticmethod
     def forward(ctx: Any, reason: str, *sources: Tensor) -> Tensor:
@@ -26,7 +26,8 @@ def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -
     """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
 
     torch's `once_differentiable` checks only the incoming gradients, and raises no error if these are constants; its
-    function that raises crashes on batches of gradients (``is_grads_batched``). A sum is also differentiated in these.
+    function that raises crashes on batches of gradients (``is_grads_batched``). The derivative of a sum reaches these
+    too.
     """
     linked = [t for t in sources if t is not None and t.requires_grad] if torch.is_grad_enabled() else []
     if not linked:

@@ -1,7 +1,7 @@
 """Tensors that have sizes but no values, as `memory_estimate` runs a model on them.
 
 The layers run the same code as on real tensors, so that they make and keep the same tensors; a C++ function makes its
-results and computes nothing. What depends on values is assumed.
+results and computes nothing. Results that depend on values are assumed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from steadyspike.core.torch_private import FakeTensor, FakeTensorMode
 
 
 class SizesOnly(FakeTensorMode):
-    """The mode in which such tensors are made. Kernels run in it as if it were not there (`runs_directly`).
+    """The mode in which such tensors are made. Kernels run directly in it (`runs_directly`).
 
     firing_rate: the assumed share of neurons that fire per step. needed: the rate of places at which a scan uses the
     gradient of its output; three times as many, as in new networks of this library (2 to 4). It changes temporary

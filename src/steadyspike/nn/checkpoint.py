@@ -1,6 +1,6 @@
 """`checkpoint`: activation checkpointing that gives a recomputed forward the values that its first run started from.
 
-torch.utils.checkpoint runs a function again in the backward pass, when MP-Init's mean has moved on. `checkpoint`
+torch.utils.checkpoint runs a function again in the backward pass, when MP-Init's mean has already changed. `checkpoint`
 records the values of every layer in the order of its calls, and the recomputation reads them in this order. Code that
 calls torch.utils.checkpoint itself has no such record: `checkpointed_forward.Memory` finds a forward by its input.
 """
@@ -33,12 +33,12 @@ class Record:
         self.values: dict[int, list[Tensor]] = {}
 
     def contexts(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        """Those of the first run and of a recomputation, for torch.utils.checkpoint."""
+        """The contexts of the first run and of a recomputation, for torch.utils.checkpoint."""
         return _Context(self, replays=False), _Context(self, replays=True)
 
 
 class _Context:
-    """While it lasts, values are added to the record, or read from it from its beginning."""
+    """Inside it, values are added to the record, or read from its beginning on."""
 
     def __init__(self, record: Record, *, replays: bool) -> None:
         self.record, self.replays = record, replays

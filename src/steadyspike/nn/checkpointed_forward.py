@@ -118,7 +118,7 @@ class Memory:
         fits = [e for e in self._entries if e.shape == x.shape and e.seen.device == print_of_x.device]
         if isinstance(print_of_x, FakeTensor) and fits:
             return fits[-1].value  # a memory estimate: tensors have no values, so any entry will do
-        # The mean, not the greatest: a rounding that differs may flip a spike, and with it a few currents.
+        # The mean difference, not the largest: different rounding may move a spike, and with it a few currents.
         scale = print_of_x.abs().mean() + 1e-30
         distances = [float((e.seen - print_of_x).abs().mean() / scale) for e in fits]
         best = min(distances, default=float("inf"))

@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         lambda c: c.timesteps == 1 and _idle_leak(c.layer),
-        "with timesteps=1, U[0] = 0 and an unscaled input the leak acts on nothing and never trains; use init='mp', "
+        "with timesteps=1, U[0] = 0 and an unscaled input the leak has no effect and never trains; use init='mp', "
         "decay_input=True or a neuron whose leak is fixed",
     ),
     Rule(

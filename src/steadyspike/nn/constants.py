@@ -148,10 +148,10 @@ class Constants(nn.Module):
         if not torch.is_grad_enabled() or (not ordinary and is_transformed()):
             return
         for raw, link, _ in self._constants.values():
-            parameter = self._parameters.get(raw) if raw is not None else None  # not what is computed in its place
+            parameter = self._parameters.get(raw) if raw is not None else None  # not a computed one
             if parameter is None or not parameter.requires_grad:
                 continue
-            # Looking at one number takes a tenth of the time of an operator on it.
+            # Reading one number in Python takes a tenth of the time of an operator.
             if not (ordinary and type(parameter) is nn.Parameter and parameter.is_cpu and link.contains(parameter)):
                 link.limit(parameter)
 

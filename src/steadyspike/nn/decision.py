@@ -1,4 +1,4 @@
-"""The class that scores decide for, also if a network has broken down and its scores are NaN."""
+"""The decision for a class from its scores, also if a diverged network gives NaN."""
 
 from __future__ import annotations
 

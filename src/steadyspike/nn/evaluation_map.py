@@ -16,7 +16,10 @@ from steadyspike.nn.norm.tebn import TEBN
 
 
 def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """(scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias; of values per step the first ``steps``."""
+    """(scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias.
+
+    If values are per step, those of the first ``steps``.
+    """
     mean, var, weight, bias = (
         p[:steps] if p is not None and p.ndim == 2 else p
         for p in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
@@ -41,7 +44,7 @@ def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
     return importance * scale, importance * shift
 
 
-# By the forward that they describe: a subclass that overrides forward is not listed.
+# The key is the forward, so that a subclass that overrides forward is not found.
 _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
     TDBN.forward: _tdbn,
     StepBN.forward: _running,

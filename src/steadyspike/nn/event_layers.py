@@ -48,7 +48,7 @@ class EventConv2d(nn.Conv2d):
 
 
 def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
-    """1x1 convolutions of one image as one, their outputs side by side; None if it is not for the kernels here.
+    """Several 1x1 convolutions of one image as one, outputs side by side; None if the kernels do not support it.
 
     All have a stride of 1 and no padding; all or none have a bias.
     """
@@ -82,7 +82,7 @@ def use_events(model: Model) -> Model:
 
 
 def use_dense(model: Model) -> Model:
-    """``model`` itself, as it was before `use_events`."""
+    """Undoes `use_events` and returns ``model``."""
     return _swap(model, _EVENTS_TO_DENSE)
 
 

@@ -12,7 +12,7 @@ from torch import nn
 
 
 class Site(NamedTuple):
-    """The place of a neuron layer in a network: its channels and, if known, its spatial size and time steps."""
+    """The position of a neuron layer in a network: its channels and, if known, its spatial size and time steps."""
 
     channels: int
     size: tuple[int, ...] | None = None

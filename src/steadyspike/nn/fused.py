@@ -4,7 +4,7 @@
    calls on the CPU.
 2. operator: ``torch.library`` (`kernels/scan/operator.py`); torch.compile, export, other devices.
 3. reference: `core/reference_scan.py`; torch.func, gradients of gradients, surrogates without compiled code. A neuron
-   with its own ``run`` computes itself.
+   with its own ``run`` is computed by that.
 
 The choice depends on the layer and its tensors, never on what watches it. Taps get what the node returns: the output,
 MP-Init's statistics, U[0], U[T] and M. A tap that requests the current, or a hook on the neuron, needs the current in
@@ -39,7 +39,7 @@ NOTHING = (False, False)
 
 
 def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor, Links]:
-    """V and 1/tau as the node takes them: k and w with their links, or themselves. dtype: of the arithmetic.
+    """The node's arguments for V and 1/tau: k and w with their links, or V and 1/tau. dtype: of the arithmetic.
 
     Calls `limit_constants` if the node does not check the ranges itself.
     """

@@ -1,7 +1,7 @@
 """Several pairs of norm and neuron as one node: ``neuron_i(norm_i(y_i))`` for parts y_i of the channels.
 
-The q, k and v of an attention layer are three small layers on one input: most of their time is what a call takes in any
-case. As one node every channel has the constants of its own layer; each layer's statistics are those of its own
+The q, k and v of an attention layer are three small layers on one input: most of their time is the fixed cost of a
+call. As one node every channel has the constants of its own layer; each layer's statistics are those of its own
 channels. Outputs, gradients and running statistics are those of the layers one by one, up to rounding.
 """
 
@@ -115,7 +115,7 @@ def _statistics(norms: Sequence[nn.Module], y: Tensor) -> Statistics:
 
 
 def _constants(neurons: Sequence[nn.Module], y: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Links]:
-    """U[0], and V and a or what links compute them from, each with a value per channel."""
+    """U[0], and V and a or their parameters, each with a value per channel."""
     starts, ks, ws, links = [], [], [], []
     for m in neurons:
         assert isinstance(m, Neuron)

@@ -31,7 +31,7 @@ _CALLED = frozenset({"forward", "run"})
 
 
 class Normed(NamedTuple):
-    """``norm(y)`` that is not computed yet: what a shortcut with a norm adds to a current."""
+    """A ``norm(y)`` that is not computed yet: the output of a shortcut with a norm."""
 
     norm: TimeNorm
     y: Tensor
@@ -133,7 +133,7 @@ def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:
 def _trained(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
     second: tuple[Tensor | None, ...] = (None, None)
     statistics2 = None
-    if isinstance(extra, Normed):  # first, as if it was computed: a norm that is both moves its statistics in order
+    if isinstance(extra, Normed):  # first: a norm that is used twice updates its statistics in this order
         assert isinstance(extra.norm, TDBN)
         extra.norm.check_input(extra.y)
         statistics2, weight2 = batch_statistics(extra.norm, extra.y)
@@ -168,7 +168,7 @@ def _fused(
 
 
 def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
-    """The bits of ``extra``, which has the shape and strides of ``y``; None to take its values."""
+    """The bits of ``extra``, which has the shape and strides of ``y``; None if its values are used."""
     # The saved tensors raise an error for second derivatives; if extra is not saved, y does it instead.
     alone = torch.is_grad_enabled() and extra.requires_grad and not y.requires_grad
     return None if alone else known_spikes(extra)
@@ -194,7 +194,7 @@ def _shown_map(norm: TimeNorm, y: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(norm, TDBN) and norm.bias is not None
     (mean, invstd), weight = batch_statistics(norm, y)
     if torch.is_grad_enabled() and y.requires_grad:
-        # The values of the node, with the gradients of the statistics as functions of y.
+        # The values are the node's; the gradients are those of the statistics as functions of y.
         var, own = torch.var_mean(y, [i for i in range(y.ndim) if i != 2], correction=0)
         sd = torch.rsqrt(var + norm.eps)
         mean, invstd = mean + (own - own.detach()), invstd + (sd - sd.detach())

@@ -24,7 +24,7 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
             names.append(getattr(module, name, None))
     for layer in neurons(model).values():
         names += layer.parameters(recurse=False)
-        if is_parametrized(layer):  # these are what its own parameters and constants are computed from
+        if is_parametrized(layer):  # its own parameters and constants are computed from these
             names += layer.get_submodule("parametrizations").parameters()
     return {p for p in names if isinstance(p, nn.Parameter)}
 
@@ -38,7 +38,7 @@ def no_decay_names(model: nn.Module) -> set[str]:
 def parameter_kinds(model: nn.Module) -> dict[str, list[nn.Parameter]]:
     """The trained parameters by kind: "weights", "norms" (scales), "biases" (also of norms), "neurons" (V, tau, ...).
 
-    A group of an optimizer that is made from attributes called weight and bias would leave out the neurons.
+    An optimizer that collects only attributes called weight and bias would leave out the neurons.
     """
     of_neurons = neuron_parameters(model)
     kinds: dict[str, list[nn.Parameter]] = {"weights": [], "norms": [], "biases": [], "neurons": []}

@@ -34,8 +34,8 @@ class InitialPotential(nn.Module):
     def update(self, active: Tensor) -> None:
         """Called after each training forward; ``active`` is `ScanResult.active` of the scan."""
 
-    # True if C++ can do what `potential` and `update` do, see `native_start`; a subclass that overrides one of these
-    # and not `native_start` is False. Decided when the class is defined.
+    # True if C++ can replace `potential` and `update`, see `native_start`. It is False for a subclass that overrides
+    # one of these but not `native_start`. Decided when the class is defined.
     has_native_start: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: object) -> None:
@@ -97,7 +97,7 @@ class MPInit(InitialPotential):
         mean = unwrapped(mean)
         if not (training or self.training):
             return Start(mean)
-        # A checkpoint keeps a note of this forward, several processes add up their statistics: not in C++.
+        # C++ does not support checkpoints, which keep a note of this forward, and sums over several processes.
         if recomputing() or checkpoint_region() is not None or (self.sync and world_size(self.group.group) > 1):
             return None
         return Start(mean, 0.0, self.momentum if training else 0.0)

@@ -1,4 +1,4 @@
-"""Finds out whether a model takes [T, B, ...] or [B, ...], by trying both: one answer for everything that runs a model.
+"""Finds out whether a model takes [T, B, ...] or [B, ...], by trying both: all functions that run a model use it.
 
 A model that takes frames has time on axis 0 of its input and the batch on axis 1. One that takes a static batch makes
 its own time steps: the batch is axis 0. The model is run on one and on two entries of axis 0; its first neuron layer
@@ -75,7 +75,7 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
                 return 1
             if two.more_samples(one):
                 return 0
-        # A model that is made for one number of steps does not run with another one, but with another batch size.
+        # A model that is made for one number of steps fails with another number, but runs with another batch size.
         one, two = (inner_sizes(model, _entries(example, 1, count)) for count in (1, 2))
         if isinstance(one, Sizes) and isinstance(two, Sizes) and two.more_samples(one):
             return 1
@@ -91,7 +91,7 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
 
 
 def _entries(x: Tensor, axis: int, count: int) -> Tensor:
-    """So many entries of an axis, the first ones; an axis that is shorter begins again."""
+    """The first ``count`` entries of an axis; a shorter axis is repeated."""
     index = torch.arange(count, device=x.device) % x.shape[axis]
     return x.index_select(axis, index)
 

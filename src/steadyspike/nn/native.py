@@ -1,4 +1,4 @@
-"""Networks of plain layers of this library in place of converted ones: what can be folded, streamed and exported.
+"""Replaces converted neurons by plain layers of this library, so that a network can be folded, streamed and exported.
 
 A converted neuron (`ss.convert`, `ss.stabilize`) keeps the calls of its library: one step or many, a state or none. If
 its dynamics are those of `LIF` or `IF`, such a layer replaces it here. A network that takes one step per call gets all
@@ -20,7 +20,7 @@ from steadyspike.nn.neurons import IF
 
 
 class NotNative(ValueError):
-    """A converted neuron that no layer of this library equals; the message gives the reason."""
+    """Raised for a converted neuron without an equal layer in this library; the message gives the reason."""
 
 
 @runtime_checkable
@@ -66,7 +66,7 @@ class Shifted(nn.Module):
 
 
 def with_late_reset(layer: Neuron) -> nn.Module:
-    """Makes of a neuron with a soft reset one that takes V off after the next decay: M = beta M[t-1] + x - V S[t-1].
+    """Turns a neuron with a soft reset into one that subtracts V after the next decay: M = beta M[t-1] + x - V S[t-1].
 
     It is U = M - (V / beta) S: a soft reset by V / beta of a neuron that fires at V. With the potential counted from
     -d, d = V / beta - V, both are V / beta, and the current gains (1 - beta) d:

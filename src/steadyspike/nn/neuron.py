@@ -50,14 +50,14 @@ class Neuron(Constants):
 
     A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. The methods that it
     overrides are determined when the class is defined; to replace one of them afterwards, on the class or on a layer,
-    is not supported (a layer's own ``forward`` is: it counts as a hook).
+    is not supported (except a layer's own ``forward``, which counts as a hook).
     """
 
     # True if `run` uses a kernel. A subclass that overrides `run` sets True if its `run` calls Neuron.run.
     runs_kernel: ClassVar[bool] = True
     spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
-    overridden: ClassVar[frozenset[str]] = frozenset()  # the methods above that the class does not have from here
+    overridden: ClassVar[frozenset[str]] = frozenset()  # the methods above that the class overrides
     stream_window: StreamWindow | None = None  # open inside ``with ss.window(model)``
 
     def __init__(

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 
 def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:
-    """True if the layers are computed by operators: on a GPU, for `TDBN` in training and every norm that
-    `evaluation_map` knows in evaluation, unless a hook or a tap needs the current in memory."""
+    """True if the layers are computed by operators: on a GPU, if no hook or tap needs the current in memory."""
     if y.is_cpu and neuron.backend != "triton":
         return False
     if neuron.overridden & {"forward", "run"} or must_be_called(neuron):
@@ -59,7 +58,7 @@ def operator_norm_neuron(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tenso
     """``neuron(norm(y) + extra)`` of layers and tensors that `takes_operator` has accepted."""
     neuron.check_input(y)
     other: Tensor | NormedInput | None
-    # The shortcut first, as if it was computed: a norm that is both moves its statistics in this order.
+    # The shortcut first, as if it was computed: a norm object that is used twice updates its statistics in this order.
     other = extra if extra is None or isinstance(extra, Tensor) else _normed(extra.norm, extra.y)
     first = _normed(norm, y)
     u0 = neuron.init.potential(y)

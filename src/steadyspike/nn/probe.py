@@ -123,7 +123,7 @@ def after_reset(layer: Neuron, m: Tensor, spikes: Tensor | None) -> Tensor:
 
 
 def _record(layer: Neuron, x: Tensor, result: ScanResult, fields: tuple[str, ...], graph: bool) -> LayerRecord:
-    """The record of one scan, with the tensors that ``wanted`` names."""
+    """The record of one scan, with the tensors that ``fields`` names."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(fields) else None
     tensors: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
     if "rate" in fields and spikes is not None:

@@ -46,7 +46,7 @@ def settings_notes(model: nn.Module, x: Tensor) -> list[str]:
 
 
 def _start(layers: dict[str, Neuron], seen: dict[str, Seen]) -> str:
-    """A start at zero, few steps, many layers: what MP-Init is for."""
+    """A start at zero, few steps, many layers: here MP-Init helps."""
     steps = max((one.steps for one in seen.values()), default=0)
     zero = [layer for layer in layers.values() if isinstance(layer.init, ConstantInit) and layer.init.value == 0]
     if not 2 <= steps <= FEW_STEPS or len(zero) < DEEP or len(zero) < len(layers):

@@ -1,8 +1,8 @@
 """`StreamWindow`: collects MP-Init's statistics (Algorithm 1) of a layer that `scan` runs step by step.
 
-A whole sequence in one call ends with the call, so `forward` updates the running mean itself. A loop over `scan` has no
-end that the layer could see: the caller marks it with ``with ss.window(model)``. Inside, every scan in training mode
-adds the neurons that fired, and the end of the window updates the mean once.
+A whole sequence in one call ends with the call, so `forward` updates the running mean itself. A layer cannot detect the
+end of a loop over `scan`: the caller marks it with ``with ss.window(model)``. Inside, every scan in training mode adds
+the neurons that fired, and the end of the window updates the mean once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_WINDOW = (
 
 @dataclass(frozen=True, eq=False)
 class StreamPart:
-    """One stream up to one of its states. fired: bool, [B, ...], since the window began; u: U after the last step."""
+    """A stream up to one of its states. fired: bool, [B, ...], since the window began; u: U after the last step."""
 
     window: StreamWindow
     fired: Tensor

@@ -41,14 +41,17 @@ def bits_of(value: Value) -> Bits:
 
 
 def costs_here() -> Costs:
-    """Those of this machine's instruction set; weights are packed once, before any call."""
+    """The costs for this machine's instruction set; weights are packed once, before any call."""
     return replace(COSTS[instruction_set()], weight=0.0)
 
 
 def run(
     constants: LayerConstants, steps: int, samples: int, read: Read, way: Way, costs: Costs, isa: int
 ) -> tuple[Value, list[str]]:
-    """The layer's spikes or numbers, and for each synapse the way it took; ``read(name)`` gives a node's value."""
+    """The layer's spikes or numbers, and for each synapse whether it ran by events.
+
+    ``read(name)`` returns a node's value.
+    """
     layer = constants.layer
     sources: list[Source] = []
     ways = []

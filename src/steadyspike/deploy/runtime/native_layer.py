@@ -50,7 +50,7 @@ class SpikeConvSource:
 
 @dataclass(frozen=True)
 class IdentitySource:
-    """A spike of channel c adds ``values[c]`` to the same place; values: [64 words]."""
+    """A spike of channel c adds ``values[c]`` at the same position; values: [64 words]."""
 
     words: Tensor
     values: Tensor
@@ -79,7 +79,7 @@ class NeuronRows:
     """Constants of a neuron layer, float32 [64 words] each, padded with 0 and ``fire`` with infinity.
 
     fire: the least potential that fires. keep: 1 - a. factor: of the current. start: U[0], [1 or H W, 64 words].
-    reset: code of `ScanSpec`. potential: M is wanted, not spikes.
+    reset: code of `ScanSpec`. potential: M is returned instead of spikes.
     """
 
     threshold: Tensor

@@ -46,14 +46,14 @@ def neuron_rows(node: Node) -> NeuronRows:
 
 @dataclass(frozen=True)
 class PackedSynapse:
-    """A synapse with its weights for both ways. packed: None if it only has a dense way."""
+    """A synapse with its weights for events and for the dense convolution. packed: None if it is always dense."""
 
     synapse: Synapse
     weight: Tensor
     packed: Tensor | None
 
     def geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """Of the convolution of that many images; ``whole_words``: with its channels filled up as the bits are."""
+        """The geometry for that many images; ``whole_words``: with channels padded to whole words."""
         s = self.synapse
         channels, rows, columns = as_image(s.shape)
         channels = 64 * words_for(channels) if whole_words else channels
@@ -63,10 +63,10 @@ class PackedSynapse:
         )
 
     def event_geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """Of the convolution of the spikes themselves.
+        """The geometry of the convolution of the spikes themselves.
 
-        An average over windows of k pixels followed by a convolution is one convolution of the spikes: every weight
-        stands k times in each direction, divided by the window's size, and strides and padding are k times as large.
+        An average over windows of k pixels followed by a convolution is one convolution of the spikes: every weight is
+        repeated k times in each direction, divided by the window's size, and strides and padding are k times as large.
         """
         g, (rows, columns) = self.geometry(images, whole_words), self.synapse.pool
 

@@ -1,7 +1,7 @@
 """How a graph runs: which nodes become one layer, which work on bits, and which stay as `deploy.ops` defines them.
 
-A layer is a neuron with everything that makes its current: convolutions and linear layers of spikes, identity edges,
-and numbers that other steps computed. Synapses that no neuron alone reads are layers without a neuron.
+A layer is a neuron with all parts of its current: convolutions and linear layers of spikes, identity edges, and numbers
+that other steps computed. A synapse that is not read by exactly one neuron is a layer without a neuron.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Synapse:
 
 @dataclass(frozen=True)
 class Identity:
-    """Spikes of ``writer`` that go to the same place, each with its channel's current ``value`` [C]."""
+    """Spikes of ``writer`` that reach the same position, each with its channel's current ``value`` [C]."""
 
     writer: str
     value: Tensor
@@ -86,7 +86,7 @@ class OnBits:
 
 @dataclass(frozen=True)
 class Plain:
-    """A node as `deploy.ops` computes it, on numbers."""
+    """A node that `deploy.ops` computes, on numbers."""
 
     node: Node
 
@@ -95,7 +95,7 @@ Step = Layer | OnBits | Plain
 
 
 class Plan:
-    """The steps of a graph by the name of the node they give, in the order they run."""
+    """The steps of a graph by the name of the node that they compute, in the order they run."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -177,7 +177,7 @@ class Plan:
         return Plain(node)
 
     def _collect(self, layer: Layer, name: str, root: bool = False) -> None:
-        """Adds the value of ``name`` to the layer's current, with as much of its making as only this layer needs."""
+        """Adds the value of ``name`` to the layer's current, with the nodes before it that only this layer needs."""
         node = self.graph[name]
         own = root or (len(self.users[name]) == 1 and name != self.graph.output)
         if name in self.bits:
@@ -238,7 +238,7 @@ class Plan:
         return Synapse(node.name, dense, writers, source.shape, four, *pairs, o["groups"], pool)
 
     def _pool_before(self, node: Node) -> Pair:
-        """The windows of an average pool of spikes that leaves no pixel out and none twice; (1, 1) for other nodes."""
+        """The windows of an average pool of spikes that reads every pixel exactly once; (1, 1) for other nodes."""
         if node.op != "avg_pool" or not self._writers(node.inputs[0]):
             return 1, 1
         kernel, stride, padding = (_pair(node.options[name], 1) for name in ("kernel_size", "stride", "padding"))

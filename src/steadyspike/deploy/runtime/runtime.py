@@ -28,9 +28,9 @@ def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | No
     """A program that gives ``network``'s outputs on a CPU: ``program(x)``, ``program(x, timesteps=...)``.
 
     way: ``"auto"`` decides for every convolution of every call, from the counted spikes, whether adding up the weights
-        of those that fired or the dense convolution is faster; ``"events"`` and ``"dense"`` always take that one.
+        of those that fired or the dense convolution is faster; ``"events"`` and ``"dense"`` always use that one.
     instructions: an instruction set that the machine has, such as ``"base"`` or ``"avx2"``; None: the best.
-    Threads are torch's (``torch.set_num_threads``). Constants are copied: later changes of ``network`` are not seen.
+    Threads are torch's (``torch.set_num_threads``). Constants are copied: later changes of ``network`` have no effect.
     """
     if way not in WAYS:
         raise ValueError(f"unknown way {way!r}; known: {', '.join(WAYS)}")
@@ -93,7 +93,7 @@ class _Call:
 class Runtime:
     """A folded network that was made ready for this machine; see `compile`.
 
-    last_ways, last_rates: of the last call, the way of every synapse and the firing rate of every neuron layer.
+    last_ways, last_rates: for the last call, whether every synapse ran by events, and the firing rate of every layer.
     """
 
     def __init__(self, network: FoldedNetwork, way: Way, isa: int) -> None:

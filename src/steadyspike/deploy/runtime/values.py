@@ -1,6 +1,6 @@
-"""What flows between the steps of a runtime: spikes as bits, or numbers.
+"""The values between the steps of a runtime: spikes as bits, or numbers.
 
-Numbers are tensors as in `deploy.ops`: [T, B, *shape], or [B, *shape] for what is the same at every step.
+Numbers are tensors as in `deploy.ops`: [T, B, *shape], or [B, *shape] for values that are the same at every step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a runtime does with each node, in words."""
+"""Describes how a runtime computes each node."""
 
 from __future__ import annotations
 

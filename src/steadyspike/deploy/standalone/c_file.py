@@ -21,7 +21,7 @@ from steadyspike.deploy.standalone.lower import lower
 from steadyspike.deploy.standalone.program import Layer, Operation, Pool, Program
 
 INPUT_LIMIT = 65536.0
-SHARED = "values of one step; those that do not live at the same time share places"
+SHARED = "values of one step; values that are not needed at the same time share memory"
 
 
 class CExport(NamedTuple):

@@ -82,7 +82,7 @@ class Slot:
 
 
 class Memory:
-    """Places of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
+    """Addresses of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
 
     def __init__(self, program: Program) -> None:
         self.integer = program.integer
@@ -91,7 +91,7 @@ class Memory:
         for now, op in enumerate(operations):
             self._see(written_by(op), now)
             for buffer in read_by(op):
-                # What an image leaves behind is read at every step.
+                # Values that are computed once per image are read at every step.
                 stays = now >= len(program.still) and self._written(buffer) < len(program.still)
                 self._see(buffer, len(operations) if stays else now)
         self._see(program.output, len(operations))
@@ -119,7 +119,7 @@ class Memory:
             slot.last = max(slot.last, now)
 
     def _pack(self) -> None:
-        """Largest first, each at the lowest place that is free during its life."""
+        """Largest first, each at the lowest address that is free while the value is needed."""
         placed: list[Slot] = []
         for slot in sorted(self.slots.values(), key=lambda s: (-s.size, s.first)):
             others = [s for s in placed if s.c_type == slot.c_type and s.first <= slot.last and slot.first <= s.last]

@@ -135,7 +135,7 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
 
 
 def _cleared(w: Writer, out: Buffer) -> list[str]:
-    """Bits are set one by one, so they begin at 0 the first time."""
+    """Bits are set one by one, so the buffer is cleared before the first write."""
     if out.kind not in ("bits", "counts") or not w.first_write(out):
         return []
     name, size = ("out" if out.kind == "bits" else "mask"), out.grid[1] * out.grid[2] * words(out)

@@ -1,4 +1,4 @@
-"""What a layer adds up, in C: rows of weights of the neurons that fired, dense products, identity edges."""
+"""The sum of a layer in C: rows of weights of the neurons that fired, dense products, identity edges."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from steadyspike.deploy.standalone.c_memory import FIRST, element_type, weight_t
 from steadyspike.deploy.standalone.c_writer import Writer
 from steadyspike.deploy.standalone.program import Buffer, Edge, Layer, Synapse
 
-LIST = 1024  # rows that are collected before they are added, if a layer has more
+LIST = 1024  # number of rows that are collected before they are added
 
 
 @dataclass

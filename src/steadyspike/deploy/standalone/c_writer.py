@@ -1,4 +1,4 @@
-"""What the parts of the C writer share: tables of constants, helpers in use, names and types."""
+"""Shared by the parts of the C writer: tables of constants, used helper functions, names and types."""
 
 from __future__ import annotations
 

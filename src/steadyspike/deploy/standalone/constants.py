@@ -75,7 +75,7 @@ def _array(tensor: Tensor) -> Array:
 def potential_limit(neurons: Neurons, low: float, high: float) -> float:
     """The largest |U| of integer neurons whose current stays within [low, high]; `math.inf` without a leak.
 
-    |U| <= (keep |U| + gain |I|) / 4096 + V: a leak bounds it however long the network runs.
+    |U| <= (keep |U| + gain |I|) / 4096 + V: a leak bounds it for any number of steps.
     """
     largest = max(abs(low), abs(high))
     keep, gain = float(neurons.keep.max()), float(neurons.gain.max())

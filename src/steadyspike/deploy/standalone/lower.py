@@ -34,7 +34,7 @@ Terms = list[Synapse | Edge]
 
 
 class _Sum:
-    """A sum that has no memory yet: what it adds, and the constant before that."""
+    """A sum that has no memory yet: its terms and its constant."""
 
     def __init__(self, channels: int, terms: Terms | None = None) -> None:
         self.terms: Terms = terms or []
@@ -101,7 +101,7 @@ class _Lowering(Rearrange):
         return Value(Buffer(node.name, "input", grid_of(node.shape), -np.inf, np.inf), index)
 
     def _waits(self, node: Node) -> bool:
-        """True if the node's only reader adds it up itself, so that it needs no memory."""
+        """True if its only reader computes the node as part of its own sum, so that it needs no memory."""
         users = self.users[node.name]
         if len(users) != 1 or node.op in ("affine", "relu") or node.name == self.graph.output:
             return False
@@ -143,7 +143,7 @@ class _Lowering(Rearrange):
         return Value(buffer, natural_index(node.shape), joins.pop())
 
     def _terms(self, name: str) -> _Sum:
-        """The value of a real node as terms: its own if it waits for its reader, else its memory."""
+        """The value of a real node as terms: its own terms if it has no memory, else its memory."""
         node = self.graph[name]
         channels = grid_of(node.shape)[0]
         if name in self.values:
@@ -279,13 +279,13 @@ def lower(
 ) -> Program:
     """The program of a folded network, in the integers of `IntegerNetwork` or in float32.
 
-    What has no form here is a `CannotFold` that names the node.
+    A node without such a form raises a `CannotFold` that names it.
     """
     return _Lowering(network, integer).run(name, network.steps_limit, facts or {})
 
 
 def sum_range(constant: Array, terms: Iterable[Synapse | Edge]) -> tuple[float, float]:
-    """Smallest and largest sum of a layer's terms, if every input takes its worst value."""
+    """Smallest and largest possible sum of a layer's terms."""
     low, high = float(constant.min()), float(constant.max())
     for term in terms:
         if isinstance(term, Synapse):

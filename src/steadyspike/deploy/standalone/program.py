@@ -1,6 +1,6 @@
 """`Program`: a folded network as loops over pixels and channels, for one sample at one time step.
 
-A buffer holds a value as [height][width][channels]: the channels of a pixel lie side by side, so that a spike adds one
+A buffer holds a value as [height][width][channels]: the channels of a pixel are adjacent, so that a spike adds one
 row of weights to all output channels. A shape (C,) is one pixel of C channels, (C, L) a row of L pixels.
 
     bits      spikes, one bit each
@@ -43,7 +43,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Value:
-    """A buffer seen as a value of the folded network: ``index`` has the value's shape and holds places in the buffer.
+    """A buffer as a value of the folded network: ``index`` has the value's shape and holds positions in the buffer.
 
     Reshaping, permuting and slicing change the index and move no data. joins: see `counts` above.
     """
@@ -57,7 +57,7 @@ class Value:
 class Synapse:
     """A convolution, or a linear layer as a convolution whose kernel covers the whole input.
 
-    strides: places between neighbours in the source, by channel, row and column.
+    strides: distance between neighbours in the source, by channel, row and column.
     rows: weights [kernel height * kernel width * input channels, output channels / groups].
     """
 
@@ -198,7 +198,7 @@ def grid_of(shape: tuple[int, ...]) -> Grid:
 
 
 def natural_index(shape: tuple[int, ...]) -> Array:
-    """Places of a value that is stored as [pixels][channels]."""
+    """Positions of a value that is stored as [pixels][channels]."""
     channels, pixels = (shape[0] if shape else 1), math.prod(shape[1:])
     places = np.arange(channels * pixels).reshape(pixels, channels).T
     return places.reshape(shape)
@@ -220,7 +220,7 @@ def strides_of(index: Array) -> tuple[int, tuple[int, ...]] | None:
 def split_axes(indices: list[Array], axis: int) -> list[Array] | None:
     """Indices of one shape with an axis split in two, if strides then describe it; None if no split does that.
 
-    Reshaping joins axes whose places are not evenly spaced, such as heads and features of attention.
+    Reshaping joins axes whose positions are not evenly spaced, such as heads and features of attention.
     """
     size = indices[0].shape[axis]
     for inner in range(1, size + 1):

@@ -108,7 +108,7 @@ class Rearrange:
         )
 
     def _result(self, node: Node, high: float, joins: int) -> tuple[Buffer, int, float]:
-        """Memory for a node's value, its joins, and the factor that turns products of integers into it."""
+        """Memory for a node's value, the number of spikes per unit, and the factor from integer products to it."""
         grid, kind = grid_of(node.shape), self.constants.kinds[node.name]
         if kind == SPIKES:
             return Buffer(node.name, "bits", grid), 1, 1.0

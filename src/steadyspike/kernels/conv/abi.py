@@ -1,4 +1,4 @@
-"""The structs of csrc/conv/conv_abi.h, field by field: what the C++ spike convolution is called with."""
+"""The structs of csrc/conv/conv_abi.h, field by field: the arguments of the C++ spike convolution."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@
     packed = pack_weight(geometry, weight)
     out = conv_forward(geometry, spikes.words, packed, scale=float(level), bias=bias)
 
-Every result is the same for any number of threads. None means that numbers are not finite: 0 times NaN or infinity
-is NaN, which only the dense convolution gives in every place.
+Every result is the same for any number of threads. None means that numbers are not finite: 0 times NaN or infinity is
+NaN, which only the dense convolution computes everywhere.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def instruction_set() -> str:
 
 
 def supports(geometry: ConvGeometry) -> bool:
-    """True if the kernel takes this shape: all but extreme strides and image sizes."""
+    """True if the kernel supports this shape: all except extreme strides and image sizes."""
     return not isinstance(conv_library(), str) and packed_size(geometry) > 0
 
 
@@ -73,7 +73,7 @@ def packed_size(g: ConvGeometry) -> int:
 
 @lru_cache(maxsize=KEPT_SHAPES)
 def _sizes(g: ConvGeometry) -> bytes:
-    """The C struct up to its address."""
+    """The C struct without its addresses."""
     return bytes(conv_struct(g))[: ConvStruct.bits.offset]
 
 

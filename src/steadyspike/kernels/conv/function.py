@@ -1,4 +1,4 @@
-"""`spike_conv2d` and `spike_linear`: torch's functions of inputs that are spikes, or None if torch's own is to run.
+"""`spike_conv2d` and `spike_linear`: torch's functions for spikes as input; None if torch's own should run.
 
 Only bits are kept for the backward: those of the input and, if a scan wrote it, of the places where its gradient is
 needed (`needed_places`). Whether the input is spikes comes from the scan's note or from its values (`find_spikes`). The
@@ -42,7 +42,7 @@ NOT_TWICE = (
 
 
 def steps_aside(*tensors: Tensor | None) -> bool:
-    """True if torch's own function must be seen: compilers, autocast, torch.func, other dtypes, other devices."""
+    """True if torch's own function must run: compilers, autocast, torch.func, other dtypes, other devices."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return True
     there = [t for t in tensors if t is not None]
@@ -53,7 +53,7 @@ def steps_aside(*tensors: Tensor | None) -> bool:
 
 
 class _Plan(NamedTuple):
-    """What was found out about a call before it runs."""
+    """What is decided about a call before it runs."""
 
     geometry: ConvGeometry
     spikes: PackedSpikes
@@ -66,8 +66,8 @@ class _Plan(NamedTuple):
 def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, costs: Costs | None) -> _Plan | None:
     """x: the layer's input ``source`` as [T, B, C, ...] of the geometry; T may be 1.
 
-    None: torch's own function, which keeps x for the backward. A plan may be dense in all its parts: bits that are
-    known are then kept instead of x.
+    None: torch's own function, which keeps x for the backward. All parts of a plan may be dense; known bits are then
+    kept instead of x.
     """
     costs = costs or COSTS.get(instruction_set())
     if costs is None:
@@ -115,7 +115,7 @@ def spike_conv2d(
     if steps_aside(x, weight, bias):
         return None
     trained = _trained(weight)
-    steps = noted_steps(x) if trained else 1  # what steps have in common, only the weight gradient uses
+    steps = noted_steps(x) if trained else 1  # only the weight gradient uses what steps have in common
     geometry = conv_geometry(x, weight, stride, padding, dilation, steps)
     plan = None if geometry is None else _planned(x.unflatten(0, (steps, -1)), x, geometry, trained, costs)
     return None if plan is None else _run(x, weight, bias, plan)
@@ -131,7 +131,7 @@ def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs
     plan = _planned(x.reshape(1, -1, x.shape[-1]), x, geometry, _trained(weight), costs)
     if plan is None:
         return None
-    # Rows are the pixels of one image, features its channels: the same memory seen in another way.
+    # Rows become the pixels of one image, features its channels; the memory is the same.
     image = x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
     out = _run(image, weight[:, :, None, None], bias, plan)
     return None if out is None else out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
@@ -164,7 +164,7 @@ def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed
 
 
 class _SpikeConv(torch.autograd.Function):
-    """Saves the weight and the bits; x is an argument for the graph's sake and for what stays dense."""
+    """Saves the weight and the bits. x is an argument because the graph and the dense parts need it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:

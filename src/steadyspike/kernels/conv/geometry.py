@@ -113,7 +113,10 @@ class ConvGeometry:
 def conv_geometry(
     x: Tensor, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair, steps: int = 1
 ) -> ConvGeometry | None:
-    """That of ``conv2d(x, weight)`` for x [steps * B, C, H, W]; None if x is in another memory order than these two."""
+    """The geometry of ``conv2d(x, weight)`` for x [steps * B, C, H, W].
+
+    None if x has neither of the two memory orders.
+    """
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or x.numel() == 0 or weight.numel() == 0:
         return None
     planes, last = x.is_contiguous(), x.is_contiguous(memory_format=torch.channels_last)
@@ -128,7 +131,7 @@ def conv_geometry(
 def _conv_geometry(
     steps: int, x: torch.Size, weight: torch.Size, stride: Pair, padding: Pair, dilation: Pair, last: bool
 ) -> ConvGeometry | None:
-    """The same object for the same numbers: what it works out of them is worked out once."""
+    """Returns the same object for the same numbers, so that derived values are computed once."""
     images, channels, height, width = x
     kernel = (weight[2], weight[3])
     geometry = ConvGeometry(
@@ -138,7 +141,7 @@ def _conv_geometry(
 
 
 def linear_geometry(x: Tensor, weight: Tensor) -> ConvGeometry | None:
-    """That of ``linear(x, weight)`` for contiguous x [..., features]: every row is a pixel of one image."""
+    """The geometry of ``linear(x, weight)`` for contiguous x [..., features]: every row is a pixel of one image."""
     if x.ndim < 2 or x.numel() == 0 or weight.numel() == 0 or not x.is_contiguous() or x.shape[-1] != weight.shape[1]:
         return None
     return _linear_geometry(x.numel() // weight.shape[1], weight.shape[1], weight.shape[0])

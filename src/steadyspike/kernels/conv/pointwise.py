@@ -1,6 +1,6 @@
 """`pointwise_conv2d`: a 1x1 convolution of a channels_last image as one matrix product.
 
-In this format the channels of a pixel stand side by side, so that all pixels are the rows of a matrix. On images as
+In this format the channels of a pixel are adjacent in memory, so that all pixels are the rows of a matrix. On images as
 small as a transformer's tokens, torch's product of matrices is faster than its convolution.
 """
 

@@ -2,8 +2,8 @@
 
 The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
 two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512; the benchmark marks calls that would have been faster the other
-way. Both sides divide by the number of threads alike, so that only their ratio matters; what a call takes in any case
-does not, and counts once for every thread (`for_threads`).
+way. Threads divide the time of both sides, so only their ratio matters. The fixed cost of a call is not divided; it
+counts once for every thread (`for_threads`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ class Costs:
     product of matrices (`ConvGeometry.is_matrix`) all three need the time of the first. add, add_weight, product: an
     addition of the event loops, per output channel; product: of the input gradient. listed: to find a spike and put it
     on a list. visit: to find a list, per output pixel and tap, or per kernel row if a row's lists are one. element: to
-    check an input element. output: to write an output element. weight:
-        to bring a weight into order.
-    call: what a call takes in any case, in one thread.
-    add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the second
+    check an input element. output: to write an output element. weight: to rearrange a weight. call: the fixed cost of a
+    call, in one thread. add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do
+    not stay in the second
         cache; 0: the same.
     weight_gradient: to write a weight's gradient.
     per_place: to add up the products of a place of the input gradient, per block of output channels.
@@ -119,7 +118,7 @@ def _visits(g: ConvGeometry) -> int:
 
 
 def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
-    """``spikes``: how many of the input's elements."""
+    """``spikes``: the number of spikes in the input."""
     return spikes < _limits(g, costs).forward
 
 
@@ -146,7 +145,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     met = g.work / (g.inputs * g.out_channels)  # output pixels that meet an input element
     block = _block(g.out_channels)
     blocks = -(-g.out_channels // block)
-    sums = met * blocks * block  # additions per input element, those of the last block's unused channels included
+    sums = met * blocks * block  # additions per input element, including those of unused channels of the last block
     far = g.taps * g.in_channels * block * 4 > costs.near
     add, product = (
         (costs.add_far or costs.add, costs.product_far or costs.product) if far else (costs.add, costs.product)

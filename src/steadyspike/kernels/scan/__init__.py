@@ -1,4 +1,4 @@
-"""The LIF scan: one entry point, `lif_scan`, and what computes it on a CPU (C++) and on a GPU (Triton)."""
+"""The LIF scan: one entry point, `lif_scan`, and its implementations for the CPU (C++) and the GPU (Triton)."""
 
 from steadyspike.kernels.scan.call import lif_scan
 

@@ -1,4 +1,4 @@
-"""Argument checks of the scan: a compiled kernel gets pointers, so nothing wrong may reach it."""
+"""Argument checks of the scan: a compiled kernel gets pointers, so its arguments must be correct."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_shapes(x: torch.Size, dtype: torch.dtype, u0: torch.Size, v: torch.Siz
 
 
 def check_contract(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, dtype: torch.dtype) -> None:
-    """What a backend relies on (`contract.py`), for calls that reach the operator by another way than `lif_scan`."""
+    """Checks what a backend relies on (`contract.py`), for calls of the operator that do not come from `lif_scan`."""
     check_arguments(x, u0, v, a)
     for name, p in (("u0", u0), ("v", v), ("a", a)):
         if p.dtype != dtype:

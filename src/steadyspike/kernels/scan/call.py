@@ -61,7 +61,7 @@ def fused_result(
 
 
 def start_tensor(u0: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """U[0] as the node and the operator take it; dtype: of the arithmetic."""
+    """U[0] in the form that node and operator need; dtype: of the arithmetic."""
     if u0.ndim > 1 or (x.ndim == 2 and u0.shape == x.shape[1:]):
         return like_step(u0.to(dtype), x)
     return u0 if u0.dtype == dtype and u0.is_contiguous() else u0.to(dtype).contiguous()

@@ -1,4 +1,4 @@
-"""Which compiled backends exist, and which way and backend run a call."""
+"""Lists the compiled backends, and chooses the way and the backend for a call."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
     """The backend that runs ``spec`` on ``x``: ``"auto"`` is the fastest; others raise an error if they cannot run.
 
     The compiled ones have a backward and no other derivative: torch.func's transforms need the reference. So do
-    surrogates that they have no code for; one warning reports this. Without ``spec``: for a built-in surrogate.
+    surrogates without compiled code; one warning reports this. Without ``spec``: for a built-in surrogate.
     """
     if torch.compiler.is_compiling():
         chosen = _choose_while_compiling(backend, x.device.type, x.dtype)
@@ -81,7 +81,7 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
         if backend == "auto":
             return "reference"
         raise RuntimeError(
-            f"torch.func and forward-mode derivatives do not see through backend {backend!r}; "
+            f"torch.func and forward-mode derivatives do not work with backend {backend!r}; "
             "use backend='auto' or 'reference' there"
         )
     return chosen if spec is None else _with_code_for(spec, backend, chosen)
@@ -91,8 +91,8 @@ def choose_way(backend: str, spec: ScanSpec, x: Tensor, *others: Tensor) -> str:
     """Which of the three ways computes a scan of ``x``: ``"fused"``, ``"reference"``, or the operator, by its backend.
 
     Fused: an eager call on the CPU (also that of a memory estimate) with the C++ library. The operator: compilers,
-    export, other devices, tensors without elements. The reference: torch.func, and if there is no kernel. It depends on
-    layer and tensors alone. others: all other tensors that the node would read.
+    export, other devices, tensors without elements. The reference: torch.func, and if there is no kernel. The choice
+    depends only on the layer and the tensors. others: all other tensors that the node would read.
     """
     if not (x.is_cpu and runs_directly(x, *others)):
         return choose_backend(backend, x, spec)

@@ -24,7 +24,7 @@ Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
 class Call(NamedTuple):
-    """What is computed, besides the tensors: everything of a scan that is a number, a flag or a name.
+    """The settings of a scan besides its tensors: numbers, flags and names.
 
     codes, constants: those of `ScanSpec`. membrane: M is wanted too. channelwise: MP-Init's statistics per channel.
     backend: the one that was chosen, ``"cpu"`` or ``"triton"``.
@@ -71,7 +71,7 @@ class AffineGradients(NamedTuple):
 
 
 class NormSums(NamedTuple):
-    """What the batch norm behind an `Affine` needs of the scan's backward; filled on the way.
+    """Results of the scan's backward that the batch norm behind an `Affine` needs.
 
     center: [C] in the compute dtype, the norm's batch mean. sums: float64 [2, C], of dx and of dx (x - center).
     """

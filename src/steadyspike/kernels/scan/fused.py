@@ -4,9 +4,10 @@
     scan      from U[0], with V and 1/tau that links compute from parameters (`core.reference_scan`)
 
 Everything but x, V and 1/tau is optional. A norm in training is given by the statistics of the batch (mean, 1 / sd),
-weight and bias; the backward's scan adds up what the norm needs on its way, and one more pass gives dx. A norm in
-evaluation is given as its scale and shift. The current is never in memory. The node keeps x, ``extra`` (as bits, if it
-is spikes that a scan has noted) and the parameters; the backward (`fused_gradients.py`) computes the potentials again.
+weight and bias; the scan of the backward also computes the sums that the norm needs, and one more pass gives dx. A norm
+in evaluation is given as its scale and shift. The current is never in memory. The node keeps x, ``extra`` (as bits, if
+it is spikes that a scan has noted) and the parameters; the backward (`fused_gradients.py`) computes the potentials
+again.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class _Fused(torch.autograd.Function):
         out, u, m = results
         if words is not None:
             _note(plan.call, v, words, out, ctx, own_v=to_v is not None)
-        # The computed V and a are private to this node. Fixed ones are k and w: saved, torch notices their changes.
+        # The computed V and a are private to this node. Fixed ones are k and w, which are saved, so that torch detects
+        # changes.
         job.computed = None if to_v is None else v, None if to_a is None else a
         ctx.job = job
         if u0 is None and weight is None:
@@ -94,7 +96,7 @@ class _Fused(torch.autograd.Function):
     def backward(ctx: Any, g: Tensor | None, g_u: Tensor | None = None, g_m: Tensor | None = None) -> tuple[Any, ...]:
         if g is None and g_u is None and g_m is None:
             return (None,) * len(ctx.needs_input_grad)
-        saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+        saved = ctx.saved_tensors  # read once: activation checkpointing returns saved tensors only once
         if not torch.is_grad_enabled():
             return None, *fused_gradients(ctx, OutputGradients(g, g_u, g_m), saved)
         with torch.no_grad():
@@ -135,7 +137,7 @@ def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, o
 
 
 def _level(call: Call, v: Tensor, out: Tensor, own_v: bool) -> Tensor | None:
-    """What a spike's output is, [1] or [C]; None if that is not a finite number above 0."""
+    """The output value of a spike, [1] or [C]; None if that is not a finite number above 0."""
     if call.codes[0] != FAMILIES["trsg"]:
         return out.new_ones(1)
     level = v.detach() if v.requires_grad else v

@@ -24,7 +24,7 @@ from steadyspike.kernels.spikes.packed import PackedSpikes
 
 
 def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
-    """Those of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node was given."""
+    """The gradients of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node has inputs."""
     job: Job = ctx.job
     v, a = job.computed
     g, g_u, g_m = grads
@@ -85,7 +85,7 @@ def _with_norms(
 
 
 def _is_like(raw: Tensor, constant: Tensor) -> bool:
-    """True if C++ can read ``raw`` as it reads the constant that was computed from it."""
+    """True if C++ can read ``raw`` in the same way as the constant computed from it."""
     return raw.dtype == constant.dtype and raw.shape == constant.shape and raw.is_contiguous()
 
 
@@ -107,7 +107,7 @@ def _by_norm(
 
 
 def _second_norm(statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Those by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``."""
+    """The gradients by x, weight and bias of a norm of ``x`` [T, B, C, ...] whose output has the gradient ``g``."""
     folded = (g.flatten(0, 1), x.flatten(0, 1), weight, None, None, statistics.mean, statistics.invstd)
     dx, dweight, dbias = torch.ops.aten.native_batch_norm_backward(*folded, True, 0.0, [True] * 3)
     return dx.unflatten(0, x.shape[:2]), dweight, dbias
@@ -129,7 +129,7 @@ def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Te
 def _by_operator(
     job: Job, grads: OutputGradients, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]
 ) -> Sequence[Tensor | None]:
-    """`fused_gradients` by torch's operators and that of the scan, which take any tensors."""
+    """`fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
     x, v, a, u0, weight, kept, weight2 = saved
     extra = kept
     if job.like is not None:

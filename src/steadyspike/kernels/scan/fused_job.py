@@ -1,6 +1,6 @@
-"""What one call of the fused node (`fused.py`) is given besides its tensors: `Job`, and the plan that it shares.
+"""The settings of one call of the fused node (`fused.py`) besides its tensors: `Job`, and the plan that calls share.
 
-The plan of calls that differ in values only is worked out once; on a small layer that takes longer than the scan.
+Calls of the same shape share a plan, which is computed once; for a small layer this takes longer than the scan.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ Links = tuple[Link | None, Link | None]
 
 
 class Statistics(NamedTuple):
-    """Mean and 1 / sd of a batch, [C]: those by which a norm in training maps it."""
+    """Mean and 1 / sd of a batch, [C], which a norm in training uses."""
 
     mean: Tensor
     invstd: Tensor
 
 
 class Job:
-    """One call of the node: what is not a tensor with a gradient, and what the backward needs of the forward.
+    """One call of the node: all arguments without a gradient, and results of the forward that the backward needs.
 
-    links: of V and of 1/tau; None for a constant that is given itself. start: None if U[0] is a tensor. norms: the
+    links: of V and of 1/tau; None for a constant that is given directly. start: None if U[0] is a tensor. norms: the
     statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits until the forward has
-    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra.
-    notes: False if no layer reads the unchanged output. trained: gradients are enabled, which cannot be asked inside.
-    inside: False if a parameter was out of its range.
+    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra. notes: False if no
+    layer reads the unchanged output. trained: gradients are enabled, which cannot be queried inside the node. inside:
+    False if a parameter was out of its range.
     """
 
     norms: tuple[Statistics | None, Statistics | None] = (None, None)
@@ -105,7 +105,7 @@ def _plan(
     channelwise: bool,
     links: tuple[LinkRange, LinkRange],
 ) -> NeuronPlan | None:
-    """What calls of the node have in common; None if it does not take this memory. Checks the shapes.
+    """What calls of the node share; None if the node does not support this memory layout. Checks the shapes.
 
     x_memory: shape, strides and dtype of x. own_start: C++ makes U[0], 1 from a number, 2 from a mean of shape u0.
     """
@@ -130,9 +130,10 @@ def fused_job(
     membrane: bool = False,
     channelwise: bool = False,
 ) -> Job | None:
-    """The job of a scan of ``x`` from ``start``; None if the node does not take them: x has to be copied to dense steps
-    first, or the mean has another size than the statistics. membrane: M is wanted. channelwise: MP-Init's statistics
-    per channel."""
+    """The job of a scan of ``x`` from ``start``; None if x is not dense or the mean has a wrong size.
+
+    membrane: M is requested. channelwise: MP-Init's statistics per channel.
+    """
     to_v, to_a = links
     x_memory = x.shape, x.stride(), x.dtype
     if type(start) is not Start:
@@ -151,7 +152,7 @@ def layout(t: Tensor | None) -> tuple[object, ...]:
 
 
 def affine_of(statistics: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, shift) of a norm: those of its statistics, or weight and bias themselves."""
+    """(scale, shift) of a norm: computed from its statistics, or weight and bias themselves."""
     if statistics is None:
         return weight, bias
     scale = weight * statistics.invstd
@@ -165,7 +166,7 @@ def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:
 
 
 def mapped(x: Tensor, scales: tuple[Tensor, Tensor, Tensor | None], extra: Tensor | None) -> Tensor:
-    """The current scale x + shift [+ extra, or scale2 extra] in memory, rounded as the scan rounds it.
+    """The current scale x + shift [+ extra, or scale2 extra] as a tensor, with the scan's rounding.
 
     Several operators, since one might use an FMA. scale, shift: [C] or [T, C].
     """

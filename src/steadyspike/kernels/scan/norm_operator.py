@@ -128,7 +128,7 @@ def _backward(g_out: Any, g_u: Any, g_m: Any, wants_extra: bool, *args: Any) -> 
     scan = _checked(*args).scan
     found = _triton().affine_backward(scan, gradients_like(scan.x, g_out, g_u, g_m), wants_extra)
     nothing = scan.x.new_empty((0,))
-    # An operator returns tensors, none of them twice.
+    # An operator must not return the same tensor twice.
     return tuple(nothing.clone() if g is None else g for g in found)
 
 
@@ -181,7 +181,7 @@ def _gradients(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, .
     if g_out is None and g_u is None and g_m is None:
         return (None,) * _COUNT + none
     linked, extra_linked = ctx.links
-    saved = ctx.saved_tensors  # read once: activation checkpointing gives them out once
+    saved = ctx.saved_tensors  # read once: activation checkpointing returns saved tensors only once
     scale, _, extra, extra_scale = saved[4:]
     if scale.ndim == 2:
         raise RuntimeError("a scale per step has no gradient in the Triton kernels; compute norm and neuron separately")

@@ -1,7 +1,7 @@
 """The LIF scan as a PyTorch operator: schema, fake kernel, autograd; the work is done by a `Backend`.
 
 As an operator it is one node for ``torch.compile`` and export, and its backward recomputes the membrane from x: nothing
-of size T is saved beyond the input. Other devices than the CPU use it in eager calls too.
+of size T is saved beyond the input. Devices other than the CPU use it in eager calls too.
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 The note is an attribute of the output's storage, so that every view of the output has it and it is freed with the
 output. It is valid for a tensor on this storage that begins at the same address, if autograd has counted no change in
-place since (`_note_of`). Two facts need more than that:
+place since (`_note_of`). Two uses need more than that:
 
 - The bits (`known_spikes`) also have to fit a sample of the values, which finds changes of the whole tensor that
   autograd does not see (``x.data``, numpy), but not that of a single element.
 - A scan ignores the gradient of its output at a neuron that did not fire and whose surrogate derivative is 0. A layer
-  that reads the output directly, or through one view, may leave the gradient there at 0 (`needed_places`). Not if the
-  gradient in between is seen by a hook, ``retain_grad()`` or ``torch.autograd.grad``: the backward asks `Watch.alone`.
+  that reads the output directly, or through one view, may leave the gradient there at 0 (`needed_places`). This does
+  not hold if the gradient in between is read by a hook, ``retain_grad()`` or ``torch.autograd.grad``: the backward
+  checks `Watch.alone`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class _Note:
 
 
 def note_spikes(out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None = None, node: Any = None) -> None:
-    """Notes on ``out`` [T, B, ...], time outermost; steps of a whole number of words only. node: that made ``out``."""
+    """Notes on ``out`` [T, B, ...], time outermost.
+
+    Steps of a whole number of words only. node: the one that made ``out``.
+    """
     if spikes is not None and spikes.size % 64:
         spikes = None
     if spikes is not None or needed is not None:
@@ -82,7 +86,7 @@ def spikes_per_step(out: Tensor) -> Tensor:
 def noted_steps(x: Tensor) -> int:
     """T if ``x`` [T * B, ...] is a scan's output [T, B, ...] folded, each step a whole number of words; else 1.
 
-    The memory decides, not the values: a change in place since then does not matter.
+    Only the memory layout matters, not the values: a later change in place has no effect.
     """
     note: _Note | None = getattr(x.untyped_storage(), _NOTE, None)
     if note is None or note.spikes is None or note.spikes.shape.numel() != x.numel():
@@ -153,7 +157,7 @@ class Watch:
 
 
 def needed_places(x: Tensor) -> Watch | None:
-    """None if the gradient of ``x`` is needed everywhere, as far as is known."""
+    """None if the gradient of ``x`` may be needed everywhere."""
     node: Any = x.grad_fn
     note = None if node is None else _note_of(x)
     if note is None or note.needed is None or note.node is None:

@@ -17,7 +17,7 @@ from steadyspike.kernels.layout import is_dense
 from steadyspike.kernels.sizes_only import has_no_values, sizes_only
 from steadyspike.kernels.spikes.words import can_pack, count_words, first_level, pack_words, unpack_words
 
-_GATHER = 0x0102040810204080  # eight bytes of 0 or 1, times this: their bits side by side in the highest byte
+_GATHER = 0x0102040810204080  # multiplies eight bytes of 0 or 1, so that the highest byte has their bits side by side
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _bytes_to_bits(device: torch.device) -> Tensor:
 
 
 def elements_per_channel(shape: torch.Size, stride: tuple[int, ...]) -> int:
-    """Elements between a channel and the next."""
+    """The distance in memory from a channel to the next."""
     return stride[2] if len(shape) > 2 and shape[2] > 1 else max(1, shape[1:].numel())
 
 
@@ -118,12 +118,12 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def _or_one(level: Tensor) -> Tensor:
-    """If nothing fires, any level will do."""
+    """If nothing fires, any level is valid."""
     return torch.where(level == 0, torch.ones_like(level), level)
 
 
 def _level_per_channel(x: Tensor) -> Tensor | None:
-    """The largest value of each channel of ``x`` [T, B, C, ...]; None if the first sample shows that it has others."""
+    """The largest value of each channel of ``x`` [T, B, C, ...]; None if the first sample has other values."""
     axes = [axis for axis in range(x.ndim) if axis != 2]
     sample = x[:1, :1]
     level = per_channel(sample.amax(axes), x.ndim - 1)

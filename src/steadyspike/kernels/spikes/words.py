@@ -49,7 +49,7 @@ def can_pack(x: Tensor) -> bool:
 
 
 def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
-    """The blocks of memory of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is not 0 or its level.
+    """The rows of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is neither 0 nor its level.
 
     x: rows dense, each a separate block. level: [1] or [C] in x's dtype; element i of a row belongs to channel
     (i // inner) % C.
@@ -72,7 +72,7 @@ def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
 
 
 def may_be(x: Tensor, words: Tensor, level: Tensor, inner: int) -> bool:
-    """False if a sample of the elements of ``x``, one block of memory, shows that they are not those of ``words``.
+    """False if a sample of the elements of ``x``, one block of memory, shows that they differ from ``words``.
 
     Arguments as for `pack_words`, with a whole number of words. A change of all of x, or of a large part, is found.
     """

@@ -1,4 +1,4 @@
-"""`RunningRate`: a running mean of the firing rate of each attention head, by which SpikingResformer scales."""
+"""`RunningRate`: a running mean of the firing rate of each attention head, which SpikingResformer uses for scaling."""
 
 from __future__ import annotations
 

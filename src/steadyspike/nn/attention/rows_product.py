@@ -24,7 +24,7 @@ def heads_per_slice(heads: int, channels: int) -> int:
 
 
 def _new_blocks(heads: int, channels: int, scale: float, dtype: torch.dtype) -> Tensor:
-    """What a product k^T v of some heads is multiplied by."""
+    """The mask and scale of a product k^T v of several heads."""
     with torch.inference_mode(False):
         block = torch.full((channels, channels) if heads > 1 else (1, 1), scale, dtype=dtype, device="cpu")
         return torch.block_diag(*[block] * heads)
@@ -34,7 +34,7 @@ _kept_blocks = lru_cache(maxsize=64)(_new_blocks)
 
 
 class _Rows(torch.autograd.Function):
-    """[B, N, C] of qkv [B, N, 3 C]; can be differentiated as often as one likes."""
+    """[B, N, C] of qkv [B, N, 3 C]; can be differentiated any number of times."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, heads: int, inner: float) -> Tensor:
@@ -63,7 +63,7 @@ class _Rows(torch.autograd.Function):
 
 
 def _blocks_of(qkv: Tensor, heads: int, inner: float) -> Tensor | None:
-    """`_new_blocks` for one slice; None for 1."""
+    """`_new_blocks` for one slice; None if it would be 1 everywhere."""
     channels = qkv.shape[2] // 3 // heads
     together = heads_per_slice(heads, channels)
     if together == 1 and inner == 1:
@@ -81,7 +81,7 @@ def _slices(qkv: Tensor, heads: int) -> list[tuple[Tensor, ...]]:
 
 
 def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
-    """k^T v of each slice, [B, columns, columns], without what mixes heads."""
+    """k^T v of each slice, [B, columns, columns], with 0 between different heads."""
     blocks, products = _blocks_of(qkv, heads, inner), []
     for _, k, v in _slices(qkv, heads):
         m = torch.bmm(k.mT, v)
@@ -92,8 +92,8 @@ def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
 def rows_attention(qkv: Tensor, heads: int, scale: float) -> Tensor:
     """``scale * q (k^T v)`` per head, [B, N, C], for q, k and v side by side in the rows of qkv [B, N, 3 C].
 
-    A scale that is a power of 2 is put into k^T v, which changes no digit; another one comes last, so that products of
-    binary spikes stay whole numbers until then.
+    A scale that is a power of 2 is part of k^T v, which causes no rounding. Any other scale is applied last, so that
+    products of binary spikes stay whole numbers until then.
     """
     # frexp gives a mantissa of 0.5 for powers of 2 only.
     exact = scale > 0 and math.frexp(scale)[0] == 0.5

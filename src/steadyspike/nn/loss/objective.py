@@ -78,7 +78,7 @@ class Objective(nn.Module):
         self.batch_dim = batch_dim
 
     def set_epoch(self, epoch: int) -> None:
-        """Tells the terms the current epoch, for weights that depend on it."""
+        """Passes the current epoch to the terms, for weights that depend on it."""
         for term in self.terms.values():
             assert isinstance(term, Term)
             term.epoch = epoch

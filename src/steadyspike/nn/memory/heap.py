@@ -14,7 +14,7 @@ _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
 
 
 def keep_freed_memory() -> bool:
-    """Tells the C library to keep freed memory in this process from now on; results do not change.
+    """Makes the C library keep freed memory in this process from now on; results do not change.
 
     Returns True if this worked (Linux with glibc), False on other systems. Tensors of more than 32 MiB are then as
     cheap to allocate as small ones. The process keeps its peak size until it ends, and a fragmented heap may raise that

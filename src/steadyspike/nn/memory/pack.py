@@ -41,14 +41,14 @@ class _Kept(NamedTuple):
 
 
 class _Bits(NamedTuple):
-    """A saved tensor as bits; ``steps``: with its own time axis, else with one of one step in front."""
+    """A saved tensor as bits. ``steps``: it has a time axis; otherwise one of length 1 was added."""
 
     spikes: PackedSpikes
     steps: bool
 
     def tensor(self) -> Tensor:
         values = self.spikes.unpack()
-        note_spikes(values, self.spikes)  # a checkpoint that recomputes from this tensor finds what its forward found
+        note_spikes(values, self.spikes)  # for a checkpoint that recomputes from this tensor
         return values if self.steps else values[0]
 
 
@@ -66,7 +66,7 @@ class _Pack:
             spikes = find_spikes(tensor.unsqueeze(0))  # an image's or a row's channels are the second axis
             if spikes is not None:
                 return _Bits(spikes, steps=False)
-        # Detached, because an operator's output refers to the operator, which would keep it: a cycle.
+        # Detached: an operator's output refers to the operator, which keeps this tensor; that would be a cycle.
         kept = tensor if tensor.grad_fn is None else tensor.detach()
         return _Kept(kept, None if tensor.is_inference() else version(tensor))
 

@@ -25,7 +25,7 @@ class MPDAGL(LIF):
 
         s: standard deviation of the input current I;  r = 1 - a: the share of U that is kept per step
 
-    It is the direct rival of TrSG: both keep the share of neurons that get a gradient. The authors (IJCAI 2025, arXiv
+    It is the method closest to TrSG: both keep the share of neurons that get a gradient. The authors (IJCAI 2025, arXiv
     2505.11863) assume that I comes from tdBN with the factor V and take s = V mean(gamma) from its weights; here s is
     measured on the current itself, which is the same for equal weights gamma and biases 0, and needs no link to the
     norm (a departure; the rest is as in their code). s gets no gradient and belongs to a window: a stream of single

@@ -176,7 +176,7 @@ def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
         return given
     if isinstance(given, nn.Module):
         raise TypeError(
-            "neuron is a layer, but a network needs one per place: pass the class or a factory, "
+            "neuron is a layer, but a network needs a new one at each position: pass the class or a factory, "
             "such as ss.LIF, functools.partial(ss.LIF, tau=1.5) or ss.nn.neuron_factory('plif')"
         )
     if not callable(given):

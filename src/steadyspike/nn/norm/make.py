@@ -53,7 +53,7 @@ def check_norm(norm: NormLike) -> None:
         if norm not in NORMS:
             raise ValueError(f"unknown norm {norm!r}; known: {', '.join(NORMS)}")
     elif isinstance(norm, nn.Module):
-        raise TypeError("norm is a layer, but a network needs one per place: pass a callable from channels to a layer")
+        raise TypeError("norm is a layer, but a network needs several: pass a callable from channels to a layer")
     elif not callable(norm):
         raise TypeError(
             f"norm must be a name ({', '.join(NORMS)}) or a callable from channels to a module, got {norm!r}"

@@ -55,7 +55,7 @@ def _neuron_kinds(name: str) -> dict[str, Any]:
 
 
 def neuron_spec(table: schema.Neuron) -> NeuronSpec:
-    """[neuron] as a spec that a network places at each of its sites."""
+    """[neuron] as a spec from which a network builds its neurons."""
     check_name(table.name, NEURONS, "neuron.name")
     kinds = _neuron_kinds(table.name)
     plain = ("threshold", "tau", "gradient", "init", "strict", "decay_input", "backend")
@@ -82,7 +82,7 @@ def neuron_spec(table: schema.Neuron) -> NeuronSpec:
 
 
 def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
-    """``learn`` as the neuron takes it: names, or one flag if it has one constant only."""
+    """``learn`` in the form that the neuron accepts: names, or one flag if it has one constant only."""
     assert table.learn is not None
     parameter = inspect.signature(NEURONS[table.name].build).parameters.get("learn")
     if parameter is not None and isinstance(parameter.default, bool):
@@ -93,7 +93,7 @@ def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
 def build_model(
     recipe: Recipe, *, num_classes: int, in_channels: int, image_size: tuple[int, int], width: float | None = None
 ) -> nn.Module:
-    """The recipe's network for data of this shape; ``width`` in place of the recipe's, for dry runs."""
+    """The recipe's network for data of this shape; ``width`` replaces the recipe's, for dry runs."""
     check_name(recipe.norm.name, NORMS, "norm.name")
     if is_own(recipe.model.name):
         shape: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}

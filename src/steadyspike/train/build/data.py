@@ -122,7 +122,7 @@ def batch_per_process(recipe: Recipe, processes: int) -> int:
 
 
 def regularise(table: schema.Augment) -> Regularise:
-    """[augment] as the loader takes it."""
+    """[augment] in the form that the loader needs."""
     mixing = Mixing(table.mixup, table.cutmix, table.mix_prob, table.mix_switch, table.mix_until)
     return Regularise(table.erase, table.erase_mode, mixing)
 

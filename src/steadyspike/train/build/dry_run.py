@@ -56,7 +56,7 @@ def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int,
 def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
-    recipe: also a name or a .toml file, as `load_recipe` takes them. Raises RecipeError if the recipe cannot be built,
+    recipe: also a name or a .toml file, as for `load_recipe`. Raises RecipeError if the recipe cannot be built,
     and RuntimeError if the loss is not finite or a trainable parameter gets no gradient.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -87,7 +87,7 @@ def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | N
 
 
 def _without_memory(recipe: Recipe) -> AbstractContextManager[Any]:
-    """Builds networks on the meta device; a network of the user's own may compute while it is built, so it does not."""
+    """Builds networks on the meta device, except the user's own, which may compute while it is built."""
     return nullcontext() if is_own(recipe.model.name) else torch.device("meta")
 
 

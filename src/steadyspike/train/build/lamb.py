@@ -13,8 +13,8 @@ class Lamb(torch.optim.Optimizer):
     """Per parameter w: u = m / (sqrt(v) + eps) + decay * w, with Adam's corrected moments m and v of the gradient;
     w <- w - lr * |w| / |u| * u if both lengths are above 0. Parameters without decay move as Adam's, w - lr * u.
 
-    max_gradient: the gradient of all parameters together is shortened to this length first; 1 as in the
-        implementations that transformers train with; None: not.
+    max_gradient: the gradient of all parameters together is shortened to this length first; 1 as in the usual
+    implementations for transformers; None: no limit.
     """
 
     def __init__(

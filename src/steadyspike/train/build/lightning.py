@@ -1,4 +1,4 @@
-"""`SpikingTask`: a recipe's task for people who train with Lightning's Trainer. Nothing else here needs Lightning."""
+"""`SpikingTask`: a recipe's task for training with Lightning's Trainer. Nothing else here needs Lightning."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A network or a data set of the user's own, named in a recipe as ``"package.module:Name"``.
+"""The user's own network or data set, named in a recipe as ``"package.module:Name"``.
 
 The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else. Before anything is
 imported, a name of the standard library or of an installed package raises an error, and so does code inside a run
-folder: no file of a run (checkpoint, weights, recipe) brings code. An object that the user's module only imports from
-elsewhere raises an error too.
+folder: no file of a run (checkpoint, weights, recipe) contains code that is run. An object that the user's module only
+imports from elsewhere raises an error too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the user's module is there and misses another
+            raise  # the user's module exists and fails to import another one
         raise RecipeError(f"{key} = {name!r}: there is no module {error.name}") from None
     made = getattr(module, attribute, None)
     if not callable(made):
@@ -62,7 +62,7 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
 
 
 def _why_not_own(top: str) -> str | None:
-    """Why the top-level module ``top`` is not the user's code, found out without importing it; None if it is."""
+    """Why the top-level module ``top`` is not the user's code, determined without importing it; None if it is."""
     asked = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
     folders = [folder for folder in asked if _run_folder_of(folder) is None]
     invalidate_caches()  # a file written since the process began
@@ -109,7 +109,7 @@ def _places(spec: Any) -> set[Path]:
 
 
 def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
-    """Names and types of what it takes by name, and whether it takes any name."""
+    """Names and types of its named arguments, and whether it accepts any name."""
     anything = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(build).parameters.values())
     return kinds_of(build), anything
 
@@ -117,7 +117,7 @@ def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
 def _arguments(
     build: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], key: str
 ) -> dict[str, Any]:
-    """Those of ``given`` that it takes, and the recipe's options, checked against its signature."""
+    """The arguments of ``given`` that it accepts, and the recipe's options, checked against its signature."""
     kinds, anything = _accepts(build)
     for option in options:
         if option in given:
@@ -130,7 +130,7 @@ def _arguments(
 def own_model(
     recipe: Recipe, neuron: NeuronSpec, *, num_classes: int, in_channels: int, image_size: tuple[int, int]
 ) -> nn.Module:
-    """Calls the user's class or function with the keyword arguments that it takes (docs/training.md)."""
+    """Calls the user's class or function with the keyword arguments that it accepts (docs/training.md)."""
     name, steps = recipe.model.name, recipe.data.timesteps
     build = find_own(name, "model.name")
     kinds, anything = _accepts(build)
@@ -160,7 +160,7 @@ def own_model(
 
 @torch.no_grad()
 def check_output(model: nn.Module, x: Tensor, classes: int, timesteps: int, name: str) -> None:
-    """Refuses a network of the user's whose output is not [T, B, classes] for a batch of two."""
+    """Raises an error if the output of the user's network is not [T, B, classes] for a batch of two."""
     mode = model.training
     output = model.eval()(x)
     model.train(mode)
@@ -173,7 +173,7 @@ def check_output(model: nn.Module, x: Tensor, classes: int, timesteps: int, name
 
 
 def check_own_data(table: schema.Data) -> None:
-    """Refuses options that the user's function does not take; does not call it."""
+    """Raises an error for options that the user's function does not accept, without calling it."""
     build = find_own(table.name, "data.name")
     _arguments(build, _data_arguments(table, None, None), table.options, "data")
     if table.size is not None and "size" not in _accepts(build)[0]:

@@ -15,7 +15,7 @@ from steadyspike.train.recipe import Recipe, RecipeError
 
 
 def start_from(model: nn.Module, source: str) -> str:
-    """Copies the weights of a run, or of a network of the zoo, into ``model``; a sentence about what was copied.
+    """Copies the weights of a run or a network of the zoo into ``model``; returns a sentence about what was copied.
 
     Tensors of the same name and shape are copied, with statistics of norms and MP-Init; the others, such as a last
     layer for other classes, keep their random start. RecipeError if nothing fits.
@@ -27,7 +27,7 @@ def start_from(model: nn.Module, source: str) -> str:
     own = model.state_dict()
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     if not any(own[name].ndim > 1 for name in fits):
-        raise RecipeError(f"train.start = {source!r} is another network: no layer of it has a place in this one")
+        raise RecipeError(f"train.start = {source!r} is another network: none of its layers fits this one")
     with torch.no_grad():
         model.load_state_dict({**own, **fits})
     new = [name for name in own if name not in fits]

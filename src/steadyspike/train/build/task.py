@@ -1,4 +1,4 @@
-"""A recipe as a module: network, objective, the loss of a batch, and what an epoch is measured by."""
+"""A recipe as a module: network, objective, the loss of a batch, and the scores of an epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Task(nn.Module):
-    """``Task.for_data(recipe, bundle)``, or with a network and an objective of your own.
+    """``Task.for_data(recipe, bundle)``, or with your own network and objective.
 
     ``task(batch)`` is the training loss of a batch, so that DDP can wrap it; ``eval_step(batch)`` adds a batch to
     ``eval_sums``.
@@ -75,11 +75,11 @@ class Task(nn.Module):
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Refuses a recipe whose tables do not belong together; that data and network fit was checked before."""
+        """Raises an error if the recipe's tables do not belong together; data and network were checked before."""
 
     @classmethod
     def check_model(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> None:
-        """Refuses a network of the user's own that gives another output for x than the task needs."""
+        """Raises an error if the output of the user's network does not fit the task."""
         check_output(model, x, classes, recipe.data.timesteps, recipe.model.name)
 
     @classmethod
@@ -92,7 +92,7 @@ class Task(nn.Module):
         """The recipe's loss for this data."""
         return build_objective(recipe, static=bundle.timesteps is None)
 
-    selected_by = "accuracy"  # what `EpochScores.selects` is called in result.json
+    selected_by = "accuracy"  # name of `EpochScores.selects` in result.json
     extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of further tables, by file name
     smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of it
 
@@ -115,7 +115,7 @@ class Task(nn.Module):
         return []
 
     def title(self, part: str | None) -> str:
-        """The display's heading of what follows the loss."""
+        """The display's heading for the column after the loss."""
         steps = self.recipe.data.timesteps
         return "train" + (f"  {part} accuracy after 1..{steps} steps" if part else "")
 
@@ -184,7 +184,7 @@ def build_objective(recipe: Recipe, *, static: bool) -> Objective:
         assert isinstance(term, Term)
         if recipe.train.checkpointing and term.records:
             raise RecipeError(
-                f"loss.terms.{name} looks into layers that would be recomputed; use train.checkpointing = false "
+                f"loss.terms.{name} reads layers that would be recomputed; use train.checkpointing = false "
                 "(train.save_memory = true works)"
             )
     return objective

@@ -18,7 +18,7 @@ class CheckpointError(PlainError, RuntimeError):
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in ``folder`` last a power cut."""
+    """Makes renames in ``folder`` survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,7 +43,7 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
             os.fsync(file.fileno())
             if keep is not None and path.exists():
                 os.replace(path, keep)
-            os.replace(partial, path)  # under the lock, or others would take it for a left-over
+            os.replace(partial, path)  # under the lock; otherwise other processes would consider it a left-over
     except (OSError, RuntimeError) as error:
         old = "; the one before it is intact" if path.exists() else ""
         raise CheckpointError(f"{path} could not be written: {why_not_written(path, error)}{old}") from error
@@ -60,7 +60,7 @@ def _locked(partial: Path) -> IO[bytes]:
         _lock(file, wait=True)
         if os.fstat(file.fileno()).st_nlink > 0:
             return file
-        file.close()  # another process took it for a left-over before it was locked
+        file.close()  # another process removed it as a left-over before it was locked
 
 
 def _lock(file: IO[bytes], wait: bool) -> bool:
@@ -75,7 +75,7 @@ def _lock(file: IO[bytes], wait: bool) -> bool:
 
 
 def _remove_left_overs(path: Path) -> None:
-    """Removes what killed processes left of ``path``; a file that a process is writing now is locked, and stays."""
+    """Removes temporary files of ``path`` that killed processes left; a locked file is being written and stays."""
     for name in os.listdir(path.parent):
         if name.startswith(f".{path.name}.") and name.endswith(".partial"):
             with suppress(OSError), open(path.with_name(name), "rb") as file:

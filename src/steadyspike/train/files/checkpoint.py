@@ -1,4 +1,4 @@
-"""Checkpoint files: sealed with a checksum, replaced in one step, and read only when they are whole and ours."""
+"""Checkpoint files: with a checksum, replaced in one step, and read only if they are undamaged and ours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_checkpoint(state: dict[str, Any], path: Path) -> None:
 
 
 def write_state(state: dict[str, Any], file: BinaryIO) -> None:
-    """torch's zip file, followed by a checksum of all of it; ``torch.load`` reads it as any other."""
+    """torch's zip file, followed by a checksum of all of it; ``torch.load`` can read it."""
     sealed = SealedWriter(file)
     torch.save(state, sealed)  # type: ignore[arg-type]
     sealed.finish()
@@ -58,7 +58,8 @@ def read_state(file: BinaryIO) -> Any:
 def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[str, Any]:
     """A whole checkpoint of this library, on the CPU, loaded with ``weights_only=True``.
 
-    identity: values that the checkpoint must carry (recipe, split, number of processes), else it is another run's.
+    identity: values that the checkpoint must carry (recipe, split, number of processes), otherwise it belongs to
+    another run.
     """
     try:
         with open(path, "rb") as file:
@@ -96,8 +97,8 @@ def latest(
     """The newest usable checkpoint: ``path``, or the one before it.
 
     problem: returns why a state cannot be used although its file is undamaged; None if it can. If there are checkpoints
-    and none can be used, that is an error: to start over would hide a loss. It is a DamagedRun unless one of them is
-    whole and of another run: then the question was wrong, and not the files.
+    and none can be used, that is an error: a new start would hide the loss. It is a DamagedRun, unless one of them is
+    undamaged and belongs to another run: then the caller's request is wrong, not the files.
     """
     refused: list[str] = []
     kind: type[CheckpointError] = DamagedRun

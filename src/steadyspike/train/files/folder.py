@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves behind, where.
+"""The run folder and its files.
 
 recipe.toml          the resolved recipe, with everything it inherited
 origin.json          the recipe's name and base, and what differs from the base
@@ -37,11 +37,11 @@ _TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold f
 
 
 class RunError(PlainError, RuntimeError):
-    """A run folder that cannot be used as asked; the message is one line."""
+    """A run folder that cannot be used as requested; the message is one line."""
 
 
 class DamagedRun(RunError, CheckpointError):
-    """A run with nothing left to continue it from: its files are damaged or gone, and only a new start helps."""
+    """A run that cannot be continued, because its files are damaged or missing; only a new start helps."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class RunFolder:
         if not (self.root / "recipe.toml").exists():
             for name in (".lock", "origin.json"):
                 (self.root / name).unlink(missing_ok=True)
-            with suppress(OSError):  # something is in it after all
+            with suppress(OSError):  # the folder is not empty
                 self.root.rmdir()
                 self.root.parent.rmdir()
 
@@ -211,7 +211,7 @@ def open_folder(out: Path | None, name: str) -> RunFolder:
 def resumable(folder: RunFolder, recipe: Recipe) -> None:
     """Refuses to continue a run with another recipe.
 
-    A damaged recipe.toml is passed over: the checkpoint contains its recipe, and the file is written again.
+    A damaged recipe.toml is ignored: the checkpoint contains its recipe, and the file is written again.
     """
     try:
         then = folder.read_recipe()

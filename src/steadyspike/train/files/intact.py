@@ -1,4 +1,4 @@
-"""Whether a run has ended with all its files whole."""
+"""Whether a run has ended and all its files are undamaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other people's loggers by name: they log what TensorBoard gets, if their package is installed."""
+"""Third-party loggers by name: they log the same numbers as TensorBoard, if their package is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = {"wandb": "wandb", "mlflow": "mlflow"}
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Refuses, before anything is trained, a logger whose package is missing."""
+    """Raises an error, before anything is trained, if the package of a logger is missing."""
     for name in names:
         if find_spec(PACKAGES[name]) is None:
             raise RecipeError(
@@ -94,7 +94,7 @@ _MAKERS: dict[str, Callable[[Path], Logger]] = {"wandb": Wandb, "mlflow": Mlflow
 
 
 class Loggers:
-    """The loggers of a run. One that fails (a network that is gone) is reported once and not used again."""
+    """The loggers of a run. A logger that fails (for example without network) is reported once and not used again."""
 
     def __init__(self, recipe: Recipe, root: Path, tell: Callable[[str], None]) -> None:
         self._tell = tell

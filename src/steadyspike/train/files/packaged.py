@@ -20,7 +20,7 @@ def packaged_names() -> list[str]:
 
 
 def find_packaged(name: str | Path) -> Path | None:
-    """The folder of the packaged network with this name; None if ``name`` is a path or no such name."""
+    """The folder of the packaged network with this name; None if ``name`` is a path or unknown."""
     text = str(name)
     return NETWORKS / text if text in packaged_names() else None
 
@@ -28,8 +28,8 @@ def find_packaged(name: str | Path) -> Path | None:
 def run_folder(source: str | Path) -> Path:
     """The folder of a run, given as a path or as the name of a packaged network; RunError if it is neither.
 
-    A path that exists counts before a name. The folder of a packaged network is a copy in the user's cache, since
-    commands write into a run's folder what they make of it (folded.safetensors, report.html).
+    A path that exists counts before a name. The folder of a packaged network is a copy in the user's cache, because
+    commands write files into a run's folder (folded.safetensors, report.html).
     """
     path = Path(source)
     if path.exists() or len(path.parts) != 1:

@@ -1,4 +1,4 @@
-"""Metrics as CSV files that only grow, and that can be cut back to a length they had, if their content is the same."""
+"""Metrics as CSV files that only grow, and that can be cut back to an earlier length if their content is unchanged."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Table:
 
 
 def extent_problem(path: Path, extent: Extent) -> str | None:
-    """Why a file does not begin with the bytes it had then; None if it does."""
+    """Why a file does not begin with its earlier content; None if it does."""
     try:
         with open(path, "rb") as file:
             content = file.read(extent["length"])

@@ -76,5 +76,5 @@ class Board:
 
     def close(self) -> None:
         """Closes the file; everything was written when it was added."""
-        with suppress(OSError):  # a rest that could not be written was reported when it came
+        with suppress(OSError):  # an error of writing was reported when it happened
             self._records.close()

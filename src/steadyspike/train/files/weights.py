@@ -75,15 +75,16 @@ def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
 def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
     """RunError if recipe.toml or weights.safetensors does not match ``result``.
 
-    A file that was copied from another run has a checksum that is right. Runs without a recorded checksum are accepted.
+    A file that was copied from another run has a correct checksum, so this is checked too. Runs without a recorded
+    checksum are accepted.
     """
     recipe = folder.root / "recipe.toml"
     if result.get(NOTED_RECIPE) is not None and not (recipe.is_file() and file_sha256(recipe) == result[NOTED_RECIPE]):
         raise RunError(
-            f"{recipe} is not the recipe that result.json is of, one of them came from another run; --resume with the "
+            f"{recipe} does not match result.json, one of the two was copied from another run; --resume with the "
             "run's recipe writes both"
         )
     if result.get(NOTED) not in (None, file_sha256(folder.weights)):
         raise RunError(
-            f"{folder.weights} is not the file that result.json is of, it came from another run; --resume writes it"
+            f"{folder.weights} does not match result.json, it was copied from another run; --resume writes it again"
         )

@@ -1,4 +1,4 @@
-"""Options that a recipe hands to a constructor: names and types, read off its signature, checked before it runs."""
+"""Checks options that a recipe passes to a constructor: names and types, from its signature, before it runs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _words(kind: Any) -> Iterator[str]:
-    """The TOML values of a type, in words; nothing for types it has no word for."""
+    """The TOML values of a type, in words; nothing for other types."""
     for member in _members(kind):
         if _is_list(member):
             yield "a list"

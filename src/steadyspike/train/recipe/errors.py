@@ -48,9 +48,9 @@ def table_class(annotation: Any) -> type[BaseModel] | None:
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first of pydantic's complaints as one sentence, and how many more there are."""
+    """The first of pydantic's errors as one sentence, and the number of further ones."""
     problems = error.errors(include_url=False)
-    # A union complains once per member; the key is what matters.
+    # A union gives one error per member; only the key matters.
     keys = list(dict.fromkeys(_key(e["loc"]) for e in problems))
     first = [e for e in problems if _key(e["loc"]) == keys[0]]
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""

@@ -9,9 +9,10 @@
     gradient = "{gradient}"                                     # alone in a string: the value with its type
     threshold = "{v}"
 
-``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. A table's ``set`` is laid
-on the recipe. Three keys of ``[grid]`` are not axes: ``name``; ``paper``, with the text that published numbers share
-and ``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single recipes, by name.
+``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. The keys of a table's
+``set`` override the recipe. Three keys of ``[grid]`` are not axes: ``name``; ``paper``, with the text that published
+numbers share and ``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single
+recipes, by name.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[
 def _with_numbers(
     recipes: dict[str, dict[str, Any]], grid: dict[str, Any], file: str, merge: Merge
 ) -> dict[str, dict[str, Any]]:
-    """Published numbers and single exceptions, laid on the recipes that they name."""
+    """Published numbers and single exceptions, added to the recipes that they name."""
     paper = dict(grid.get("paper", {}))
     extra = {
         name: {"paper": {**paper, **(value if isinstance(value, dict) else {"value": value})}}

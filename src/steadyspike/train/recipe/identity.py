@@ -1,4 +1,4 @@
-"""One identity of a recipe: which keys decide a run's numbers. Resume, reproduce, record and compare ask here.
+"""One identity of a recipe: which keys decide a run's numbers. Resume, reproduce, record and compare use it.
 
 The marks are in the schema (`TEXT`, `PLACE`, `REPEAT`, `LATER`); a key without a mark decides the numbers.
 """
@@ -33,7 +33,7 @@ def _marked(mark: Mark) -> frozenset[str]:
     )
 
 
-# What describes a recipe; where a run happens; that, and which run of a configuration it is.
+# Keys that describe a recipe; keys of a run's place; these and those that distinguish runs of one configuration.
 PRIVATE = tuple(name for name, field in Recipe.model_fields.items() if _has(field, TEXT))
 ANYWHERE = _marked(PLACE)
 INCIDENTAL = ANYWHERE | _marked(REPEAT)
@@ -51,7 +51,10 @@ def keys_of(recipe: Recipe) -> dict[str, Any]:
 
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
-    """``{"table.key": value}`` of what makes the configuration; two runs that share it differ in their seed at most."""
+    """``{"table.key": value}`` of the configuration.
+
+    Two runs with the same configuration differ at most in their seed.
+    """
     return {key: value for key, value in keys_of(recipe).items() if key not in INCIDENTAL}
 
 
@@ -61,7 +64,7 @@ def deciding(recipe: Recipe, exclude_none: bool = False) -> dict[str, Any]:
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """Hash of `deciding`, which checkpoints carry; keys that are younger than a run count if they are set."""
+    """Hash of `deciding`, which checkpoints carry; keys that were added after a run count only if they are set."""
     tables, defaults = deciding(recipe), keys_of(Recipe())
     for name in _LATER:
         table, _, key = name.partition(".")

@@ -15,7 +15,7 @@ from steadyspike.train.recipe.recipe_catalogue import Source, find_recipe, recip
 from steadyspike.train.recipe.schema import Recipe
 from steadyspike.train.recipe.toml import merge
 
-_NUMBERS = ("shown", "paper")  # what no longer holds for a recipe that was changed
+_NUMBERS = ("shown", "paper")  # no longer true for a recipe that was changed
 
 
 def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def overrides(settings: Iterable[str]) -> dict[str, Any]:
         tree: dict[str, Any] = toml.value(text.strip())
         for name in reversed(names):
             tree = {name: tree}
-        result = merge(result, tree, {})  # what is set together belongs together, in any order
+        result = merge(result, tree, {})  # overrides are applied together, in any order
     return result
 
 
@@ -65,7 +65,7 @@ def parse(document: dict[str, Any], name: str = "recipe") -> Recipe:
 
 
 def _decides(changes: dict[str, Any]) -> bool:
-    """Whether some overrides make another configuration, rather than run the same one elsewhere."""
+    """Whether overrides change the configuration, and not only where or how it runs."""
     return any(
         f"{table}.{key}" not in INCIDENTAL
         for table, keys in changes.items()

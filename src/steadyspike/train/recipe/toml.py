@@ -15,8 +15,8 @@ else:
     import tomli as tomllib
 
 TOMLDecodeError = tomllib.TOMLDecodeError
-# The library's time grows with the square of the parts of a dotted key (40 kB of "a.a.a..." take minutes), and a recipe
-# of a thousand kilobytes is none.
+# The library's time grows with the square of the parts of a dotted key (40 kB of "a.a.a..." take minutes), and no real
+# recipe has a thousand kilobytes.
 _MOST_DOTS, _MOST_TEXT = 500, 1 << 20
 
 
@@ -45,7 +45,7 @@ def value(text: str) -> Any:
 
 
 def dumps(document: dict[str, Any]) -> str:
-    """Plain values as TOML; None is left out, since TOML has no word for it."""
+    """Plain values as TOML; None is left out, since TOML cannot express it."""
     return "\n".join(_table(document, ())).strip() + "\n"
 
 
@@ -90,12 +90,12 @@ def _value(item: Any) -> str:
     raise TypeError(f"TOML cannot hold {type(item).__name__} {item!r}")
 
 
-# Naming another neuron, loss or optimizer starts that table afresh: the base's constants belong to the base's choice.
+# Another neuron, loss or optimizer drops the base's keys of that table, which belong to the base's choice.
 CHOICES: dict[str, Any] = {"neuron": Neuron, "loss": Loss, "optimizer": Optimizer}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = CHOICES) -> dict[str, Any]:
-    """``over`` laid on ``base``, table by table; ``choices`` are the tables that start afresh with a new name.
+    """``base`` overridden by ``over``, table by table; a new name in a table of ``choices`` drops the base's keys.
 
     An empty ``options = {}`` removes the base's: another network may not have them.
     """

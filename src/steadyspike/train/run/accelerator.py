@@ -23,7 +23,7 @@ with torch.autocast("cpu", torch.bfloat16):
 
 @cache
 def bf16_problem() -> str | None:
-    """None if a bfloat16 layer runs on this CPU, else what to do about it.
+    """None if a bfloat16 layer runs on this CPU; otherwise a message with what to do.
 
     It is tried in a separate process: some virtual machines announce AMX and then kill the process that uses it.
     """

@@ -19,7 +19,7 @@ from steadyspike.train.state.session import EndOfRun, Session
 
 
 def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank: int = 0) -> dict[str, Any]:
-    """The result of a run that a signal stopped; its folder can be resumed however far it came."""
+    """The result of a run that a signal stopped; its folder can be resumed from any point."""
     result = {"status": "interrupted", "signal": int(number), "where": where}
     if rank == 0:
         if not (folder.root / "recipe.toml").exists():

@@ -16,7 +16,7 @@ from steadyspike.nn.norm import TimeNorm
 from steadyspike.train.run.memory_use import memory_held, memory_line
 from steadyspike.train.state.session import Observer, Session
 
-_WARM_UP = 2  # steps before the clock counts
+_WARM_UP = 2  # steps before time is measured
 _OFTEN_ENOUGH = 0.1  # seconds between two movements of the bar
 
 
@@ -155,7 +155,7 @@ class Display(Observer):
 
 
 def loaded_machine() -> str:
-    """What to add to an estimate of time if other programs use the processors too; empty if they do not.
+    """A remark for an estimate of time if other programs use the processors too; otherwise empty.
 
     The load of the last minute counts this program's own threads as well, so a little more than the cores is normal.
     """

@@ -46,7 +46,7 @@ def evaluate_part(task: Task, bundle: DataBundle, part: str, processes: int = 1)
 
 
 def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> Any:
-    """What `evaluate_part` adds up; afterwards the task has the sums that it had."""
+    """The sums of `evaluate_part`; afterwards the task has its earlier sums again."""
     recipe, device, kept = task.recipe, evaluation_device(task.recipe), task.eval_sums
     total = task.new_sums(bundle)
     task.model.to(device)
@@ -67,7 +67,7 @@ def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> 
 
 
 class Evaluation(NamedTuple):
-    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the samples it recorded.
+    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the run's own samples.
 
     processes: how many processes summed the recorded loss; with more than two, the order of the sum is not fixed.
     """
@@ -80,7 +80,7 @@ class Evaluation(NamedTuple):
 
     @property
     def reproduces(self) -> bool | None:
-        """Whether the logged numbers came out again, exactly; None if there is nothing to compare."""
+        """Whether the numbers equal the logged ones exactly; None if there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
         now, then = self.scores.record(), dict(self.logged)
@@ -95,7 +95,7 @@ class Evaluation(NamedTuple):
 def evaluate_run(
     root: Path, data_dir: Path | None = None, *, part: str = "test", split: str | None = None, download: bool = True
 ) -> Evaluation:
-    """The weights of a finished run on a part of its data; another split than the run's raises a loud warning.
+    """The weights of a finished run on a part of its data; if the split differs from the run's, there is a warning.
 
     The test part is compared with result.json, the validation part with the row that metrics.csv has for the epoch of
     the weights.

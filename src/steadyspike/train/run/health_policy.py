@@ -11,7 +11,7 @@ from steadyspike.nn.membrane_health import non_finite_layers
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.train.state.session import EndOfRun, Session
 
-_LOST = 1.01  # a silent network's loss wanders around that of a constant guess; this is clearly above
+_LOST = 1.01  # the loss of a silent network varies around that of a constant guess; this factor is clearly above
 COLUMNS = ("epoch", "step", "kind", "layer", "message")
 
 
@@ -45,7 +45,7 @@ class HealthWatch:
         self.session = session
 
     def before_update(self) -> None:
-        """Looks at the loss and the gradient of the optimizer step to come."""
+        """Checks the loss and the gradient of the next optimizer step."""
         session, table, step = self.session, self.session.recipe.health, self.session.step
         # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
         scaled = session.recipe.train.precision == "fp16"
@@ -59,7 +59,7 @@ class HealthWatch:
             self.report("exploding_gradient", layer, text, table.exploding_gradient, "diverged")
 
     def after_epoch(self) -> None:
-        """Looks at what the layers did in training and in evaluation, at thresholds and at the loss."""
+        """Checks the layers' activity in training and evaluation, the thresholds and the loss."""
         session, table = self.session, self.session.recipe.health
         shares = session.watch.silent()
         silent = {name: 0.0 for name, share in zip(session.watch.layers, shares) if share == 1.0}
@@ -76,7 +76,10 @@ class HealthWatch:
         self._compare_with_chance()
 
     def _look_at_evaluation(self, silent: list[str]) -> None:
-        """Reports layers without a spike in evaluation alone; running statistics may need more epochs, so no end."""
+        """Reports layers that fire in training but not in evaluation.
+
+        This does not end the run: running statistics may need more epochs.
+        """
         why = "in training but not once in evaluation: running statistics (norm, MP-Init) do not fit yet"
         for layer in silent:
             self._write("silent_in_evaluation", layer, f"layer '{layer}' fires {why}")

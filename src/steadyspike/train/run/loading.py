@@ -72,7 +72,7 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
 
 
 def _network(root: RunFolder, data_dir: str | Path | None) -> tuple[Recipe, nn.Module, Path | None]:
-    """A run's recipe, its network without the trained weights, and the place of its data."""
+    """A run's recipe, its network without the trained weights, and the folder of its data."""
     recipe, about = root.read_recipe(), root.read_json("run.json")
     channels, height, width = about["data"]["shape"]
     model = build_model(recipe, num_classes=about["data"]["classes"], in_channels=channels, image_size=(height, width))

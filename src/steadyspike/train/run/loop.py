@@ -27,7 +27,7 @@ class Loop:
     """Trains a session to the end of its last epoch.
 
     recorder: writes the tables. health: checks every gradient before it is used, and may end the run. observers: show
-    the run to people. look: called after an epoch when everything about it is written.
+    the run. look: called after an epoch, when all its files are written.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Loop:
         session.scaler.step(session.optimizer)
         session.scaler.update()
         session.optimizer.zero_grad()
-        with warnings.catch_warnings():  # torch warns if the scaler skipped the first step; the rate moves on anyway
+        with warnings.catch_warnings():  # torch warns if the scaler skipped the first step
             warnings.simplefilter("ignore", UserWarning)
             session.schedule.step()
         session.steps += 1
@@ -125,7 +125,7 @@ class Loop:
             session.average.update(session.steps)
 
     def _summary(self) -> Step:
-        """Loss and gradient norms of the step to come: one read from the device, and one all-reduce."""
+        """Loss and gradient norms of the next step: one read from the device, and one all-reduce."""
         session = self.session
         norms, losses = session.gradients.norms(*session.task.step_losses)
         session.gradients.add(norms)
@@ -157,7 +157,7 @@ class Loop:
         task.eval_sums.reset()
         for observer in (self.recorder, *self.observers):
             observer.before_evaluation()
-        shared = least(len(loader), session.device)  # so many batches has every process
+        shared = least(len(loader), session.device)  # number of batches in every process
         average = session.average.in_place() if session.average is not None else nullcontext()
         with (
             average,

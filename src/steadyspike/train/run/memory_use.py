@@ -34,13 +34,13 @@ def memory_held() -> tuple[int, int]:
 
 
 def most_memory() -> dict[str, int]:
-    """Returns the most bytes that this process held so far, and on its GPU; without what the system does not report."""
+    """Returns the most bytes that this process held so far, and on its GPU; as far as the system reports it."""
     gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
     return {name: count for name, count in (("process", memory_held()[1]), ("GPU", gpu)) if count}
 
 
 def memory_line(session: Session, before: int) -> str:
-    """What must be free for this run, as measured after its first steps.
+    """The memory that must be free for this run, estimated after its first steps.
 
     before: bytes that the process held before the first step.
     """

@@ -1,4 +1,4 @@
-"""Several processes of one run on this machine, started and watched over by torchrun."""
+"""Several processes of one run on this machine, started and monitored by torchrun."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def under_torchrun() -> bool:
 def die_with_parent() -> None:
     """On Linux, ends this process with its parent; otherwise it would continue to train and keep the folder's lock.
 
-    Ends at once if the command that `launch`ed it is gone already: torchrun forgets processes that it is just starting
+    Ends at once if the command that called `launch` has already ended: torchrun may lose processes that it is starting
     when a signal comes.
     """
     if sys.platform == "linux":

@@ -1,4 +1,4 @@
-"""Writes what an epoch measured: CSV tables and TensorBoard."""
+"""Writes the measurements of an epoch: CSV tables and TensorBoard."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from steadyspike.train.recipe.recipe_catalogue import Source
 def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float] | None = None) -> Measured:
     """Adds a run's numbers to the results of its recipe; returns what was written.
 
-    name: a packaged recipe or a file; left out, the packaged recipe with the run's configuration is looked for.
-    more: further numbers that were measured on the trained network. A run that is there already gets them, too.
+    name: a packaged recipe or a file; if left out, the packaged recipe with the run's configuration is used. more:
+    further numbers that were measured on the trained network. They are also added to an existing entry of the run.
     """
     source = find_recipe(name) if name is not None else recipe_of_run(folder)
     recipe = load_recipe(source.name if name is None else name)

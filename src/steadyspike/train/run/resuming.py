@@ -39,7 +39,7 @@ def continue_from(session: Session) -> list[str]:
             )
         return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
     if first and checkpoint.path != folder.last:
-        # Before anything is written: the next checkpoint would otherwise put the damaged file in the place of this one.
+        # Before anything is written: otherwise the next checkpoint would replace this one by the damaged file.
         link(checkpoint.path, folder.last)
     best, at_end_of_epoch = int(checkpoint.state["best"][0]), checkpoint.state["batch"] == 0
     if best > 0:
@@ -61,7 +61,7 @@ def content_problem(session: Session, state: dict[str, Any]) -> str | None:
     checks = (_weights_problem, _optimizer_problem, _ranks_problem, _position_problem, _files_problem)
     try:
         return next((text for check in checks if (text := check(session, state)) is not None), None)
-    except Exception as error:  # a trial of what restoring does: with any error, this state cannot be restored
+    except Exception as error:  # a trial restore: any error means that this state cannot be restored
         return f"{type(error).__name__} in a trial of restoring it"
 
 

@@ -59,7 +59,7 @@ Live = Callable[[RunFolder], Callable[[], None] | None]
 def start(order: Order, signals: Signals, display: Display | None = None, live: Live = lambda folder: None) -> Started:
     """Trains to the end, or until a signal comes; all checks run before a folder is made.
 
-    live: gives what is called after epochs, or None.
+    live: returns a function that is called after epochs, or None.
     """
     recipe = order.recipe
     keep_freed_memory()  # the process is ours: large activations need no new pages at every step

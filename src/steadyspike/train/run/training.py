@@ -41,9 +41,9 @@ def train(
 ) -> dict[str, Any]:
     """Trains, or continues, the recipe in ``folder``; returns the content of result.json (rank 0; others: the status).
 
-    display: a factory ``display(session, notes) -> Observer`` for what people see. after_epoch: called after epochs as
-    long as that takes 1 % of the time at most (rank 0). SIGTERM and SIGINT end the run with status "interrupted",
-    wherever it is.
+    display: a factory ``display(session, notes) -> Observer`` for the screen. after_epoch: called after epochs as long
+    as that takes 1 % of the time at most (rank 0). SIGTERM and SIGINT end the run with status "interrupted", at any
+    point.
     """
     started, rank = time.monotonic(), processes.rank
     with signals or Signals() as signals:
@@ -116,7 +116,8 @@ _GUESS = 0.2  # seconds that the first call is thought to take
 class Sparingly:
     """``sparingly()`` calls ``look`` if all calls together then have taken at most `SHARE` of the time since the start.
 
-    A call is thought to take as long as the last one. What the first one took too long is waited for afterwards.
+    A call is assumed to take as long as the last one. If the first call took longer than assumed, the next one is
+    delayed.
 
     Exceptions in ``look`` are reported once through ``tell`` and otherwise ignored.
     """

@@ -1,4 +1,4 @@
-"""This process among those of a run: its number, its device, and what all of them agree on."""
+"""This process among those of a run: its number, its device, and values that all of them share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Processes:
 
     @classmethod
     def of_torchrun(cls) -> Processes:
-        """What torchrun wrote into the environment."""
+        """The values that torchrun put into the environment."""
         rank, count, local = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return cls(rank, count, local)
 

@@ -56,7 +56,7 @@ def save(session: Session, rng: dict[str, Any] | None = None) -> None:
 
 
 def restore(session: Session, state: dict[str, Any]) -> None:
-    """Puts a checkpoint back into the session; what `restore_random` restores follows as the last thing."""
+    """Restores a checkpoint into the session, except the random generators (`restore_random`), which come last."""
     session.epoch, session.batch, session.steps = state["epoch"], state["batch"], state["step"]
     session.saved_step = session.steps
     session.task.model.load_state_dict(state["state_dict"])
@@ -71,7 +71,7 @@ def restore(session: Session, state: dict[str, Any]) -> None:
     if session.batch:
         session.restore_accumulators(state["ranks"][session.processes.rank]["sums"])
     if session.processes.first and session.batch == 0 and session.best.epoch == session.epoch > 0:
-        keep_best(session.folder)  # the run may have been killed just before it did
+        keep_best(session.folder)  # the run may have been killed before this was written
 
 
 def restore_random(session: Session, state: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ def restore_random(session: Session, state: dict[str, Any]) -> None:
 
 def rng_state() -> dict[str, Any]:
     """Python's, NumPy's and torch's generators, and those of all CUDA devices."""
-    # NumPy's old global generator, because code that people add may draw from it.
+    # NumPy's old global generator, because users' code may draw from it.
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
     version, internal, following = random.getstate()
     return {

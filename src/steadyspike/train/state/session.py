@@ -28,7 +28,7 @@ from steadyspike.train.watch.scores import EpochScores
 class EndOfRun(Exception):
     """Ends a run before its last epoch; ``status`` is written to result.json.
 
-    present: the result has the weights of this moment, not those of the last checkpoint.
+    present: the result has the present weights, not those of the last checkpoint.
     """
 
     def __init__(self, status: str, message: str, *, layer: str | None = None, present: bool = False) -> None:
@@ -39,7 +39,8 @@ class EndOfRun(Exception):
 class Best(NamedTuple):
     """The best epoch so far, counted from 1; 0 if there is none yet.
 
-    accuracy: or what else selects it; loss: of the same evaluation, which decides between equal accuracies.
+    accuracy: or another measure that selects the epoch; loss: of the same evaluation, which decides between equal
+    accuracies.
     """
 
     epoch: int = 0
@@ -140,11 +141,11 @@ class Session:
         return steps_per_epoch(self.recipe, self.data)
 
     def rate_of(self, step: int) -> float:
-        """The learning rate of optimizer step ``step`` (from 1); the schedule itself has already moved on."""
+        """The learning rate of optimizer step ``step`` (from 1); the schedule itself has already advanced."""
         return float(self.optimizer.param_groups[0]["initial_lr"] * self.schedule.lr_lambdas[0](step - 1))
 
     def identity(self) -> dict[str, Any]:
-        """What a checkpoint must share with the run that continues it."""
+        """The values that a checkpoint and the run that continues it must share."""
         return {
             "recipe": fingerprint(self.recipe),
             "split": self.bundle.split.fingerprint,
@@ -189,7 +190,7 @@ def steps_per_epoch(recipe: Recipe, data: RunData) -> int:
 
 
 class Observer:
-    """Looks at a run while it trains; a subclass overrides what it needs. It changes nothing that is trained."""
+    """Observes a run while it trains; a subclass overrides the methods that it needs. It must not change training."""
 
     def start(self) -> None:
         """Called once, before the first step, when the state of a continued run is restored."""

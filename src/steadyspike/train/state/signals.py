@@ -52,13 +52,13 @@ class Signals:
         self.where, self._waits = where, True
 
     def now(self, where: str) -> None:
-        """From here on, a signal stops the run at once; so does one that came while `wait` was in force."""
+        """From here on, a signal stops the run at once; so does one that came after `wait`."""
         self.where, self._waits = where, False
         if self.number is not None:
             raise Stopped(self.number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked helper, such as one that decodes images: its parent decides
+        if os.getpid() != self._process:  # a forked child process, such as one that decodes images: its parent decides
             if number == signal.SIGTERM:
                 os._exit(exit_code(number))
             return

@@ -15,7 +15,7 @@ from steadyspike.core.torch_private import move_towards
 class WeightAverage:
     """``average = decay * average + (1 - decay) * value`` after every optimizer step, for parameters and statistics.
 
-    Statistics (norms, MP-Init) are averaged too: they belong to the weights they were measured with. Whole numbers
+    Statistics (norms, MP-Init) are averaged too: they belong to the averaged weights. Whole numbers
     (batch counters) are copied.
     ramp: after step n the decay is ``decay * (1 - exp(-n / ramp))``, so that the average forgets its start; 0: none.
     """
@@ -57,6 +57,6 @@ class WeightAverage:
         return {name: value.cpu() for name, value in self.average.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Takes over the average of a checkpoint."""
+        """Restores the average of a checkpoint."""
         devices = {name: value.device for name, value in self._values().items()}
         self.average = {name: value.to(devices[name], copy=True) for name, value in state.items()}

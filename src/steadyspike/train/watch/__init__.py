@@ -1,1 +1,1 @@
-"""What an epoch is measured by: scores, firing of the layers, gradient norms."""
+"""Measurements of an epoch: scores, firing of the layers, gradient norms."""

@@ -23,7 +23,7 @@ def _groups(module: nn.Module, waiting: list[nn.Parameter], groups: list[list[nn
 
 
 class GradientWatch:
-    """Norms of gradients, per neuron layer (its own parameters and those before it) and for what follows the last."""
+    """Norms of gradients, per neuron layer (its own parameters and those before it) and for the rest."""
 
     def __init__(self, model: nn.Module) -> None:
         self.groups: list[str] = list(neurons(model))
@@ -47,7 +47,7 @@ class GradientWatch:
 
     @torch.no_grad()
     def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
-        """Norm per group now, and the values of scalars that are wanted too: one read from the device for all."""
+        """Norm per group now, and the values of further scalars: one read from the device for all."""
         there = [(p.grad, index) for p, index in zip(self.parameters, self._group_of) if p.grad is not None]
         scalars = [*tensor_norms([grad for grad, _ in there]), *(a.detach() for a in also)]
         if len({scalar.dtype for scalar in scalars}) > 1:

@@ -26,7 +26,7 @@ class Histogram(NamedTuple):
 
 
 class MembraneWatch:
-    """Looks at U[T] / V, the potential after the last time step, in the first batch of an evaluation.
+    """Collects U[T] / V, the potential after the last time step, in the first batch of an evaluation.
 
     It has taps from `start` to `take` only, because a tap that requests U[T] makes the scan write it.
     """

@@ -16,7 +16,7 @@ Predict = Callable[[Tensor], Tensor]
 
 
 class EpochScores(Protocol):
-    """What an epoch is measured by, of classes or of boxes."""
+    """The scores of an epoch, for classes or for boxes."""
 
     @property
     def loss(self) -> float: ...
@@ -99,5 +99,5 @@ class ScoreSums:
         self.values = self.values.to(other.values.device) + other.values
 
     def reset(self) -> None:
-        # New, not zeroed: what was made in inference mode cannot be changed outside it.
+        # New, not zeroed: tensors made in inference mode cannot be changed outside it.
         self.values = self.values.new_zeros(self.values.shape)

@@ -1,4 +1,4 @@
-"""The structs of csrc/scan/abi.h, field by field: what the C++ scan is called with.
+"""The structs of csrc/scan/abi.h, field by field: the arguments of the C++ scan.
 
 All fields have eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes takes for a Structure,
 and C++ gets the address of the bytes.
@@ -66,5 +66,5 @@ def packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
 
 
 _FIRST = [name for name, *_ in ScanStruct._fields_].index("x")
-MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]  # those of one call; calls that differ in values share the ones before
+MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]  # the values of one call; calls of the same shape share the fields before
 pack_settings = packer(ScanStruct._fields_[:_FIRST]).pack

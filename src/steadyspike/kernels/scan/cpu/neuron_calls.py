@@ -1,7 +1,6 @@
-"""A scan with what a neuron layer computes around it, as one call of C++ (csrc/neuron): the norms as scale and shift,
-the start at MP-Init's running mean, the mean's step, and in the backward the slopes of V and 1/tau.
+"""A whole neuron layer as one call of C++ (csrc/neuron): norms as scale and shift, start, scan, MP-Init's update.
 
-For tensors that were checked: shapes, dtypes and modes are not checked here.
+The tensors were checked before: shapes, dtypes and modes are not checked here.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("steadyspike_neuron_forward", "steadyspike_neuron_backward", "steadyspike_neuron_abi")
-LEAST_SLOPE = 2.0**-10  # of V and 1/tau as functions of their parameters, in gradients
+LEAST_SLOPE = 2.0**-10  # minimum slope of V and 1/tau as functions of their parameters, in gradients
 _STATUS = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _MOVED, _OUTSIDE = 3, 4  # NeuronStatus of csrc/neuron/neuron_abi.h
 _pointer, _int, _double = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
@@ -69,11 +68,11 @@ class LinkRange(NamedTuple):
 
 
 class NeuronPlan(NamedTuple):
-    """What calls have in common that differ in values only.
+    """What calls of the same shape share.
 
-    scan, call: of the scan alone. fixed: the C struct up to its addresses. memory: makes room for MP-Init's statistics
-    and, at ``u0`` bytes from its beginning, the ``numbers`` of U[0], if that is not a tensor. dense: x has the strides
-    of a new tensor.
+    scan, call: of the scan alone. fixed: the C struct without its addresses. memory: allocates MP-Init's statistics
+    and, ``u0`` bytes from its beginning, the ``numbers`` of U[0], if that is not a tensor. dense: x has the strides of
+    a new tensor.
     """
 
     scan: ScanPlan
@@ -168,8 +167,8 @@ def neuron_forward(
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
     """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
 
-    start: U[0], or its source; a mean then takes its step. None if a parameter is out of its range: nothing
-    was done. memory: `NeuronPlan.memory`, filled with the statistics and U[0]. words: filled with the spikes.
+    start: U[0], or its source; a mean is updated. None if a parameter is out of its range; nothing was computed.
+    memory: `NeuronPlan.memory`, filled with the statistics and U[0]. words: filled with the spikes.
     """
     v, a, k, w = constants
     scan, active = plan.scan, ctypes.addressof(memory)
@@ -242,8 +241,8 @@ def neuron_backward(
 ) -> Gradients:
     """The gradients of the current, of U[0] and of the parameters of V and a, or of V and a if they are fixed.
 
-    u0: the tensor, or the forward's memory. gradients: laid out like x. wanted: those of U[0], V and a, or None.
-    norm: filled on the way.
+    u0: the tensor, or the forward's memory. gradients: laid out like x. needs: whether U[0], V and a need one. norm:
+    filled during the scan.
     """
     v, a, k, w = constants
     dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)

@@ -1,6 +1,6 @@
-"""`ScanPlan`: what all calls of a scan have in common that differ in values only, worked out once.
+"""`ScanPlan`: what all calls of a scan with the same shape share, computed once.
 
-A layer sees the same few shapes again and again; on a small layer working this out takes longer than the scan.
+A layer gets the same few shapes repeatedly, and for a small layer computing this takes longer than the scan.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from steadyspike.kernels.layout import DTYPES, KEPT_SHAPES
 from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.cpu.abi import pack_settings
 
-LEAST_FOR_BITS = 4096  # elements; below, a layer takes microseconds either way
+LEAST_FOR_BITS = 4096  # elements; a smaller layer takes microseconds in any case
 
 
 class ScanPlan(NamedTuple):
-    """settings: the C struct up to its addresses. compute: the dtype of the arithmetic. strides: of a new tensor like
+    """settings: the C struct without its addresses. compute: the dtype of the arithmetic. strides: of a new tensor like
     x, time outermost. step, step_strides: of U[T]. active: shape of MP-Init's statistics. bits: the forward may write
     its spikes as bits at almost no cost, because it uses the fast path, in whole words."""
 

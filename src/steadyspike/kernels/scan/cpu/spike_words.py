@@ -1,4 +1,4 @@
-"""The spikes of a scan's output as bits, written by the C++ forward as it writes the output."""
+"""The spikes of a scan's output as bits, which the C++ forward writes together with the output."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 
 class SpikeWords(NamedTuple):
-    """Room for the bits of one forward of x [T, B, ...] with n elements per time step, in the memory order of out[t].
+    """Memory for the bits of one forward of x [T, B, ...] with n elements per time step, in the memory order of out[t].
 
     bits: int64 [T, ceil(n / 64)]; element i of a step is bit i % 64 of word i // 64, 1 if the output is a spike.
         Bits past the last element are 0.
     needed: the same, 1 if the backward may use the gradient of the output: at spikes, and at potentials for which the
-    surrogate's derivative may differ from 0 (everywhere, for a surrogate without a window). None: not wanted. counts:
-    int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is not a spike and has no bit.
+    surrogate's derivative may differ from 0 (everywhere, for a surrogate without a window). None: not requested.
+    counts: int64 [T + 1]; spikes per step, and at the end 1 if an output is NaN: a NaN is not a spike and has no bit.
     """
 
     bits: Tensor
@@ -37,6 +37,6 @@ class SpikeWords(NamedTuple):
         return bool(self.counts[-1])
 
     def addresses(self) -> tuple[int, int, int]:
-        """Of bits, needed and counts; 0 for None."""
+        """The addresses of bits, needed and counts; 0 for None."""
         needed = 0 if self.needed is None else self.needed.data_ptr()
         return self.bits.data_ptr(), needed, self.counts.data_ptr()

@@ -1,7 +1,7 @@
 """The LIF scan on a GPU: the `Backend` around the Triton kernels.
 
-Triton is imported on first use. The kernels have no state; what a launch needs is worked out by `forward_launch` and
-`backward_launch`, which also run without a GPU, so that the tests can compile exactly what a card would get.
+Triton is imported on first use. The kernels have no state. `forward_launch` and `backward_launch` compute what a launch
+needs; they also run without a GPU, so that tests can compile exactly what a GPU would get.
 """
 
 from __future__ import annotations

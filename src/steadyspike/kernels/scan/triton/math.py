@@ -41,7 +41,7 @@ def tile_at(row, c, per_channel, channels, inner, BLOCK_C: tl.constexpr, BLOCK: 
     """(offsets, mask) of the k block ``row`` of the channels ``c``."""
     k = row * (BLOCK // BLOCK_C) + tl.arange(0, BLOCK // BLOCK_C)
     k = k[:, None]
-    # Launched with inner == 1 Triton folds the division, and the offsets are seen to be consecutive.
+    # If inner == 1, Triton removes the division and recognises that the offsets are consecutive.
     offsets = (k // inner) * (channels * inner) + k % inner + c * inner
     return offsets, (k < per_channel) & (c < channels)
 
@@ -75,7 +75,7 @@ def initial(ptr, offsets, mask, c, channels, KIND: tl.constexpr):
 def current(x, extra, scale, shift, extra_scale):
     """I = scale x + shift [+ extra, or extra_scale extra]; x itself without a scale. Parts that are absent are None.
 
-    Written as fused multiply-adds for the reason that `charge` gives."""
+    Written as fused multiply-adds, for the reason given at `charge`."""
     if scale is None:
         return x
     else:
@@ -91,7 +91,7 @@ def current(x, extra, scale, shift, extra_scale):
 @triton.jit
 def charge(x, u, a, DECAY_INPUT: tl.constexpr):
     """M = (1 - a) U + a I. The fused multiply-add is explicit: left to the compiler, forward and backward could round
-    differently, and a backward that recomputes M would then see other spikes than the forward gave."""
+    differently, and a backward that recomputes M would then get other spikes than the forward."""
     if DECAY_INPUT:
         return tl.fma(1 - a, u, a * x)
     else:
