@@ -103,7 +103,7 @@ def test_chips_say_what_fits():
     model, x = trained("resnet19_tiny")
     integer = IntegerNetwork(fold(model, x))
     loihi, speck = chip_report(integer, "loihi2"), chip_report(integer, "speck")
-    assert "soft reset needs a neuron program" in loihi and "stem.conv_norm.conv" in loihi
+    assert "soft reset needs its own neuron program" in loihi and "stem.conv_norm.conv" in loihi
     assert "a leak that multiplies" in speck
     hard, x = trained("cnn7_tiny", neuron=lambda: ss.LIF(reset="hard"))
     assert "soft reset" not in chip_report(IntegerNetwork(fold(hard, x)), "loihi2")

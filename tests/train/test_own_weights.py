@@ -31,7 +31,7 @@ def test_weights_of_another_run_are_refused(exchanged: RunFolder, finished: RunF
     assert intact_result(finished) is not None and intact_result(exchanged) is None
     for use in (evaluate_run, load_run):
         use(finished.root)
-        with pytest.raises(RunError, match=r"weights\.safetensors is not the file .* another run"):
+        with pytest.raises(RunError, match=r"weights\.safetensors does not match result\.json.* another run"):
             use(exchanged.root)
 
 
