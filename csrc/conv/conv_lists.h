@@ -58,6 +58,25 @@ inline void for_each_bit(uint64_t word, F f) {
     for (; word; word &= word - 1) f(int64_t(__builtin_ctzll(word)));
 }
 
+// Appends first + k * block for every bit k of `count` <= 64, and may write up to LANES - 1 entries more. No jump depends on
+// the bits with AVX-512: a processor guesses wrong where a list of few ends.
+inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t block, uint32_t* next) {
+#if STEADYSPIKE_REGISTER == 64
+    const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    __m512i entries = _mm512_add_epi32(_mm512_mullo_epi32(steps, _mm512_set1_epi32(int32_t(block))), _mm512_set1_epi32(int32_t(first)));
+    const __m512i further = _mm512_set1_epi32(int32_t(LANES * block));
+    for (int64_t k = 0; k < count; k += LANES, word >>= LANES) {
+        _mm512_storeu_si512(next, _mm512_maskz_compress_epi32(__mmask16(word), entries));
+        next += __builtin_popcount(uint32_t(word & 0xffff));
+        entries = _mm512_add_epi32(entries, further);
+    }
+#else
+    (void)count;
+    for_each_bit(word, [&](int64_t k) { *next++ = first + uint32_t(k) * block; });
+#endif
+    return next;
+}
+
 // One word of 64 channels for each pixel of some rows of an image: channels [64 w, 64 w + 64) of pixel p are at(p, w).
 struct PixelWords {
     const SpikeConv& conv;

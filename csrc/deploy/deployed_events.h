@@ -28,7 +28,7 @@ struct Events {
         const int64_t top = part.row0 * conv.stride[0] - conv.padding[0], last = top + rows;
         const int64_t begin = top < 0 ? 0 : top, end = last < conv.height ? last : conv.height;
         const int64_t pixels = end > begin ? (end - begin) * conv.width : 0;
-        entries.reset(new uint32_t[size_t((part.image1 - part.image0) * pixels * conv.in_channels + 1)]);
+        entries.reset(new uint32_t[size_t((part.image1 - part.image0) * pixels * conv.in_channels + LANES)]);
         PixelWords words(conv, 1);
         uint32_t *next = entries.get(), *start = starts.get();
         const uint32_t block = uint32_t(shape.block);
@@ -40,8 +40,9 @@ struct Events {
                     *start++ = uint32_t(next - entries.get());
                     if (i < 0 || i >= conv.height || j < 0 || j >= conv.width) continue;
                     const uint32_t column = uint32_t(q * conv.in_channels);
-                    for (int64_t w = 0; w < words.words; ++w)
-                        for_each_bit(words.at(i, j, w), [&](int64_t k) { *next++ = (column + uint32_t(64 * w + k)) * block; });
+                    for (int64_t c = 0; c < conv.in_channels; c += 64)
+                        next = append(words.at(i, j, c / 64), conv.in_channels - c < 64 ? conv.in_channels - c : 64,
+                                      (column + uint32_t(c)) * block, block, next);
                 }
         }
         *start = uint32_t(next - entries.get());
