@@ -50,3 +50,10 @@ def test_occupancy_by_hand() -> None:
     assert a100.occupancy(4, 128, 0) == 0.25
     assert a100.occupancy(4, 32, 81 * 1024) == pytest.approx(2 * 4 / 64)
     assert TARGETS["gfx942"].occupancy(4, 128, 0) == pytest.approx(16 / 32)
+
+
+def test_the_check_of_devices_says_what_it_needs() -> None:
+    if torch.version.cuda or torch.version.hip:
+        pytest.skip("this torch knows the device")
+    done = CliRunner().invoke(app, ["gpu", "check", "cnn7_tiny"])
+    assert done.exit_code == 1 and "install the CUDA build" in done.output

@@ -17,7 +17,7 @@ from steadyspike.analysis.gpu.compiled_kernels import TARGETS as ALL_TARGETS
 from steadyspike.analysis.gpu.compiled_kernels import compiled, layer_launches, usage
 from steadyspike.core.spec import ScanSpec
 from steadyspike.kernels.layout import compute_dtype, empty_steps
-from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
+from steadyspike.kernels.scan.contract import Affine, Call, OutputGradients, Scan
 from steadyspike.kernels.scan.triton.backend import backward_launch, forward_launch
 from steadyspike.kernels.scan.triton.launch import CONFIGS, FIXED, Launch
 from tests.kernels.scan_cases import TUNED, Case, arrange, few_specs
@@ -152,3 +152,18 @@ def test_no_register_is_spilled_at_any_length(timesteps: int, target: str, surro
             for name, (launch, config) in launches.items():
                 used = usage(compiled(launch, target, config), target, config[1])
                 assert used.spilled == 0, f"{name}, T = {timesteps}, {dtype}, channels_last={channels_last}: {used}"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_every_form_of_the_current_compiles(layout: str, target: str) -> None:
+    """A scale per step (evaluation), and a shortcut with its own scale (training), T in one segment and in two."""
+    for timesteps in (4, 11):
+        x = arrange(torch.empty((timesteps, *SHAPE[1:]), dtype=torch.bfloat16, device="meta"), layout)
+        one, per_channel, per_step = (torch.empty(n, device="meta") for n in ((1,), (64,), (timesteps, 64)))
+        call, out = Call.of(ScanSpec(), channelwise=True, backend="triton"), empty_steps(x, x.dtype)
+        evaluated = Scan(x, one, one, one, call, Affine(per_step, per_step, x))
+        trained = Scan(x, per_channel, one, one, call, Affine(per_channel, per_channel, x, per_channel))
+        forms = [forward_launch(evaluated, out, None, None), forward_launch(trained, out, out[0].float(), None)]
+        for launch, _ in (*forms, backward_launch(trained, OutputGradients(out), out, None, out)):
+            assert compiled(launch, target).asm["hsaco" if target == "gfx942" else "cubin"]
