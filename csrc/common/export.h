@@ -2,4 +2,8 @@
 #pragma once
 #include <cstdint>
 
+#if defined(_WIN32)
+#define STEADYSPIKE_EXPORT __declspec(dllexport)
+#else
 #define STEADYSPIKE_EXPORT __attribute__((visibility("default")))
+#endif

@@ -5,6 +5,7 @@
 #include <new>
 
 #include "isa.h"
+#include "threads.h"
 
 namespace {
 
@@ -33,12 +34,7 @@ Done run_units(int64_t threads, int64_t units, Work work) {
             failed = true;
         }
     };
-    if (threads <= 1 || units <= 1) {
-        loop();
-    } else {
-#pragma omp parallel num_threads(int(threads))
-        loop();
-    }
+    on_threads(units <= 1 ? 1 : threads, loop);
     return failed ? Done::out_of_memory : infinite ? Done::not_finite : Done::all;
 }
 

@@ -1,13 +1,9 @@
 // The last step of a batch norm's backward: dy = scale g + by_y y + constant, with constants per channel.
 #include <cstdint>
 
+#include "clones.h"
 #include "export.h"
-
-#if defined(STEADYSPIKE_X86) && defined(__GLIBC__)
-#define STEADYSPIKE_CLONES __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
-#else
-#define STEADYSPIKE_CLONES
-#endif
+#include "threads.h"
 
 namespace {
 
@@ -38,12 +34,13 @@ void map_all(const void* g, const void* y, void* dy, int64_t n, int64_t channels
              const void* by_y, const void* constant, int64_t threads) {
     const bool last = inner == 1;
     const int64_t length = last ? channels : inner, rows = n / length;
-#pragma omp parallel for schedule(static) num_threads(int(threads < 1 ? 1 : threads)) if (n > 65536)
-    for (int64_t r = 0; r < rows; ++r) {
-        const int64_t c = last ? 0 : r % channels, at = r * length;
-        row(static_cast<const R*>(g) + at, static_cast<const R*>(y) + at, static_cast<R*>(dy) + at, length,
-            static_cast<const R*>(scale) + c, static_cast<const R*>(by_y) + c, static_cast<const R*>(constant) + c, last);
-    }
+    on_ranges(n > 65536 ? threads : 1, rows, [=](int64_t first, int64_t end) {
+        for (int64_t r = first; r < end; ++r) {
+            const int64_t c = last ? 0 : r % channels, at = r * length;
+            row(static_cast<const R*>(g) + at, static_cast<const R*>(y) + at, static_cast<R*>(dy) + at, length,
+                static_cast<const R*>(scale) + c, static_cast<const R*>(by_y) + c, static_cast<const R*>(constant) + c, last);
+        }
+    });
 }
 
 }  // namespace

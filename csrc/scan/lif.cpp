@@ -15,6 +15,7 @@
 #include "cache.h"
 #include "isa.h"
 #include "task.h"
+#include "threads.h"
 #include "window.h"
 
 #if defined(STEADYSPIKE_X86)
@@ -167,13 +168,7 @@ int64_t run(const Task& task, Chunk chunk_function, int64_t size, std::vector<do
     };
     // Whoever is free takes the next chunk; the sums are per chunk, so the order of work does not show in them. Always
     // torch's whole team: a smaller one would make libgomp end threads that torch's next operation starts again.
-    const int threads = int(task.scan.threads);
-    if (threads <= 1 || plan.chunks <= 1) {
-        work();
-    } else {
-#pragma omp parallel num_threads(threads)
-        work();
-    }
+    on_threads(plan.chunks <= 1 ? 1 : task.scan.threads, work);
     if (failed) return OUT_OF_MEMORY;
     sums.assign(width, 0.0);
     for (int64_t c = 0; c < plan.chunks; ++c)

@@ -3,15 +3,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "clones.h"
 #include "export.h"
-
-// One copy of the loops per instruction set, chosen when the library is loaded.
-#if defined(STEADYSPIKE_X86) && defined(__GLIBC__)
-#define STEADYSPIKE_CLONES \
-    __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
-#else
-#define STEADYSPIKE_CLONES
-#endif
+#include "threads.h"
 
 namespace {
 
@@ -67,17 +61,15 @@ template <class E, class F>
 void for_blocks(int64_t n, const Levels& levels, int64_t threads, F f) {
     const int64_t blocks = (n + BLOCK - 1) / BLOCK;
     const bool one = levels.channels == 1;
-#pragma omp parallel num_threads(int(threads < 1 ? 1 : threads)) if (blocks > 8)
-    {
+    on_ranges(blocks > 8 ? threads : 1, blocks, [&](int64_t first, int64_t last) {
         E level[BLOCK];
         if (one) levels.expand(0, BLOCK, level);
-#pragma omp for schedule(static)
-        for (int64_t b = 0; b < blocks; ++b) {
+        for (int64_t b = first; b < last; ++b) {
             const int64_t i0 = b * BLOCK, length = n - i0 < BLOCK ? n - i0 : BLOCK;
             if (!one) levels.expand(i0, BLOCK, level);
             f(i0, length, level);
         }
-    }
+    });
 }
 
 template <class E>

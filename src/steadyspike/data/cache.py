@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.data.errors import DataError, disk_errors
+from steadyspike.disk.lock import lock_file
 
 
 def key_of(settings: dict[str, Any]) -> str:
@@ -50,16 +51,12 @@ def writable_dir(*candidates: Path) -> Path:
 def lock(path: Path) -> Iterator[None]:
     """Hold an exclusive lock on `path`; the system releases it when the process ends, however it ends.
 
-    If locks do not exist (Windows, some network disks) work may be done twice, never wrongly: renames decide.
+    If the disk has no locks (some network disks) work may be done twice, never wrongly: renames decide.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as handle:
-        try:
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        except (ImportError, OSError):
-            pass
+        with contextlib.suppress(OSError):
+            lock_file(handle, wait=True)
         yield
 
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
+from steadyspike.disk.lock import lock_file
 from steadyspike.disk.plain_text import PlainError
 
 
@@ -18,7 +19,9 @@ class CheckpointError(PlainError, RuntimeError):
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes renames in ``folder`` survive a power cut."""
+    """Makes renames in ``folder`` survive a power cut. Windows has no such call for folders."""
+    if os.name == "nt":
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -43,6 +46,8 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
             os.fsync(file.fileno())
             if keep is not None and path.exists():
                 os.replace(path, keep)
+            if os.name == "nt":  # Windows renames closed files only
+                file.close()
             os.replace(partial, path)  # under the lock; otherwise other processes would consider it a left-over
     except (OSError, RuntimeError) as error:
         old = "; the one before it is intact" if path.exists() else ""
@@ -57,21 +62,11 @@ def _locked(partial: Path) -> IO[bytes]:
     """Creates a file and locks it as long as it is open: when the process ends, in any way, the lock is released."""
     while True:
         file = open(partial, "xb")  # noqa: SIM115 - the caller closes it
-        _lock(file, wait=True)
+        with suppress(OSError):  # a disk without locks
+            lock_file(file, wait=True)
         if os.fstat(file.fileno()).st_nlink > 0:
             return file
         file.close()  # another process removed it as a left-over before it was locked
-
-
-def _lock(file: IO[bytes], wait: bool) -> bool:
-    """Whether the file is locked now; False if another process holds it, or there are no locks on this disk."""
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except (ImportError, OSError):
-        return False
-    return True
 
 
 def _remove_left_overs(path: Path) -> None:
@@ -79,7 +74,7 @@ def _remove_left_overs(path: Path) -> None:
     for name in os.listdir(path.parent):
         if name.startswith(f".{path.name}.") and name.endswith(".partial"):
             with suppress(OSError), open(path.with_name(name), "rb") as file:
-                if _lock(file, wait=False):
+                if lock_file(file):
                     path.with_name(name).unlink()
 
 

@@ -16,7 +16,6 @@ report.html          the report, if one was made
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import time
@@ -26,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyspike.disk.lock import lock_file
 from steadyspike.disk.plain_text import PlainError
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import CheckpointError, write_atomically
@@ -130,32 +130,26 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Holds the folder's lock, so that two runs cannot write here at once."""
-        import fcntl
-
         self.root.mkdir(parents=True, exist_ok=True)
         with open(self.root / ".lock", "w") as file:
             for attempt in range(_TRIES):
                 try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except OSError:
-                    if attempt == _TRIES - 1:
-                        raise RunError(f"{self.root} is being written by another process") from None
-                    time.sleep(_PAUSE)
+                    if lock_file(file):
+                        break
+                except OSError as error:
+                    raise RunError(f"{self.root} cannot be locked on its disk: {error.strerror}") from None
+                if attempt == _TRIES - 1:
+                    raise RunError(f"{self.root} is being written by another process")
+                time.sleep(_PAUSE)
             yield
 
     def in_use(self) -> bool:
         """Whether a process is training in this folder now."""
-        import fcntl
-
         try:
             with open(self.root / ".lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+                return not lock_file(file, shared=True)
+        except OSError:  # there is no file, or the disk has no locks
             return False
-        except OSError as error:
-            return error.errno == errno.EWOULDBLOCK
-        return False
 
 
 @contextmanager

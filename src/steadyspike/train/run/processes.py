@@ -68,5 +68,6 @@ def how_it_died(rank: int, count: int, code: int, logs: Path) -> str:
     files = sorted(logs.glob(f"*/attempt_0/{rank}/stderr.log"), key=lambda path: path.stat().st_mtime)
     lines = [line for path in files[-1:] for line in path.read_text(errors="replace").splitlines() if line.strip()]
     last = f": {lines[-1].strip()}" if lines else ""
-    memory = "; unless it was killed on purpose, memory was probably full" if code == -signal.SIGKILL else ""
+    killed = code == -9  # SIGKILL, a name that Windows lacks
+    memory = "; unless it was killed on purpose, memory was probably full" if killed else ""
     return f"process {rank} of {count} died ({how}){last}{memory} (see {files[-1] if files else logs})"

@@ -1,0 +1,10 @@
+// STEADYSPIKE_CLONES: one copy of a function per instruction set, chosen when the library is loaded. For simple loops that the
+// compiler vectorises itself.
+#pragma once
+#include <cstdint>
+
+#if defined(STEADYSPIKE_X86) && defined(__GLIBC__)
+#define STEADYSPIKE_CLONES __attribute__((target_clones("default", "avx2", "arch=skylake-avx512")))
+#else
+#define STEADYSPIKE_CLONES
+#endif
