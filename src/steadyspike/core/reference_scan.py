@@ -25,6 +25,7 @@ from torch import Tensor
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import Surrogate
 from steadyspike.core.transforms import is_transformed
+from steadyspike.core.widest import widest
 
 
 class ScanResult(NamedTuple):
@@ -132,8 +133,8 @@ def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> Step
 def active_statistics(u: Tensor, fired: Tensor, channelwise: bool) -> Tensor:
     """Sum of U[T] over the neurons that fired, and their number: [2, 1] or [2, C]. u, fired (bool): [B, C, ...]."""
     axes = [i for i in range(u.ndim) if not (channelwise and i == 1)]
-    kept = torch.where(fired, u.detach(), torch.zeros_like(u)).double()
-    return torch.stack([kept.sum(axes).reshape(-1), fired.double().sum(axes).reshape(-1)])
+    kept = torch.where(fired, u.detach(), torch.zeros_like(u)).to(widest(u.device))
+    return torch.stack([kept.sum(axes).reshape(-1), fired.to(kept.dtype).sum(axes).reshape(-1)])
 
 
 def reference_scan(

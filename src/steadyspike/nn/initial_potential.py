@@ -122,7 +122,7 @@ class MPInit(InitialPotential):
 
     @torch.no_grad()
     def _move_all(self, total: Tensor, count: Tensor) -> None:
-        old = self.running_mean.double()
+        old = self.running_mean.to(total.dtype)
         # 0 / 0 if no neuron fired: the step is not finite then, and is left out.
         step = (total / count).sub_(old).mul_(self.momentum).nan_to_num_(0.0, 0.0, 0.0)
         self.running_mean.copy_(step.add_(old))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +46,6 @@ def print_plainly() -> None:
 
 def _versions() -> Iterator[Row]:
     import importlib.util
-    import platform
     from importlib.metadata import version
 
     import torch
@@ -67,6 +68,10 @@ def _devices() -> Iterator[Row]:
     import torch
 
     yield Row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
+    if (limit := _platform_limit(sys.platform, platform.machine())) is not None:
+        yield Row("platform", limit, None)
+    if torch.backends.mps.is_available():
+        yield Row("mps", "train.accelerator = 'mps': fp32, neurons on the PyTorch reference, not tried yet", None)
     if not torch.cuda.is_available():
         why = "this torch is built without CUDA" if torch.version.cuda is None else "no driver or no GPU"
         yield Row("cuda", why, None)
@@ -74,6 +79,17 @@ def _devices() -> Iterator[Row]:
     for i in range(torch.cuda.device_count()):
         p = torch.cuda.get_device_properties(i)
         yield Row(f"cuda:{i}", f"{p.name}, {p.total_memory / 2**30:.0f} GB")
+
+
+def _platform_limit(system: str, machine: str) -> str | None:
+    """What this library lacks on the platform; None on Linux x86_64, on which everything is tested."""
+    if system == "win32":
+        return "Windows: kernels for x86_64 from the wheel only, threads of their own; built, never run; no Triton"
+    if system == "darwin":
+        return "macOS: kernels with 16-byte registers, threads of their own; built for arm64, never run; no Triton"
+    if machine.lower() not in ("x86_64", "amd64"):
+        return f"{machine}: kernels with 16-byte registers; tested under emulation (aarch64), not timed"
+    return None
 
 
 def _kernels() -> Iterator[Row]:

@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from steadyspike.core.widest import widest
 from steadyspike.nn.sync import world_size
 
 
@@ -68,7 +69,7 @@ def merged_moments(
 ) -> Moments:
     """The moments of ``elements`` elements of this process; of those of all processes if ``sync``."""
     # The number of elements is a tensor, because processes may have different batch sizes.
-    n = torch.full((), float(elements), dtype=torch.float64, device=mean.device)
+    n = torch.full((), float(elements), dtype=widest(mean.device), device=mean.device)
     if not sync or world_size(group) == 1:
         return Moments(mean, var, n)
     return _merged(Moments(mean.double(), var.double(), n), mean.dtype, group)
@@ -88,7 +89,7 @@ def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None)
 @torch.no_grad()
 def move_running(running_mean: Tensor, running_var: Tensor, batch: Moments, momentum: float) -> None:
     """Updates in place: running = (1 - momentum) running + momentum batch, with the unbiased batch variance."""
-    unbiased = batch.var.double() * (batch.n / (batch.n - 1))
+    unbiased = batch.var.to(batch.n.dtype) * (batch.n / (batch.n - 1))
     running_mean.lerp_(batch.mean.to(running_mean.dtype), momentum)
     running_var.lerp_(unbiased.to(running_var.dtype), momentum)
 

@@ -137,7 +137,7 @@ def check_recipe(recipe: Recipe) -> None:
     with naming("optimizer", recipe.optimizer.model_dump(exclude={"name"})):
         build_optimizer(recipe.optimizer, model)
     with naming("neuron", {"backend": recipe.neuron.backend}):
-        device = "cuda" if torch.cuda.is_available() and recipe.train.accelerator != "cpu" else "cpu"
+        device = "cuda" if torch.cuda.is_available() and recipe.train.accelerator in ("auto", "gpu") else "cpu"
         choose_backend(recipe.neuron.backend or "auto", torch.empty(0, device=device))
 
 

@@ -232,8 +232,11 @@ class Train(Table):
         ge=1,
         description="How many GPUs to use, or how many CPU processes if there is no GPU.",
     )
-    accelerator: Literal["auto", "cpu", "gpu"] = Field(
-        json_schema_extra=PLACE, default="auto", description="The device to train on; auto takes a GPU if there is one."
+    accelerator: Literal["auto", "cpu", "gpu", "mps"] = Field(
+        json_schema_extra=PLACE,
+        default="auto",
+        description="The device to train on; auto takes a CUDA GPU if there is one. mps is Apple's GPU: neurons run on "
+        "the PyTorch reference there, in fp32.",
     )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         default="fp32", description="fp32, or mixed precision (bf16, fp16); neurons are computed in fp32 always."

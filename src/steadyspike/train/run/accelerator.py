@@ -38,15 +38,19 @@ def bf16_problem() -> str | None:
 
 def device_of(recipe: Recipe, number: int = 0) -> torch.device:
     """Returns the device on which process ``number`` of this machine trains."""
-    return torch.device("cuda", number) if accelerator_of(recipe) == "gpu" else torch.device("cpu")
+    name = accelerator_of(recipe)
+    return torch.device("cuda", number) if name == "gpu" else torch.device(name)
 
 
 def accelerator_of(recipe: Recipe) -> str:
-    """ "gpu" or "cpu"; an explicit wish that cannot be met is an error."""
-    wish = recipe.train.accelerator
-    if wish == "gpu" and not torch.cuda.is_available():
+    """ "gpu", "mps" or "cpu"; an explicit choice that this machine cannot meet is an error."""
+    asked = recipe.train.accelerator
+    if asked == "gpu" and not torch.cuda.is_available():
         raise RecipeError("train.accelerator = 'gpu', but torch sees no GPU here")
-    chosen = "gpu" if wish != "cpu" and torch.cuda.is_available() else "cpu"
+    if asked == "mps":
+        _check_mps(recipe)
+        return asked
+    chosen = "gpu" if asked != "cpu" and torch.cuda.is_available() else "cpu"
     if chosen == "cpu" and recipe.train.precision == "fp16":
         raise RecipeError("train.precision = 'fp16' needs a GPU; on the CPU use 'fp32' or 'bf16'")
     if chosen == "cpu" and recipe.train.precision == "bf16" and (problem := bf16_problem()) is not None:
@@ -54,6 +58,16 @@ def accelerator_of(recipe: Recipe) -> str:
     if chosen == "gpu" and recipe.train.devices > torch.cuda.device_count():
         raise RecipeError(f"train.devices = {recipe.train.devices}, but there are {torch.cuda.device_count()} GPUs")
     return chosen
+
+
+def _check_mps(recipe: Recipe) -> None:
+    for key, value, usable in (("precision", recipe.train.precision, "fp32"), ("devices", recipe.train.devices, 1)):
+        if value != usable:
+            raise RecipeError(f"train.{key} = {value!r}: with train.accelerator = 'mps' it must be {usable!r}")
+    if recipe.neuron.backend not in (None, "auto", "reference"):
+        raise RecipeError(f"neuron.backend = {recipe.neuron.backend!r} does not run on mps; use 'reference'")
+    if not torch.backends.mps.is_available():
+        raise RecipeError("train.accelerator = 'mps', but torch sees no Apple GPU here; use 'auto' or 'cpu'")
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:

@@ -35,9 +35,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
-    """Returns the device for an evaluation by one process: the GPU, unless the recipe sets the CPU."""
-    wants_gpu = recipe.train.accelerator != "cpu" and torch.cuda.is_available()
-    return torch.device("cuda", 0) if wants_gpu else torch.device("cpu")
+    """Returns the device for an evaluation by one process: that of the recipe if this machine has it, else the CPU."""
+    asked = recipe.train.accelerator
+    if asked == "mps" and torch.backends.mps.is_available():
+        return torch.device("mps")
+    return torch.device("cuda", 0) if asked in ("auto", "gpu") and torch.cuda.is_available() else torch.device("cpu")
 
 
 def evaluate_part(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
+from steadyspike.core.widest import widest
 from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpointed_forward import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
@@ -64,7 +65,7 @@ class LayerWatch:
                 return
             with torch.no_grad():
                 if self.rates.device != result.out.device:
-                    self.rates = self.rates.to(result.out.device)
+                    self.rates = self.rates.to(result.out.device, widest(result.out.device))
                 fired = spikes_per_step(result.out)
                 self.rates[index, : len(fired)] += fired
                 self.rates[index, -1] += result.out[0].numel()
@@ -77,7 +78,7 @@ class LayerWatch:
             return
         counts = torch.cat([active for _, active in self._aside], 1)[1]
         places = torch.tensor([index for index, active in self._aside for _ in range(active.shape[1])])
-        self._fired = self._fired.to(counts.device).index_add(0, places.to(counts.device), counts)
+        self._fired = self._fired.to(counts).index_add(0, places.to(counts.device), counts)
         self._aside = []
 
     @property
@@ -117,8 +118,8 @@ def layer_rows(watch: LayerWatch, gradients: GradientWatch) -> list[LayerRow]:
     for (name, layer), quiet, steps in zip(watch.layers.items(), silent, rates):
         mean = getattr(layer.init, "running_mean", None)
         with torch.no_grad():
-            leak = layer.leak.double().mean()
-            threshold = float(layer.threshold.double().mean())
+            leak = layer.leak.cpu().double().mean()  # not on the device: some have no float64
+            threshold = float(layer.threshold.cpu().double().mean())
             tau = float(1 / leak) if leak > 0 else float("inf")
         rows.append(
             LayerRow(
@@ -128,7 +129,7 @@ def layer_rows(watch: LayerWatch, gradients: GradientWatch) -> list[LayerRow]:
                 quiet,
                 threshold,
                 tau,
-                None if mean is None else float(mean.double().mean()),
+                None if mean is None else float(mean.cpu().double().mean()),
                 norms.get(name),
             )
         )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.torch_private import tensor_norms
+from steadyspike.core.widest import widest
 from steadyspike.nn.neuron import Neuron, neurons
 
 
@@ -51,7 +52,7 @@ class GradientWatch:
         there = [(p.grad, index) for p, index in zip(self.parameters, self._group_of) if p.grad is not None]
         scalars = [*tensor_norms([grad for grad, _ in there]), *(a.detach() for a in also)]
         if len({scalar.dtype for scalar in scalars}) > 1:
-            scalars = [scalar.double() for scalar in scalars]
+            scalars = [scalar.to(widest(scalar.device)) for scalar in scalars]
         values: list[float] = torch.stack(scalars).tolist() if scalars else []
         squares = [0.0] * len(self.groups)
         for norm, (_, index) in zip(values, there):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from steadyspike.core.widest import widest
 from steadyspike.nn.decision import decided
 from steadyspike.nn.sync import summed
 
@@ -83,10 +84,11 @@ class ScoreSums:
         total, batch = logits.shape[0], len(target)
         target = target if target.ndim == 1 else target.argmax(-1)  # of a mixed batch: the larger share
         if batch != self._batch or self._count.device != logits.device:
-            self._batch, self._count = batch, torch.tensor(float(batch), dtype=torch.float64, device=logits.device)
-            self.values = self.values.to(logits.device)
+            dtype = widest(logits.device)
+            self._batch, self._count = batch, torch.tensor(float(batch), dtype=dtype, device=logits.device)
+            self.values = self.values.to(self._count)
         prefixes = range(total - self.steps + 1, total + 1)
-        correct = [(decided(predict(logits[:t])) == target).sum(dtype=torch.float64) for t in prefixes]
+        correct = [(decided(predict(logits[:t])) == target).sum(dtype=self._count.dtype) for t in prefixes]
         self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
 
     def scores(self, everyone: bool = True) -> Scores:
@@ -96,7 +98,7 @@ class ScoreSums:
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
 
     def merge(self, other: ScoreSums) -> None:
-        self.values = self.values.to(other.values.device) + other.values
+        self.values = self.values.to(other.values) + other.values
 
     def reset(self) -> None:
         # New, not zeroed: tensors made in inference mode cannot be changed outside it.
