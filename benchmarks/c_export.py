@@ -2,8 +2,9 @@
 
     python -m benchmarks.c_export RUN [--data-dir DATA] [--samples 20] [--rounds 20]
 
-RUN is a run folder. snnTorch evaluates the same folded graph with `snntorch.Leaky` as its neurons, step by step;
-onnxruntime runs the exported ONNX file of all steps. The shortest of several rounds over the samples counts for each.
+RUN is a run folder, or a network of the zoo by its name, whose layers follow each other without branches. snnTorch
+runs a plain model of torch's layers and `snntorch.Leaky` with the folded weights, step by step; onnxruntime runs the
+exported ONNX file of all steps. CPU time is compared: the least of several rounds over the samples counts for each.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from pathlib import Path
 
 import torch
 from benchmarks.machine import describe
-from torch import Tensor
+from torch import Tensor, nn
 
+from steadyspike.commands.common import run_or_name
 from steadyspike.commands.shared.deployed import batches, folded
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.standalone.c_file import export_c
@@ -40,46 +42,74 @@ def c_time(network: FoldedNetwork, folder: Path, samples: Tensor, rounds: int, i
     return min(float(text) for text in times)
 
 
-def snntorch_run(network: FoldedNetwork) -> Callable[[Tensor], Tensor]:
-    """The folded graph with snnTorch's neurons: U = beta U + a I, reset by subtraction."""
+def snntorch_model(network: FoldedNetwork) -> nn.Sequential:
+    """The network as a user of snnTorch writes it: layers in a row, neurons that hold their state.
+
+    `Leaky` adds the plain current, so that the leak goes into the weights; it resets one step later than the folded
+    network, so that some spikes differ.
+    """
     import snntorch
 
-    layers = {}
-    for node in network.graph.neurons():
-        leak, v = float(node.tensors["leak"].mean()), float(node.tensors["threshold"].mean())
-        layers[node.name] = leak, snntorch.Leaky(beta=1 - leak, threshold=v, reset_mechanism="subtract")
+    graph, layers, last = network.graph, [], "input"
+    for name in graph.nodes:
+        node = graph[name]
+        if node.op == "input":
+            continue
+        if node.inputs != (last,):
+            raise SystemExit(f"{name} reads {', '.join(node.inputs)}: only networks without branches are compared")
+        last, options = name, node.options
+        if node.op == "lif":
+            leak, v = float(node.tensors["leak"].mean()), float(node.tensors["threshold"].mean())
+            weighted = next(layer for layer in reversed(layers) if isinstance(layer, (nn.Conv2d, nn.Linear)))
+            for tensor in weighted.parameters():
+                tensor.data.mul_(leak)
+            layers.append(snntorch.Leaky(beta=1 - leak, threshold=v, reset_mechanism="subtract", init_hidden=True))
+        elif node.op == "conv":
+            outputs, inputs, *kernel = node.tensors["weight"].shape
+            sizes = {key: tuple(options[key]) for key in ("stride", "padding", "dilation")}
+            layers.append(nn.Conv2d(inputs * options["groups"], outputs, kernel, groups=options["groups"], **sizes))
+        elif node.op == "linear":
+            layers.append(nn.Linear(*reversed(node.tensors["weight"].shape)))
+        elif node.op in ("avg_pool", "max_pool"):
+            pool = nn.AvgPool2d if node.op == "avg_pool" else nn.MaxPool2d
+            layers.append(pool(options["kernel_size"], options["stride"], options["padding"]))
+        elif node.op == "reshape":
+            layers.append(nn.Flatten())
+        elif node.op != "repeat":  # snnTorch's loop over time shows the image again
+            raise SystemExit(f"{name}: {node.op} has no layer in this comparison")
+        if node.op in ("conv", "linear"):
+            layers[-1].load_state_dict(node.tensors)
+    return nn.Sequential(*layers).eval()
+
+
+def snntorch_run(network: FoldedNetwork) -> Callable[[Tensor], Tensor]:
+    """One sample through `snntorch_model`, all steps, scores averaged."""
+    from snntorch import utils
+
+    model, steps, timed = snntorch_model(network), network.graph.timesteps, network.graph.input.timed
 
     def run(x: Tensor) -> Tensor:
-        memory = {name: layer.init_leaky() for name, (_, layer) in layers.items()}
-
-        def neuron(name: str, current: Tensor) -> Tensor:
-            leak, layer = layers[name]
-            spikes, memory[name] = layer(leak * current[0], memory[name])
-            return spikes[None]
-
-        steps = network.graph.timesteps
-        return torch.stack(
-            [network.run_step(x[t] if network.graph.input.timed else x, t, neuron) for t in range(steps)]
-        )
+        utils.reset(model)
+        return torch.stack([model(x[t] if timed else x) for t in range(steps)]).mean(0)
 
     return run
 
 
 def shortest(run: Callable[[Tensor], object], samples: list[Tensor], rounds: int) -> float:
-    """Microseconds per sample, the shortest of the rounds."""
+    """Microseconds of CPU time per sample, the least of the rounds."""
     best = float("inf")
     with torch.no_grad():
         for _ in range(rounds):
-            start = time.perf_counter()
+            start = time.process_time()
             for x in samples:
                 run(x)
-            best = min(best, (time.perf_counter() - start) / len(samples))
+            best = min(best, (time.process_time() - start) / len(samples))
     return best * 1e6
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("run", type=run_or_name)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--samples", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=20)
