@@ -69,12 +69,12 @@ def problems(wheel: Path, platform: str) -> list[str]:
         if LIBRARY not in archive.namelist():
             return [f"{LIBRARY} is missing: it was not compiled"]
         data = archive.read(LIBRARY)
-    found = [f"begins with {data[at : at + len(start)]!r}, not {start!r}"
+    faults = [f"begins with {data[at : at + len(start)]!r}, not {start!r}"
              for at, start in PLATFORMS[platform].begins if data[at : at + len(start)] != start]  # fmt: skip
-    found += [f"lacks {name}" for name in sorted(functions_called()) if name.encode() not in data]
-    found += [f"needs {name}" for name in ("libstdc++", "libgomp", "libc++.so", "libomp") if name.encode() in data]
+    faults += [f"lacks {name}" for name in sorted(functions_called()) if name.encode() not in data]
+    faults += [f"needs {name}" for name in ("libstdc++", "libgomp", "libc++.so", "libomp") if name.encode() in data]
     glibc = {tuple(map(int, v.split(b"."))) for v in re.findall(rb"GLIBC_(\d+\.\d+(?:\.\d+)?)", data)}
-    return found + [f"needs glibc {'.'.join(map(str, version))}" for version in sorted(glibc) if version > (2, 28)]
+    return faults + [f"needs glibc {'.'.join(map(str, version))}" for version in sorted(glibc) if version > (2, 28)]
 
 
 def main() -> int:

@@ -149,14 +149,14 @@ def differing(recording, command):
     """Per output that differs: (share of elements, largest relative difference)."""
     (returned, here), (returned_there, there) = recording.run_here(), recording.run_there(command)
     assert returned == returned_there == [0] * len(returned)
-    found = {}
+    differences = {}
     for name, expected in here.items():
         wrong = expected.view(torch.uint8) != there[name].view(torch.uint8)
         assert expected.count_nonzero() > 0, f"{name} is empty"
         if wrong.any():
             a, b = expected.double(), there[name].double()
-            found[name] = float((a != b).double().mean()), float((a - b).abs().max() / a.abs().max())
-    return found
+            differences[name] = float((a != b).double().mean()), float((a - b).abs().max() / a.abs().max())
+    return differences
 
 
 @pytest.mark.slow
