@@ -15,6 +15,7 @@ import torch
 from steadyspike.kernels.conv import call, rule
 from steadyspike.kernels.conv.geometry import conv_geometry, linear_geometry
 from steadyspike.kernels.layout import KEPT_SHAPES, fills_one_block
+from steadyspike.kernels.library import LIBRARY
 
 BUILT = pytest.mark.skipif(isinstance(call.conv_library(), str), reason="the C++ extension is not built")
 
@@ -42,6 +43,27 @@ def test_there_is_one_openmp_runtime() -> None:
         """
     )
     assert names == "1"
+
+
+@BUILT
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads as Linux lists them")
+@pytest.mark.parametrize(("loaded", "kept"), [("import torch", "1"), ("", "0")])
+def test_threads_are_those_of_torch_if_there_is_torch(loaded: str, kept: str) -> None:
+    """OpenMP keeps its threads after a call; without it, those that the call started have ended."""
+    code = f"""
+        import ctypes, os
+        import numpy as np
+        {loaded}
+        library = ctypes.CDLL({str(LIBRARY)!r})
+        x, one, integer = np.ones(100_000, np.float32), np.ones(1, np.float32), ctypes.c_int64
+        address = lambda array: ctypes.c_void_p(array.ctypes.data)
+        before = len(os.listdir("/proc/self/task"))
+        sizes = [integer(n) for n in (4, 100_000, 1, 1000)]
+        status = library.steadyspike_norm_input_gradient(*[address(x)] * 3, *sizes, *[address(one)] * 3, integer(2))
+        assert status == 0 and (x == 3).all()
+        print(len(os.listdir("/proc/self/task")) - before)
+        """
+    assert run(code) == kept
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
