@@ -417,3 +417,12 @@ def test_energy_with_memory_and_neurobench(run):
     assert own.exit_code == 0 and "NeuroBench's own numbers" in own.output and "activation" in own.output
     measured = call("benchmark", folder, "--neurobench", "--samples", 8)
     assert measured.exit_code == 0 and "NeuroBench" in measured.output and "8 test samples" in measured.output
+
+
+def test_doctor_names_the_limits_of_a_platform():
+    from steadyspike.commands.shared.diagnosis import platform_limit
+
+    assert platform_limit("linux", "x86_64") is None
+    for system, machine in (("win32", "AMD64"), ("darwin", "arm64"), ("linux", "aarch64")):
+        limit = platform_limit(system, machine)
+        assert limit is not None and "kernels" in limit

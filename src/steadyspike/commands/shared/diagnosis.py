@@ -68,7 +68,7 @@ def _devices() -> Iterator[Row]:
     import torch
 
     yield Row("cpu", f"{os.cpu_count()} cores, {torch.backends.cpu.get_cpu_capability()}")
-    if (limit := _platform_limit(sys.platform, platform.machine())) is not None:
+    if (limit := platform_limit(sys.platform, platform.machine())) is not None:
         yield Row("platform", limit, None)
     if torch.backends.mps.is_available():
         yield Row("mps", "train.accelerator = 'mps': fp32, neurons on the PyTorch reference, not tried yet", None)
@@ -81,7 +81,7 @@ def _devices() -> Iterator[Row]:
         yield Row(f"cuda:{i}", f"{p.name}, {p.total_memory / 2**30:.0f} GB")
 
 
-def _platform_limit(system: str, machine: str) -> str | None:
+def platform_limit(system: str, machine: str) -> str | None:
     """What this library lacks on the platform; None on Linux x86_64, on which everything is tested."""
     if system == "win32":
         return "Windows: kernels for x86_64 from the wheel only, threads of their own; built, never run; no Triton"
