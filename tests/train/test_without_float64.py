@@ -48,6 +48,7 @@ def test_a_training_step_makes_no_float64(norm, monkeypatch):
         step(model, x, target, watch, gradients, sums)
     model.train()
     monkeypatch.setattr(widest, "WITHOUT_FLOAT64", {"cpu"})
+    watch.rates = watch.rates.float()  # as when they move to a device that is not the CPU
     with NoFloat64():
         step(model, x, target, watch, gradients, sums)
     assert sums.scores().samples == 4
