@@ -117,7 +117,7 @@ def test_rand_augment_text() -> None:
     assert RandAugment.parse("rand-m9-n1-mstd0.4-inc1") == RandAugment(9.0, 1, 0.4)
     assert RandAugment.parse("rand-m7-mstd0.5-inc1") == RandAugment(7.0, 2, 0.5)
     for wrong in ("rand-n1-inc1", "rand-m9", "rand-m12-inc1", "augmix-m3", ""):
-        with pytest.raises(DataError, match="is no RandAugment"):
+        with pytest.raises(DataError, match="is not a RandAugment"):
             RandAugment.parse(wrong)
     with pytest.raises(DataError, match="uint8 images"):
         RandAugment()(torch.rand(2, 3, 4, 4), generator())

@@ -83,7 +83,7 @@ def table(comparison: Comparison) -> str:
         ),
         "ACs that are not in a layer": comparison.unseen[0] * n,
     }
-    lines += ["", "what lies between, operations per sample:"]
+    lines += ["", "differences, operations per sample:"]
     lines += [f"  {name}: {value / n:,.0f}" for name, value in parts.items() if value]
     accuracy = theirs["ClassificationAccuracy"]
     return "\n".join([*lines, "", f"{n} test samples, accuracy {accuracy:.2%}; docs/energy.md explains each part"])

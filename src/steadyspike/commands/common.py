@@ -1,4 +1,4 @@
-"""What all commands share: the console, and errors printed as one line if the user can fix them."""
+"""Shared by all commands: the console, and errors as one line if the user can fix them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def _print(section: Section) -> None:
 def run(
     recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
 ) -> int:
-    """Prints what there is; 1 if something requested is missing."""
+    """Prints what is available; returns 1 if something requested is missing."""
     for number, section in enumerate(sections(data_dir)):
         if number:
             console.print()
@@ -50,7 +50,7 @@ def run(
     for problem in problems:
         console.print(f"  cannot run: {problem}", style="red", soft_wrap=True)
     if not problems:
-        console.print("  everything asked for can run here", style="green")
+        console.print("  everything that you asked for can run here", style="green")
     return FAILED if problems else ENDED
 
 

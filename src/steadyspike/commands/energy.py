@@ -26,7 +26,7 @@ def command(
     ] = None,
     data_dir: DataDir = None,
     samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
-    strict: Annotated[bool, typer.Option("--strict", help="What reads an average of spikes multiplies.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Layers that read averages need MACs.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Also with memory, compared with a quantised twin.")] = False,
 ) -> None:
@@ -90,7 +90,7 @@ def _of_run(source: Path, data_dir: Path | None, samples: int) -> Iterator[Tenso
 
 
 def _keep(root: Path, report: EnergyReport, strict: bool, every_step: bool) -> None:
-    """energy.json, which the report of the run shows; a run folder that may not be written is done without it."""
+    """energy.json, which the report of the run shows; it is not written if the run folder is read-only."""
     from steadyspike.deploy.energy import TABLES
     from steadyspike.disk.checksum import file_sha256
     from steadyspike.train.files.atomic import CheckpointError

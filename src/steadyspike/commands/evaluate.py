@@ -20,7 +20,7 @@ def command(
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     split: Annotated[str | None, typer.Option(help="Another split than the run's; warns.")] = None,
     record: Annotated[
-        bool, typer.Option("--record", help="If the number came out again, write it into the recipe's file.")
+        bool, typer.Option("--record", help="If the number is reproduced, add it to the recipe's results.")
     ] = False,
     recipe: Annotated[str | None, typer.Option(help="With --record: the recipe, if it is not packaged.")] = None,
     early_exit: Annotated[

@@ -25,7 +25,7 @@ def command(
         bool, typer.Option("--float64", help="Compare in float64 too; there every decision must be the same.")
     ] = False,
 ) -> None:
-    """Make the network of binary spikes that a run's model equals, prove it, and save it in the run folder."""
+    """Turn a run's model into an equal network of binary spikes, prove it, and save it in the run folder."""
     raise typer.Exit(run(folder, data_dir=data_dir, mode=mode, samples=samples, float64=float64))
 
 

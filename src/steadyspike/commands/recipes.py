@@ -24,11 +24,11 @@ def command(
         list[str] | None,
         typer.Argument(help="Recipes with all these words in name or description, or of a FILE.toml."),
     ] = None,
-    where: Annotated[str, typer.Option(help="Only those the paper has here: 'table 2', 'figure 9'.")] = "",
+    where: Annotated[str, typer.Option(help="Only those of one table or figure: 'table 2', 'figure 9'.")] = "",
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print one resolved recipe, explained.")] = None,
     settings: Settings = None,
     every: Annotated[bool, typer.Option("--all", help="Also each recipe of the large grids.")] = False,
-    bases: Annotated[bool, typer.Option("--bases", help="Also those that others only build on.")] = False,
+    bases: Annotated[bool, typer.Option("--bases", help="Also those that are only bases of others.")] = False,
     keys: Annotated[bool, typer.Option("--keys", help="Print all keys of a recipe as Markdown.")] = False,
 ) -> None:
     """List the recipes with the paper's number and the measured ones, or explain one."""
@@ -41,7 +41,7 @@ def command(
 
 @one_line_errors
 def show_one(name: str, settings: list[str]) -> int:
-    """Prints one resolved recipe; what has its default value is dim."""
+    """Prints one resolved recipe, default values in dim colour."""
     from steadyspike.train.recipe import find_recipe, load_recipe
     from steadyspike.train.recipe.meaning import explained
     from steadyspike.train.recipe.measured import recorded
@@ -82,7 +82,7 @@ class Line(NamedTuple):
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
     """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``.
 
-    A word that ends in .toml is a file of the user's, whose recipes are listed.
+    A word that ends in .toml is the user's own file, whose recipes are listed.
     """
     from steadyspike.train.recipe.recipe_catalogue import group_titles
 

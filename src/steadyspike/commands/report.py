@@ -55,7 +55,7 @@ def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: boo
 
 
 def check_place(out: Path) -> None:
-    """Refuses what a report must not replace: a folder, a device, or a file that is no HTML page (a run's recipe)."""
+    """Raises an error for a target that a report must not replace: a folder, a device, a file that is not HTML."""
     from steadyspike.train.files.folder import RunError
 
     if not out.exists():
@@ -65,7 +65,7 @@ def check_place(out: Path) -> None:
     with open(out, "rb") as file:
         start = file.read(15).lower()
     if start not in (b"", b"<!doctype html>"):
-        raise RunError(f"{out} exists and is no HTML page: the report does not replace it")
+        raise RunError(f"{out} exists and is not an HTML page: the report does not replace it")
 
 
 def default_place(roots: list[Path]) -> Path:
@@ -99,7 +99,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
 
 
 def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
-    """Asks the network; what is needed for that is imported only here, since it takes seconds."""
+    """Runs the network; the imports for it are here, because they take seconds."""
 
     from steadyspike.data.errors import DataError
     from steadyspike.report.details import make_details

@@ -1,6 +1,6 @@
 """Batched augmentation by torch ops on the device of the batch; every random number comes from the generator passed in.
 
-A clip [B, T, C, H, W] takes one draw per sample for all its frames. Draws are made on the CPU, so the same seed gives
+All frames of a clip [B, T, C, H, W] share one draw per sample. Draws are made on the CPU, so the same seed gives
 the same augmentation on every device.
 """
 
@@ -56,7 +56,7 @@ def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
 
 @dataclass(frozen=True)
 class Augment:
-    """What happens to a training batch: padding of the random crop (0: none), horizontal flip, and more.
+    """The augmentation of a training batch: padding of the random crop (0: none), horizontal flip, and more.
 
     rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``; operations: those that it draws from (default:
     all fifteen); interpolation: of its rotations, shears and shifts. clip: for event clips ``"one-of-six"`` or

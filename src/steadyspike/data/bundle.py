@@ -1,4 +1,4 @@
-"""What a run works with: a data set with its split, and the loaders of its parts."""
+"""The data of a run: a data set with its split, and the loaders of its parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class DataBundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(height, width) of what the loaders give."""
+        """(height, width) of the loaders' samples."""
         return self.dataset.size
 
     @property

@@ -1,7 +1,8 @@
-"""A simulated event camera: every pixel sends an event when its log intensity has moved by a threshold.
+"""A simulated event camera: every pixel sends an event when its log intensity has changed by a threshold.
 
-A pixel remembers the level of its last event. Between two images of the scene its log intensity is taken as a straight
-line; each time it crosses the next level up (down) an event of polarity 1 (0) is sent with the time of the crossing.
+A pixel remembers the level of its last event. Between two images of the scene its log intensity is interpolated
+linearly; each time it crosses the next level up (down) an event of polarity 1 (0) is sent with the time of the
+crossing.
 """
 
 from __future__ import annotations

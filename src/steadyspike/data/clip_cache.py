@@ -25,7 +25,7 @@ from steadyspike.disk.checksum import file_sha256
 Clips = Iterable[tuple[int, NDArray[Any]]]
 # What `ClipWriter` writes: counts, or frames that were resized.
 DTYPES = ("|u1", "<u2", "<u4", "<u8", "<f4")
-# The names of a million recordings and the settings fit.
+# Large enough for the names of a million recordings and the settings.
 MOST_META = 1 << 28
 
 
@@ -76,7 +76,7 @@ def cached_clips(
 ) -> NDArray[Any]:
     """The read-only memory map [count, T, 2, H, W] for `settings`; `make()` yields (index, clip) when it is not there.
 
-    `make` may yield in any order but must yield every index once. `ready`: caches that are looked into, never written.
+    `make` may yield in any order but must yield every index once. `ready`: caches that are only read.
     shape: the shape of a clip, if it is known: an entry of another shape is made again.
     """
     settings = {**settings, "count": count, "layout": 2}
@@ -127,7 +127,7 @@ def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """
     size = regular_size(file)
     with open(file, "rb") as handle, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's advice about a header that we did not write
+        warnings.simplefilter("ignore")  # numpy's warning about a header that we did not write
         try:
             version = np.lib.format.read_magic(handle)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)

@@ -1,4 +1,4 @@
-"""A data set that was found and read, before it is split: samples, labels and what a batch of them needs."""
+"""A data set before it is split: samples, labels and the preparation of a batch."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class DataSet:
         return torch.from_numpy(self.population.labels)
 
     def augmented(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """A raw training batch, augmented; what is moved into an image has the data set's mean colour."""
+        """A raw training batch, augmented; areas that are moved into an image get the data set's mean colour."""
         if self.mean is None:
             return self.augment(x, generator)
         return self.augment(x, generator, [min(255.0, round(255 * value)) for value in self.mean])
 
     def finish(self, x: Tensor) -> Tensor:
-        """A raw (augmented) batch as the network takes it: float32, normalised, time first."""
+        """Turns a raw (augmented) batch into the network's input: float32, normalised, time first."""
         if self.timesteps is not None:
             return x.transpose(0, 1).to(torch.float32).contiguous()
         if self.mean is not None and self.std is not None:
@@ -70,7 +70,7 @@ class DataSet:
 
     @property
     def augments_while_decoding(self) -> bool:
-        """Whether augmentation is part of reading a sample, so that it cannot be taken away."""
+        """Whether augmentation is part of reading a sample, so that it cannot be switched off."""
         return isinstance(self.source, ItemSource)
 
     def with_augment(self, chosen: Any) -> DataSet:

@@ -29,7 +29,7 @@ from steadyspike.data.splits import make_split
 
 
 class Shape(NamedTuple):
-    """What the loaders of a data set give: number of classes, channels, and (height, width) of a sample."""
+    """The shape of a data set: number of classes, channels, and (height, width) of a sample."""
 
     classes: int
     channels: int
@@ -40,7 +40,7 @@ class Shape(NamedTuple):
 class Entry:
     """A data set: how to load and find it, a description, its shape and splits, and for event data the default frames.
 
-    task: what networks learn from it, as the registry of networks names it. own_folder: data_dir is the data set
+    task: what networks learn from it, with the name in the registry of networks. own_folder: data_dir is the data set
     itself, not a folder that holds data sets.
     """
 
@@ -193,7 +193,7 @@ def entry(name: str) -> tuple[str, Entry]:
 def expected_shape(
     name: str, size: int | Sequence[int] | None = None, canvas: int | None = None, total: bool = False
 ) -> Shape:
-    """The shape of a data set's samples without looking at its files; size, canvas and total as `load` takes them."""
+    """The shape of a data set's samples without reading its files; size, canvas and total as for `load`."""
     canonical, data_entry = entry(name)
     classes, channels, sides = data_entry.shape
     if total and data_entry.frames is not None:

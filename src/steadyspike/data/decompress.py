@@ -1,4 +1,4 @@
-"""Decompression with a budget: gzip, bzip2 and xz streams that stop before they unpack to more than they may."""
+"""Decompression with a budget: gzip, bzip2 and xz streams that stop before they exceed a limit."""
 
 from __future__ import annotations
 

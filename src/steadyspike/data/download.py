@@ -1,4 +1,4 @@
-"""Downloads that resume: a partial file is continued, checked by its hash, and only then given its name."""
+"""Downloads that resume: a partial file is continued, checked by its hash, and only then renamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steadyspike.data.errors import DataError, brief, disk_errors
 from steadyspike.data.events import regular_size
 
 BLOCK = 1 << 20
-# The largest file that is downloaded has 1.1 GB; a server that never stops must not fill the disk.
+# The largest file that is downloaded has 1.1 GB; the limit keeps a server that never stops from filling the disk.
 MOST_BYTES = 1 << 32
 
 
@@ -28,7 +28,7 @@ class Remote:
     """A file of a public data set: its name on disk, address and md5.
 
     unpacked: the md5 is that of the bytes inside a compressed file. Compressing a file again changes its header, so
-    copies of one data set in circulation differ in their packed bytes only.
+    published copies of one data set may differ in their packed bytes.
     """
 
     name: str

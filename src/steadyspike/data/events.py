@@ -55,7 +55,7 @@ def checked(
     """Events from raw arrays; raises DataError (naming `path`) if one lies off the sensor.
 
     kept: which of the file's records the arrays hold, if some are not events: an error counts all records.
-    has_header: the file names its format, so that no events are a camera that saw nothing. Otherwise they are an error.
+    has_header: the file names its format, so that a file without events is valid. Otherwise they are an error.
     """
     if len(x) == 0 and not has_header:
         raise DataError("holds no events", path)
@@ -79,7 +79,7 @@ def checked(
 
 
 def _number(i: int, kept: NDArray[np.bool_] | None) -> int:
-    """The place of the i-th event among all records of the file."""
+    """The position of the i-th event among all records of the file."""
     return i if kept is None else int(np.flatnonzero(kept)[i])
 
 

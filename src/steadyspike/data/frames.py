@@ -20,13 +20,13 @@ SLICING = ("number", "time")
 
 @dataclass(frozen=True)
 class FrameSettings:
-    """Everything that decides what a clip looks like; its fields are part of the cache key and of a run's record.
+    """All settings of a clip; they are part of the cache key and of a run's record.
 
     timesteps: number of frames T.
     by: "number" (N // T events a frame) or "time" (equal durations).
     size: (height, width) to resize to, or None for the sensor's own.
     antialias: off by default, as the published results were made; torchvision's later default (on) halves the contrast.
-    total: a third channel, the sum of both polarities, as SpikingResformer takes it.
+    total: a third channel, the sum of both polarities, as in SpikingResformer.
     """
 
     timesteps: int = 10
@@ -96,7 +96,7 @@ def resize(frames: NDArray[np.integer], size: tuple[int, int], antialias: bool) 
 
 
 def clip(events: Events, settings: FrameSettings) -> NDArray[Any]:
-    """The clip [T, 2, H, W] of one recording: integer counts, or float32 where `settings.size` resizes them.
+    """The clip [T, 2, H, W] of one recording: integer counts, or float32 if `settings.size` resizes them.
 
     With `settings.total` it is [T, 3, H, W].
     """

@@ -12,7 +12,7 @@ from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 
-NMNIST = (34, 34)  # the sensor of the one format whose files do not name theirs
+NMNIST = (34, 34)  # the sensor size for the one format whose files do not contain it
 
 
 def input_facts(data: DataSet) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def input_facts(data: DataSet) -> dict[str, Any]:
 
 
 def frame_settings(kept: dict[str, Any]) -> FrameSettings:
-    """How events become frames, from what `input_facts` has kept of it."""
+    """How events become frames, from the values that `input_facts` has kept."""
     size = kept.get("size")
     return FrameSettings(**{**kept, "size": None if size is None else tuple(size)})
 

@@ -18,7 +18,7 @@ from steadyspike.data.seeds import generator, mix
 from steadyspike.data.sources import Request
 
 Batch = tuple[Tensor, Tensor]
-AUGMENT = 2  # keeps augmentation's numbers apart from those of the shuffle
+AUGMENT = 2  # separates the random numbers of augmentation from those of the shuffle
 
 
 class TrainLoader:
@@ -90,7 +90,7 @@ class TrainLoader:
         return {**self._identity(), "epoch": self.epoch, "batch": self._next}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue where `state` was taken; raises an error if data, batch size, seed or number of processes differ."""
+        """Continues from `state`; raises an error if data, batch size, seed or number of processes differ."""
         for key, value in self._identity().items():
             if state.get(key) != value:
                 raise DataError(f"cannot resume the loader: {key} was {state.get(key)}, now it is {value}")

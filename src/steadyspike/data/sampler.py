@@ -1,4 +1,4 @@
-"""Which samples a process sees, and when: pure functions of (seed, epoch, rank), so a run can start at any batch."""
+"""The samples of a process and their order: pure functions of (seed, epoch, rank), so a run can start at any batch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.seeds import generator
 
-_ORDER = 1  # keeps the shuffle's numbers apart from those of augmentation
+_ORDER = 1  # separates the random numbers of the shuffle from those of augmentation
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class TrainPlan:
     Every epoch all processes share one permutation; each takes every world_size-th entry, so no sample is seen twice.
     The samples % world_size last ones (others in every epoch) are left out, so all processes have equally many batches.
 
-    repeats: repeated augmentation (Hoffer et al., 2020): an epoch has as many samples, but only every repeats-th is
-        another one; copies go to neighbouring processes, or stand side by side if there is only one process.
+    repeats: repeated augmentation (Hoffer et al., 2020): an epoch has the same number of samples, but each sample
+    appears ``repeats`` times; copies go to neighbouring processes, or follow each other if there is only one process.
     """
 
     samples: int

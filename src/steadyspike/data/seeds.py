@@ -12,7 +12,7 @@ import torch
 
 
 def mix(*parts: int) -> int:
-    """A 63-bit seed from whole numbers; every part matters and none cancels another."""
+    """A 63-bit seed from whole numbers; every part changes the result."""
     text = ",".join(str(int(part)) for part in parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 

@@ -127,7 +127,7 @@ def _sheet(rows: dict[str, list[Pixels]], columns: list[str], title: str, subtit
 
 
 def drawable(text: str, font: Any) -> str:
-    """`text` in letters the font has: without their marks, or as \\u732b; one empty box looks like any other."""
+    """`text` in letters the font has: without their marks, or as \\u732b; empty boxes could not be distinguished."""
     missing = bytes(font.getmask("\U0010ffff"))
     return "".join(c if c.isascii() or bytes(font.getmask(c)) != missing else _in_ascii(c) for c in text)
 

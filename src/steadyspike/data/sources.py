@@ -108,7 +108,7 @@ class ItemReader:
             num_workers=workers,
             collate_fn=collate or _collate,
             persistent_workers=workers > 0,
-            generator=torch.Generator(),  # its own, so that iterating draws nothing from the global one
+            generator=torch.Generator(),  # its own generator, so that iterating does not use the global one
         )
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
@@ -119,7 +119,7 @@ class ItemReader:
         for _ in requests:
             if self._newest != mine:
                 raise DataError(
-                    "another loop over this loader was started, so this one cannot go on: a loader serves one loop at "
+                    "another loop over this loader has started, so this one cannot continue: a loader serves one at "
                     "a time, make a second one"
                 )
             try:
@@ -130,8 +130,8 @@ class ItemReader:
                 try:
                     raise batch
                 finally:
-                    # The error's traceback holds this frame: without this the two would hold each other, and with them
-                    # the workers, until some later process collects garbage that is not its own and complains.
+                    # The error's traceback holds this frame: without this the two would keep each other and the workers
+                    # alive, and a later process that collects them would print errors.
                     del batch, batches
             yield batch
 
@@ -165,7 +165,7 @@ def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may use, which `taskset` and containers can make less than the machine has."""
+    """Number of cores that this process may use; `taskset` and containers can limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,7 +1,7 @@
 """Splits as objects: three disjoint parts of named samples, with a fingerprint that a run stores.
 
-A sample is known by its id ("truck/cifar10_truck_17", "test/00041"), never by its place in a folder listing. Random
-choices rank samples by a hash of (seed, id): they depend on no generator, no file order and no library version.
+A sample is identified by its id ("truck/cifar10_truck_17", "test/00041"), not by its position in a folder listing.
+Random choices rank samples by a hash of (seed, id): they depend on no generator, no file order and no library version.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class SplitMismatchWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Population:
-    """All samples of a data set, of whichever part: what a split divides.
+    """All samples of a data set, which a split divides.
 
     ids: unique names; labels: class indices [N]; official_test: bool [N] if the publisher fixed the test part;
     numbers: the number in every sample's file name [N], if splits are defined by it (DVS-CIFAR10);

@@ -45,15 +45,16 @@ def from_dataset(
     """A bundle of one data set (split "random:SEED") or of a training and a test one (split "official").
 
     Byte images (PIL, uint8) are read into memory once, augmented by `augment` and normalised by mean and std (default:
-    scaled to 0..1). Float tensors come from transforms of your own: they are used unchanged, item by item, in the
+    scaled to 0..1). Float tensors come from your own transforms: they are used unchanged, item by item, in the
     loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms run
     on all parts: a validation part held out of `train` passes the training transforms, random ones too.
 
-    Clips of frames (event data) are known by their four axes: whole numbers are read into memory and may be augmented,
-    float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw events.
-    settings: plain values to note in a run's record.
+    Clips of frames (event data) are recognised by their four axes: whole numbers are read into memory and may be
+    augmented, float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw
+    events. settings: plain values to note in a run's record.
 
-    Labels are what `__getitem__` gives (after a target_transform); a list `targets` or `labels` only spares reading.
+    Labels are what `__getitem__` gives (after a target_transform); a list `targets` or `labels` only saves reading
+    them.
     """
     pools = [train] if test is None else [train, test]
     if any(len(pool) == 0 for pool in pools):

@@ -48,7 +48,7 @@ def from_recordings(
     A recording is `Events`, a NumPy array with the fields x, y, t (microseconds) and p, as tonic gives it, or a mapping
     of four arrays of these names. All of them become frames once and are kept in memory as counts.
 
-    sensor: (height, width); left out, that of the `Events`, or ``train.sensor_size`` (tonic's (width, height, 2)).
+    sensor: (height, width); if left out, that of the `Events`, or ``train.sensor_size`` (tonic's (width, height, 2)).
     timesteps, by, size, antialias, total: how events become frames, see `FrameSettings`. The rest: `from_dataset`.
     """
     chosen = {"by": by, "size": size, "antialias": antialias, "total": total}

@@ -1,4 +1,4 @@
-"""Detection: boxes, which cells answer for them, the loss, decoding, suppression and mAP."""
+"""Detection: boxes, their assignment to cells, the loss, decoding, suppression and mAP."""
 
 from steadyspike.detection.assignment import assign
 from steadyspike.detection.boxes import complete_iou, pairwise_iou

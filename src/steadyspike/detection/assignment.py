@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MOST_RATIO = 4.0
-_REACH = 0.5  # how far into a cell a centre may lie for the neighbour on that side to answer for it, too
+_REACH = 0.5  # how far into a cell a centre may lie so that the neighbour on that side is assigned too
 
 
 class Matches(NamedTuple):
@@ -30,7 +30,7 @@ class Matches(NamedTuple):
 def assign(
     targets: Tensor, anchors: Tensor, stride: int, size: tuple[int, int], most_ratio: float = MOST_RATIO
 ) -> Matches:
-    """The places of one map that answer for each true box.
+    """The places of one map that are assigned to each true box.
 
     targets: [n, 6], image of the batch, class, and centre and size in pixels of the network's input. anchors: [A, 2] in
     pixels. size: (height, width) of the map in cells.

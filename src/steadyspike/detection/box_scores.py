@@ -1,4 +1,4 @@
-"""What a detection epoch is measured by: losses in training, mAP in evaluation, over all images of all processes."""
+"""The scores of a detection epoch: losses in training, mAP in evaluation, over all images of all processes."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ class LossSums:
 
 
 class BoxScores(NamedTuple):
-    """loss: mean per image; numbers: COCO's twelve; classes: AP and AP50 by name; yolo: what YOLO code prints."""
+    """loss: mean per image.
+
+    Numbers: COCO's twelve; classes: AP and AP50 by name; yolo: the mAP that YOLO code prints.
+    """
 
     loss: float
     samples: int

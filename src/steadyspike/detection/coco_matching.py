@@ -31,7 +31,10 @@ class Matched(NamedTuple):
 
 
 def box_iou(detected: Floats, true: Floats, crowd: Flags) -> Floats:
-    """IoU of boxes (left, top, width, height) [n, 4] and [m, 4]; for a crowd the share of ``found`` that is inside."""
+    """IoU of boxes (left, top, width, height) [n, 4] and [m, 4].
+
+    For a crowd the share of ``detected`` that is inside.
+    """
     low = np.maximum(detected[:, None, :2], true[None, :, :2])
     high = np.minimum(detected[:, None, :2] + detected[:, None, 2:], true[None, :, :2] + true[None, :, 2:])
     sides = high - low
@@ -44,8 +47,8 @@ def box_iou(detected: Floats, true: Floats, crowd: Flags) -> Floats:
 def match(boxes: Floats, scores: Floats, true: Floats, areas: Floats, crowd: Flags) -> Matched:
     """boxes, true: (left, top, width, height); scores of the boxes; areas, crowd: of the true boxes.
 
-    Each detection, from the best score on, takes the free true box that it overlaps most, for every IoU threshold and
-    range of areas on its own. Boxes outside a range and crowds are ignored: they are taken only if no other can be,
+    Each detection, from the best score on, takes the free true box that it overlaps most, separately for every IoU
+    threshold and range of areas. Boxes outside a range and crowds are ignored: they are taken only if no other can be,
     and a crowd any number of times.
     """
     order = np.argsort(-scores, kind="mergesort")[: MOST[-1]]

@@ -29,7 +29,7 @@ class Gains:
     def scaled(self, maps: int, classes: int, size: tuple[int, int]) -> Gains:
         """As published: box * 3 / maps, cls * 3 / maps * classes / 80, obj * 3 / maps * pixels / 640^2.
 
-        With few classes and small images little is left of two of them, so that a small set may want the plain ones.
+        With few classes and small images two of them become very small, so a small data set may need the plain ones.
         """
         share = 3 / maps
         pixels = size[0] * size[1] / 640**2

@@ -35,7 +35,7 @@ def suppress(
         free = ~_covered(block, kept, boxes, overlap, classes).any(1)
         among = _covered(block, block, boxes, overlap, classes).cpu().numpy()
         alive = free.cpu().numpy()
-        for index in range(len(alive)):  # one after the other: only a box that stays covers those behind it
+        for index in range(len(alive)):  # one after the other: only a box that is kept suppresses later ones
             if alive[index]:
                 alive[index + 1 :] &= ~among[index, index + 1 :]
         kept = torch.cat([kept, block[torch.from_numpy(alive).to(block.device)]])
@@ -63,8 +63,8 @@ def detections(
     """The detections of each image of a batch from `decode`'s rows [B, boxes, 5 + K].
 
     confidence: smallest product of object and class probability. overlap: IoU above which the worse of two boxes of one
-    class goes. most: boxes that are kept in an image; candidates: only so many with the best scores are considered.
-    multi_label: a box counts for every class above ``confidence``; False: for its best class only.
+    class is dropped. most: boxes that are kept in an image; candidates: only so many with the best scores are
+    considered. multi_label: a box counts for every class above ``confidence``; False: for its best class only.
     """
     per_image = []
     for rows in decoded:

@@ -1,4 +1,4 @@
-"""COCO's numbers by other people's evaluators, to compare `mean_ap` with."""
+"""COCO's numbers by other evaluators, for comparison with `mean_ap`."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: P
         best = ", ".join(f"{row['category']} {row['score']:.2f}" for row in boxes[:3])
         table.add_row(name, str(len(boxes)), best)
     if not listed:
-        raise DataError("there is no image among the files that were given")
+        raise DataError("the given files contain no image")
     content = {"run": str(run), "confidence": predictor.confidence, "images": listed}
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     write_atomically(folder / FILE, lambda file: file.write(text.encode()))

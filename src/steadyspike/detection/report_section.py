@@ -1,4 +1,4 @@
-"""What a run that finds boxes shows: mAP by class and by size of box, mAP of the classes by epoch, and pictures."""
+"""The report of a run that finds boxes: mAP by class and by size of box, mAP of the classes by epoch, and pictures."""
 
 from __future__ import annotations
 

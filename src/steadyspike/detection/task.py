@@ -113,7 +113,7 @@ class DetectionTask(Task):
         return [PredictionPictures(session)]
 
     def new_sums(self, bundle: DataBundle) -> BoxSums:
-        """Nothing found yet, in the images of this data."""
+        """Empty sums for the images of this data."""
         if not isinstance(bundle, DetectionBundle):
             raise RecipeError(f"data.name = {bundle.name!r} has no boxes, so there cannot be a [detection] table")
         return BoxSums(bundle.dataset.table, bundle.shape)

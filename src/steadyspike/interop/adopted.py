@@ -60,7 +60,7 @@ class Adopted(Converted, Neuron):
         return False
 
     def settings(self) -> tuple[object, ...]:
-        """Everything that `read_spec` depends on; a change of it is noticed at the next forward."""
+        """Everything that `read_spec` depends on; a change takes effect at the next forward."""
         raise NotImplementedError
 
     def read_spec(self) -> tuple[ScanSpec, SpikeFunction | None]:
@@ -239,7 +239,7 @@ class Adopted(Converted, Neuron):
         return result
 
     def _observed(self, x: Tensor, u0: Tensor, membrane: bool) -> ScanResult:
-        """`run`, with its result passed to the taps; result.m if ``membrane`` or a tap wants it."""
+        """`run`, with its result passed to the taps; result.m if ``membrane`` is set or a tap requests it."""
         if not self.taps:
             return self.run(x, u0, membrane)
         needed = membrane

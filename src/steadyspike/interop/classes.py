@@ -8,7 +8,7 @@ from torch import nn
 
 
 class Converted(nn.Module):
-    """Base of the classes that take over another library's module. ``original`` is the class that the module had."""
+    """Base class for adopted modules of another library. ``original`` is the class that the module had."""
 
     original: ClassVar[type[nn.Module]]
     ours: ClassVar[type[Converted]]

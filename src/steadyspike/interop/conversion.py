@@ -1,4 +1,4 @@
-"""`Conversion`: what `ss.convert` and `ss.stabilize` did to a model, as a table."""
+"""`Conversion`: the changes of a model by `ss.convert` and `ss.stabilize`, as a table."""
 
 from __future__ import annotations
 

@@ -39,16 +39,16 @@ def convert(
     skip: Collection[str] = (),
     report: Report = print,
 ) -> Model:
-    """Gives another library's model this library's neurons, with the same dynamics; changes and returns ``model``.
+    """Replaces the neurons of another library's model by this library's, with the same dynamics; returns ``model``.
 
     V, tau, reset and surrogate stay, so outputs and gradients stay too (up to rounding). Weights, names, hooks, device,
     dtype and training mode stay, and a ``state_dict`` has the same keys. Neurons that cannot be converted exactly are
-    left, and named with the reason. `undo` brings the original back. With an example the calls of every neuron are
-    counted, since one that a forward calls twice in multi-step mode cannot be converted.
+    not changed; the report names them with the reason. `undo` brings the original back. With an example the calls of
+    every neuron are counted, since one that a forward calls twice in multi-step mode cannot be converted.
 
     example: an input on which `ss.check_model` is run, [T, B, ...]; [B, ...] with batch_dim=0 for a model that makes
         its own time steps. A single-step model is checked in a loop over T.
-    skip: names of neurons to leave. report: gets the `Conversion`; None for silence.
+    skip: names of neurons to leave. report: a function that gets the `Conversion`, such as print; None: no output.
     """
     rows = _convert(model, skip, example)
     _tell(model, rows, example, batch_dim, report)
@@ -103,7 +103,7 @@ def to_native(model: nn.Module) -> nn.Module:
 
 
 def undo(model: Model) -> Model:
-    """Gives a converted or stabilised model its own neurons back; changes and returns ``model``.
+    """Restores the original neurons of a converted or stabilised model; returns ``model``.
 
     Weights keep the values that training gave them. Constants that `stabilize` made learnable get their original
     values.
@@ -182,7 +182,7 @@ def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: 
 
 
 def _was(module: nn.Module) -> str:
-    """The neuron in its own library's words; a plain repr for an unknown one."""
+    """The neuron with its constants, as its library names them; a plain repr for an unknown one."""
     cls = type(module).original if isinstance(module, Adopted) else type(module)
     for base in type(module).__mro__:
         library = base.__module__.split(".")[0]

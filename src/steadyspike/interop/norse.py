@@ -219,7 +219,7 @@ def why_not(module: Any) -> str | None:
 
 
 def describe(module: Any) -> str:
-    """The neuron and every constant of it, in Norse's words."""
+    """The neuron with all constants, as Norse names them."""
     shown = [f"{name}={value.item():g}" if isinstance(value, Tensor) and value.numel() == 1 else f"{name}={value}"
              for name, value in module.p._asdict().items() if not callable(value)]  # fmt: skip
     method = getattr(module.p, "reset_method", None)

@@ -51,7 +51,8 @@ _FREE = {
     "__str__", "__firstlineno__", "__static_attributes__", "__parameters__", "__orig_bases__", "__abstractmethods__",
     "_abc_impl", "extra_repr", "_get_name",
 }  # fmt: skip
-# SpikingJelly's older way to write a neuron. Version 2.0 does not call these, but who writes one means another neuron.
+# SpikingJelly's older way to write a neuron. Version 2.0 does not call these methods, but a class that defines one is
+# meant to be another neuron.
 _OLDER = ("neuronal_charge", "neuronal_fire", "neuronal_reset", "neuronal_adaptation")
 
 
@@ -84,7 +85,7 @@ def recognise(module: nn.Module) -> Verdict | None:
 
 
 def changed_methods(module: nn.Module, original: type) -> list[str]:
-    """Methods of ``known`` that the module's class, or the module itself, replaces."""
+    """Methods of ``original`` that the module's class, or the module itself, replaces."""
     cls = type(module)
     changed = [
         name
@@ -109,7 +110,7 @@ def is_number(value: object) -> bool:
 
 
 def number_or_reason(module: nn.Module, names: tuple[str, ...]) -> str | None:
-    """Why an attribute that must be a number is none; None if all are."""
+    """Why an attribute is not the number that it must be; None if all are."""
     for name in names:
         value = getattr(module, name, None)
         if isinstance(value, Tensor):

@@ -78,7 +78,7 @@ class SnnTorchNeuron(Adopted):
         return spec, SpikeFunction(function_name(self.spike_grad), self.spike_grad)
 
     def why_no_kernel(self) -> str | None:
-        return "snnTorch's reset acts one step later, which the kernels cannot do"
+        return "snnTorch's reset acts one step later, which the kernels do not support"
 
     def why_not_learned(self, name: str) -> str | None:
         beta = self.raw("beta")
@@ -88,9 +88,9 @@ class SnnTorchNeuron(Adopted):
 
     def why_not_native(self) -> str | None:
         if self.reset_mechanism == "subtract" and not self.reset_delay:
-            return "with reset_delay=False it takes the threshold off once more while mem stays above it"
+            return "with reset_delay=False it subtracts the threshold again while mem stays above it"
         if self.reset_mechanism == "subtract" and not bool((self.beta.detach() > 0).all()):
-            return "with beta = 0 a spike lowers the next step, which no potential remembers"
+            return "with beta = 0 a spike lowers the next step, which a potential cannot represent"
         factor = self.graded_spikes_factor
         return None if float(factor) == 1 else "it has a graded_spikes_factor"
 
@@ -226,7 +226,7 @@ SHORT = {"subtract": "sub", "zero": "zero", "none": "int"}
 
 
 def describe(module: Any) -> str:
-    """The neuron and every constant of it, in snnTorch's words."""
+    """The neuron with all constants, as snnTorch names them."""
 
     def shown(name: str) -> str:
         value = module._parameters.get(name)

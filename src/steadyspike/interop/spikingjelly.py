@@ -246,7 +246,7 @@ def why_not(module: Any) -> str | None:
 
 
 def describe(module: Any) -> str:
-    """The neuron and every constant of it, in SpikingJelly's words."""
+    """The neuron with all constants, as SpikingJelly names them."""
     function = module.surrogate_function
     shape = function.extra_repr() if hasattr(function, "extra_repr") else ""
     parts = [f"v_threshold={module.v_threshold:g}", f"v_reset={module.v_reset}", f"detach_reset={module.detach_reset}"]

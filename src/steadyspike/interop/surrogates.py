@@ -14,7 +14,7 @@ from steadyspike.core.surrogate import ArcTan, Rect, Sigmoid, Surrogate, Triangl
 
 @dataclass(frozen=True)
 class SpikeFunction:
-    """Another library's spike function, called unchanged: its forward decides who fires, its backward is the gradient.
+    """Another library's spike function: its forward decides which neurons fire, its backward is the gradient.
 
     function: x -> spikes, where x = M - V (family "as") or M/V - 1 ("rs", "trsg").
     """
@@ -24,7 +24,7 @@ class SpikeFunction:
 
     def __call__(self, m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
         s = self.function(m - v if spec.family == "as" else m / v - 1).to(m.dtype)
-        # A NaN potential gives a NaN, as in the library's own spike, so that it is noticed and not taken for silence.
+        # A NaN potential gives a NaN, as in the library's own spike, so that it is not treated as "no spike".
         return torch.where(torch.isnan(m), m, s)
 
 

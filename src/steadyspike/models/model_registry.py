@@ -113,7 +113,7 @@ def create(
         "name": name, "num_classes": classes, "in_channels": channels, "image_size": (image.height, image.width),
         "timesteps": timesteps, "neuron": neuron, "norm": norm, "width": width, "options": options,
     }  # fmt: skip
-    # Code of the user's is not kept: a model must not become impossible to pickle because of it.
+    # The user's own code is not kept, because it could make a model impossible to pickle.
     plain = isinstance(neuron, str | type | NeuronSpec) and isinstance(norm, str)
     net.made_of = made_of if plain and not any(map(callable, options.values())) else None
     return net

@@ -35,7 +35,7 @@ FORMS: dict[str, tuple[Layer, list[Layer], list[list[Layer]]]] = {
 
 
 def _shared(parts: Parts, full: int, heads: int) -> int:
-    """Channels of a stage; of a narrowed network so many that the heads can share them."""
+    """Channels of a stage; in a narrow network rounded to a multiple of the heads."""
     channels = parts.channels(full)
     return channels if parts.width == 1 else -(-channels // heads) * heads
 

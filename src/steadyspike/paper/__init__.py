@@ -1,1 +1,1 @@
-"""The paper: its tables and figures as commands, its theory, and what our evidence scripts share."""
+"""The paper: its tables and figures as commands, its theory, and code that the evidence scripts share."""

@@ -1,4 +1,4 @@
-"""Trains the runs that are not there yet, one after the other; stops and continues at any moment."""
+"""Trains missing runs one after the other; can be stopped and continued at any moment."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def train_missing(
 def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signals: Signals) -> None:
     folder, started = store.folder(run), time.monotonic()
     screen.start(run)
-    data_dir = data_dir or folder.data_dir()  # a run that is put aside is no longer there to remember it
+    data_dir = data_dir or folder.data_dir()  # noted before the run is moved away
     result = _continued(run, store, data_dir, screen, signals)
     if result is None:
         with folder.locked():

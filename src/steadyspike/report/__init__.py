@@ -1,1 +1,1 @@
-"""What a run shows to people: the HTML report, and what the terminal prints about one run, some runs, all runs."""
+"""Reports of runs: the HTML report, and the terminal's output about one run, several runs and all runs."""

@@ -1,4 +1,4 @@
-"""Several runs side by side: in which keys their recipes differ, and how runs that differ in the seed alone spread."""
+"""Several runs side by side: keys in which recipes differ, and the spread of runs that differ only in the seed."""
 
 from __future__ import annotations
 

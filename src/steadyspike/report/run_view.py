@@ -1,4 +1,4 @@
-"""One run as its folder shows it at this moment: ended, stopped, killed or still training."""
+"""One run in its present state: ended, stopped, killed or still training."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RunView:
     details: dict[str, Any] | None = None  # details.json
     energy: dict[str, Any] | None = None  # energy.json
     notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)  # about files that are wrong and done without
+    warnings: list[str] = field(default_factory=list)  # notes about damaged files that were ignored
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ class RunView:
 
 
 def state_of(folder: RunFolder, result: dict[str, Any]) -> State:
-    """Tells a run that trains from one that was stopped or killed."""
+    """Distinguishes a run that trains from one that was stopped or killed."""
     status = str(result.get("status", ""))
     if status not in ("", "interrupted"):
         return State(status, str(result.get("message", "")) or "the run ended after its last epoch")
@@ -165,7 +165,7 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 
 
 def _optional(folder: RunFolder, name: str) -> dict[str, Any] | None:
-    """A file that only adds to what is shown: one that is missing, damaged or of another version is done without."""
+    """A file that only adds to what is shown: it is ignored if it is missing, damaged or from another version."""
     content = folder.read_json(name) if folder.intact(name) else {}
     return content if all(key in content for key in _OPTIONAL[name]) else None
 

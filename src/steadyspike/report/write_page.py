@@ -1,4 +1,4 @@
-"""Puts a report together: one HTML file that needs no network and lets nothing in it run but its own script."""
+"""Puts a report together: one HTML file that needs no network and runs only its own script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SCRIPTS = (
     "boxes.js",
     "start.js",
 )
-# What could end a script element or a line of it, or begin markup, is written in another way that JSON reads equally.
+# Characters that could end a script element or begin markup are written as equivalent JSON escapes.
 _JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 

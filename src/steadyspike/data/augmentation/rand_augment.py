@@ -1,6 +1,6 @@
 """RandAugment (Cubuk et al., 2019) by the text that timm uses: ``rand-m9-n1-mstd0.4-inc1``.
 
-Every sample gets ``n`` operations, each drawn from all and left out with probability 1/2, with a strength of
+Every sample gets ``n`` random operations, each of which is left out with probability 1/2, with a strength of
 ``m`` + mstd * N(0, 1) in 0..10. ``inc1``: a larger strength always changes more. Operations that move the image leave
 ``fill`` behind, which timm sets to the data set's mean, and interpolate as the data set's images are resized.
 """
@@ -104,7 +104,7 @@ class RandAugment:
         match = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
         parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", match[1])) if match else {}
         if "m" not in parts or "inc" not in parts or not 0 <= float(parts["m"]) <= LEVELS:
-            raise DataError(f"'{text}' is no RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1)")
+            raise DataError(f"'{text}' is not a RandAugment; write rand-m9-n1-mstd0.4-inc1 (m 0 to 10, inc1)")
         numbers = float(parts["m"]), int(parts.get("n", 2)), float(parts.get("mstd", 0.0))
         return cls(*numbers, operations=tuple(operations), interpolation=interpolation)
 

@@ -1,4 +1,4 @@
-"""What happens to a finished training batch: random erasing, then mixing, which turns labels into probabilities."""
+"""The last steps of a training batch: random erasing, then mixing, which turns labels into probabilities."""
 
 from __future__ import annotations
 

@@ -99,8 +99,8 @@ def check_structure(raw: bytes, path: str | Path) -> None:
 def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
     """About how large a packet unpacks; ValueError if it could be larger than any valid one.
 
-    The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for the sum over a
-    file takes eight times its bytes and a little more, which is what events come to.
+    The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for a whole file
+    uses eight times its bytes and a little more, which is typical of events.
     """
     most = estimate = 0
     for block in blocks(packet):
@@ -108,7 +108,7 @@ def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
         estimate += block.most if block.exact else min(block.most, 8 * block.packed + 4096)
         if most > budget(len(packet)):
             raise ValueError(f"a packet of {len(packet)} bytes unpacks to more than {budget(len(packet))}")
-    if most < SHORTEST_PACKET:  # a bound of all blocks, so that it holds less for certain
+    if most < SHORTEST_PACKET:  # a bound over all blocks, so it certainly holds less
         raise ValueError(f"a packet unpacks to {most} bytes")
     return estimate
 

@@ -1,7 +1,7 @@
 """The 40-bit event format of N-MNIST and N-Caltech101 (ATIS camera), read and written.
 
 Five bytes an event: x, y, then 24 bits big-endian of which the top one is the polarity and the low 23 the time in
-microseconds. y == 240 marks a timer overflow: no pixel, all later times are 2^13 us further on.
+microseconds. y == 240 marks a timer overflow: it is not a pixel, and all later times are 2^13 us later.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Reads the official CIFAR pickles as plain data: nothing named in the file is ever imported or called.
 
-A pickle is a program for a small stack machine. This is that machine without its dangerous half: it supports dicts with
-text keys, lists, tuples, strings, numbers and a uint8 array; every other operation is an error. It never compares,
-hashes or prints what the file built, other than text: nested tuples that share their parts would make this take
-exponential time.
+A pickle is a program for a small stack machine. This is that machine without its dangerous operations: it supports
+dicts with text keys, lists, tuples, strings, numbers and a uint8 array; every other operation is an error. It never
+compares, hashes or prints what the file built, other than text: nested tuples that share their parts would make this
+take exponential time.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class _Refused(ValueError):
 
 
 class _Name:
-    """Stands for a name in the file that numpy's pickles contain; `what` names it."""
+    """A placeholder for a name that numpy's pickles contain; `what` names it."""
 
     def __init__(self, what: str) -> None:
         self.what = what
 
 
 class _Dtype:
-    """Stands for numpy's type of unsigned bytes."""
+    """A placeholder for numpy's type of unsigned bytes."""
 
 
 class _Array:
-    """Stands for a pickled array until its shape and bytes are known."""
+    """A placeholder for a pickled array until its shape and bytes are known."""
 
     value: np.ndarray | None = None
 
@@ -61,7 +61,7 @@ _MARK = object()
 
 
 class _Machine:
-    """The stack and the memo of one file. `run` gives what the file's last operation leaves on the stack."""
+    """The stack and the memo of one file. `run` returns the value that the last operation leaves on the stack."""
 
     def __init__(self, raw: bytes) -> None:
         self.stack: list[Any] = []
@@ -159,7 +159,7 @@ class _Machine:
         """Handles the operation that calls a function: only the three that numpy's pickles need."""
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
-            raise _Refused("it calls what is not a function")
+            raise _Refused("it calls something that is not a function")
         if function.what == _ARRAY:
             self.push(_Array())
         elif function.what == _DTYPE:
@@ -178,7 +178,7 @@ class _Machine:
             raise _Refused(f"it calls {function.what} in an unknown way")
 
     def encoded(self, text: str) -> bytes:
-        """`text` as bytes. The same long text may be encoded any number of times in a few bytes: that is counted."""
+        """`text` as bytes. A few bytes can encode the same long text many times, so encoded text is counted."""
         self.left -= len(text)
         if self.left < 0:
             raise _Refused("it encodes more text than it holds")
@@ -190,7 +190,7 @@ class _Machine:
         if isinstance(target, _Dtype):
             return
         if not isinstance(target, _Array) or not isinstance(state, tuple) or len(state) != 5:
-            raise _Refused("it tries to change what is not an array")
+            raise _Refused("it tries to change something that is not an array")
         _, shape, dtype, fortran, data = state
         if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple) or len(shape) > 4:
             raise _Refused("it holds an array without a type or a shape")

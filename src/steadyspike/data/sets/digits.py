@@ -2,7 +2,7 @@
 
 The digits come with the package (digits.npz, no download): they are the test part of the UCI data set "Optical
 Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998, licence CC BY 4.0), in the order of scikit-learn's
-`load_digits`. Random placement makes the task one for a network: a pixel no longer belongs to a fixed part of a digit.
+`load_digits`. Random placement makes the task harder: a pixel no longer belongs to a fixed part of a digit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEAN, STD = 0.1214, 0.2470
 
 @dataclass(frozen=True)
 class Placed:
-    """Digits [N, 8, 8] in 0..1 with their labels, and where each is drawn: centre (y, x) in pixels and scale [N]."""
+    """Digits [N, 8, 8] in 0..1 with their labels, and the position of each: centre (y, x) in pixels and scale [N]."""
 
     digits: Tensor
     labels: NDArray[np.int64]

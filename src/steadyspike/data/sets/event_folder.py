@@ -54,7 +54,7 @@ def _read(
     def read(path: Path) -> Events:
         return read_recording(path, size, axes)
 
-    # The reader is part of the cache's key: clips of other axes are other clips.
+    # The reader is part of the cache's key, because other axes give other clips.
     reader = f"recording-file-1 {size[0]} x {size[1]}" + (f" {axes}" if axes != "dvs-cifar10" else "")
     return event_dataset(
         folders, Recordings(name, files, read, reader, size), tree.population(), frames,

@@ -1,4 +1,4 @@
-"""From a list of event files to a DataSet of cached clips: what all event data sets share."""
+"""From a list of event files to a DataSet of cached clips, for all event data sets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Recordings:
 
 
 def stamp(files: Iterable[Path]) -> list[list[Any]]:
-    """Name, size and time of change of every file: a cache made from other files must not be taken for this one's."""
+    """Name, size and time of change of every file: a cache made from other files must not be used."""
     stamps: list[list[Any]] = []
     for file in files:
         with disk_errors(file, "cannot be read"):

@@ -1,1 +1,1 @@
-"""Data with boxes: annotations of COCO, Pascal VOC and YOLO, and what happens to images and boxes together."""
+"""Data with boxes: annotations of COCO, Pascal VOC and YOLO, and the augmentation of images with their boxes."""

@@ -1,4 +1,4 @@
-"""What happens to a training image and its boxes: mosaic, zoom, colours, mirror; all random numbers from one seed."""
+"""Augments a training image and its boxes: mosaic, zoom, colours, mirror; all random numbers come from one seed."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class BoxTable:
         return int((~self.crowd).sum()) - kept
 
     def coco(self, images: Iterable[int]) -> dict[str, Any]:
-        """The truth of some images in COCO's form; an image is known by its place in this table."""
+        """The truth of some images in COCO's form; the id of an image is its position in this table."""
         pictures, annotations = [], []
         for i in images:
             height, width = (int(n) for n in self.sizes[i])
@@ -111,7 +111,7 @@ class BoxTable:
 
 
 def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: str) -> BoxTable:
-    """The table of some pictures; DataError names what cannot be: no images, an unknown category, an odd box."""
+    """The table of some pictures; DataError if there are no images, a category is unknown or a box is not valid."""
     if not pictures:
         raise DataError(f"{where} lists no images")
     if not categories:

@@ -1,4 +1,4 @@
-"""A detection set that was found and read, its bundle with a split, and the loaders of its parts."""
+"""A detection set, its bundle with a split, and the loaders of its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MULTIPLE = 32  # of the input's sides: the largest stride of a detection network
 
 
 class Targets(NamedTuple):
-    """What a batch shows. boxes: [n, 6], image of the batch, class, centre and size in pixels of the input.
+    """The true boxes of a batch. boxes: [n, 6], image of the batch, class, centre and size in pixels of the input.
 
     samples: [B], the images' places in the set's table.
     """
@@ -59,7 +59,7 @@ class DetectionSet(DataSet):
         return DetectionBundle(self, split)
 
     def finish(self, x: Tensor) -> Tensor:
-        """uint8 images as the network takes them: 0..1, without mean and deviation, as published."""
+        """Turns uint8 images into the network's input: 0..1, without mean and deviation, as published."""
         return x.to(torch.float32).div_(255)
 
     def with_augment(self, chosen: Any) -> DetectionSet:
@@ -144,7 +144,7 @@ class DetectionBundle(DataBundle):
         repeats: int = 1,
         regularise: Regularise | None = None,
     ) -> TrainLoader:
-        """Augmented, shuffled batches of the training part, from which alone a mosaic is made up."""
+        """Augmented, shuffled batches of the training part, which is the only source of mosaics."""
         if regularise is not None and regularise != Regularise():
             raise DataError("mixing and erasing of whole batches are for classes, not for boxes")
         index = self.indices("train")

@@ -1,4 +1,4 @@
-"""The place of a detection set's image files: a folder, the published zip archive, or arrays in memory."""
+"""The image files of a detection set: a folder, the published zip archive, or arrays in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ImageStore(Protocol):
     def open(self, name: str) -> Image: ...
 
     def missing(self, names: list[str]) -> list[str]:
-        """Those of ``names`` that are not there."""
+        """Those of ``names`` that are missing."""
         ...
 
 

@@ -48,8 +48,8 @@ def mosaic(scenes: list[Scene], room: tuple[int, int], centre: tuple[int, int]) 
 def zoom(scene: Scene, room: tuple[int, int], scale: float, shift: tuple[float, float]) -> Scene:
     """The scene scaled about its centre, which lands at ``shift`` (x, y) of an input of ``room``; grey around.
 
-    Boxes are cut to the input. Those stay that are larger than 2 pixels both ways, keep a tenth of their area and are
-    less than 20 times longer than wide.
+    Boxes are cut to the input. A box is kept if it has more than 2 pixels in both directions, at least a tenth of its
+    area, and an aspect below 20.
     """
     from PIL.Image import Resampling, Transform
 

@@ -118,10 +118,10 @@ def ems_yolo(
 
     form: ``"plain"`` (``resnet10.yaml``) or ``"ee"`` (``res10-ee.yaml``: narrow inside the blocks).
     layers: blocks of each stage; all but the first keep the shape.
-    gain, last_gain: what the norms' scales start at, as a multiple of the neuron's starting V; last_gain for the last
+    gain, last_gain: start of the norms' scales, as a multiple of the neuron's starting V; last_gain for the last
         norm of each residual branch. 1 and 0.2 are the published 0.5 and 0.1 for V = 0.5.
     anchors: widths and heights in pixels, the three of stride 16 first.
-    objects: about how many an image of 640 x 640 pixels has, for the start of the objectness.
+    objects: expected number in an image of 640 x 640 pixels, for the start of the objectness.
     """
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; known: {', '.join(FORMS)}")

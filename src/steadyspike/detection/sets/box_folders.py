@@ -1,4 +1,4 @@
-"""Detection sets of the user's own: folders with annotations of COCO, Pascal VOC or YOLO."""
+"""The user's own detection sets: folders with annotations of COCO, Pascal VOC or YOLO."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def form_of(root: Path) -> str:
 
 
 def load_folder(folders: DataFolders, size: int | tuple[int, int] = 640, form: str | None = None) -> DetectionSet:
-    """data_dir itself; form: coco, voc or yolo; left out: what the folder looks like."""
+    """data_dir itself; form: coco, voc or yolo; if left out, it is recognised by the folder's content."""
     root, kind = folders.data_dir, form or form_of(folders.data_dir)
     if kind not in FORMS:
         raise DataError(f"form must be one of {', '.join(FORMS)}, not {form!r}")

@@ -46,7 +46,7 @@ def frozen_cases(scale: str) -> list[Case]:
 def _deep(
     norms: Sequence[str], thresholds: Sequence[float], epochs: int = 0, *, own: bool = False, small: bool = False
 ) -> list[Case]:
-    """At V = 1 the families are one, forward and gradients; with the plain norm that is the ablation's "neither".
+    """At V = 1 the three families are equal; with the plain norm this is the ablation's "neither".
 
     epochs: of the longer training, for its heading; 0: that of the others. own: cases that the paper does not have.
     small: for "mini", where the ablation's network has more layers than these.

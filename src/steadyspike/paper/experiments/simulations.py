@@ -1,4 +1,4 @@
-"""What needs no network: surrogate windows, convergence with Gaussian input, the membrane as a Markov chain."""
+"""Experiments without a network: surrogate windows, convergence with Gaussian input, the membrane as a Markov chain."""
 
 from __future__ import annotations
 

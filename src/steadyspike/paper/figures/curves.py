@@ -27,9 +27,9 @@ Array = NDArray[Any]
 
 
 def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], groups: Sequence[str]) -> Figure:
-    """Accuracy bars. One panel per key; per series one list of values per group: the bar is their mean, the dots they.
+    """Accuracy bars. One panel per key; per series a list of values per group: bars are means, dots the values.
 
-    A group without a value has no bar but keeps its place.
+    A group without a value has no bar but keeps its position.
     """
     with styled():
         rows = math.ceil(len(panels_of) / 2)

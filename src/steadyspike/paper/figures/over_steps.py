@@ -99,7 +99,7 @@ def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
             axis.set_title(title)
             whole_steps(axis)
         axes.flat[0].set_ylabel("firing rate")
-        axes.flat[0].set_ylim(bottom=0)  # after all curves: a limit ends the scaling of the panels that share it
+        axes.flat[0].set_ylim(bottom=0)  # after all curves: setting a limit stops the automatic scaling of shared axes
         figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside right upper", fontsize=7)
         return figure
 
@@ -127,18 +127,18 @@ def bars_with_baseline(
     baseline_label: str,
     missing: Mapping[str, str] | None = None,
 ) -> Figure:
-    """One bar per key in percent, and a line at what chance gives. missing: why a key whose value is NaN has no bar."""
+    """One bar per key in percent, and a line at chance level. missing: text instead of a bar for NaN."""
     with styled():
         figure, axes = panels(1, 1, width=max(4.5, 0.35 * len(values)), height=3.0)
         axis = axes[0, 0]
         axis.bar(range(len(values)), [100 * v for v in values.values()], color=COLOURS[0])
         for position, (name, value) in enumerate(values.items()):
-            if np.isnan(value):  # without a word, it would look like a bar of 0 %
+            if np.isnan(value):  # without a text, it would look like a bar of 0 %
                 axis.text(position, 2, (missing or {}).get(name, "no value"), rotation=90, ha="center", fontsize=7)
         axis.axhline(100 * baseline, color=COLOURS[1], linestyle="--", label=baseline_label)
         axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
         axis.set_ylabel(label)
         axis.set_ylim(0, 105)
-        axis.set_xlim(-0.6, len(values) - 0.4)  # also of a first or last place without a bar
+        axis.set_xlim(-0.6, len(values) - 0.4)  # also for a first or last key without a bar
         figure.legend(loc="outside upper center")
         return figure

@@ -1,4 +1,4 @@
-"""The style of all figures: colours that stay apart for colour-blind readers, sizes, and how a figure is made."""
+"""The style of all figures: colours that colour-blind readers can distinguish, sizes, and how a figure is made."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLE: dict[str, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The style while a figure is made; what the user set up for their own figures returns afterwards."""
+    """Sets the style while a figure is made; afterwards the user's own settings are restored."""
     import matplotlib
 
     with matplotlib.rc_context(STYLE):  # type: ignore[arg-type]

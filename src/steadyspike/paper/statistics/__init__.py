@@ -1,1 +1,1 @@
-"""Statistics of the paper: gradient metrics, projections, other starts, and what a method stores."""
+"""Statistics of the paper: gradient metrics, projections, other starts, and the parameters of each method."""

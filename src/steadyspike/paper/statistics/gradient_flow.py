@@ -38,7 +38,7 @@ def mean_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Training mode for one look: buffers, gradients and modes are put back at the end."""
+    """Training mode for one measurement: buffers, gradients and modes are restored at the end."""
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     gradients = {p: p.grad for p in model.parameters()}
     modes = {module: module.training for module in model.modules()}

@@ -1,7 +1,7 @@
 """Other starts than MP-Init's constant, for a network that is trained already: sampled, quantile-matched, per channel.
 
 The supplement leaves alternative initial states open. These are estimated from U[T] of the neurons that fired, on
-training samples, and put in the place of every layer's start for a while; weights and norms do not change.
+training samples, and replace every layer's start temporarily; weights and norms do not change.
 """
 
 from __future__ import annotations

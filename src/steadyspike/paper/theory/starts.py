@@ -34,7 +34,7 @@ def active_mean(chain: Chain, start: Tensor, steps: int) -> float:
 
 
 def mp_init_fixed_point(chain: Chain, steps: int, rounds: int = 200) -> float:
-    """Where MP-Init's running mean settles: the c with c = E[U[T] | fired, U[0] = c], from c = 0."""
+    """The limit of MP-Init's running mean: the c with c = E[U[T] | fired, U[0] = c], from c = 0."""
     c = 0.0
     for _ in range(rounds):
         c = c + 0.5 * (active_mean(chain, chain.start(c), steps) - c)
@@ -52,7 +52,7 @@ def distances(chain: Chain, start: Tensor, steps: int) -> Tensor:
 
 
 def drift(chain: Chain, start: Tensor, steps: int) -> float:
-    """Mean over t = 1..steps of TV(U[t], pi): what a network sees of a start."""
+    """Mean over t = 1..steps of TV(U[t], pi): the effect of a start on a network."""
     return float(distances(chain, start, steps)[1:].mean())
 
 

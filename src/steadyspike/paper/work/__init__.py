@@ -1,1 +1,1 @@
-"""What an experiment works with: its runs at a scale, the store of results, tables and pages."""
+"""The parts of an experiment: its runs at a scale, the store of results, tables and pages."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Summary(NamedTuple):
-    """What is kept of the values of some seeds; the variance is that of a sample, 0 for one seed."""
+    """Summary of the values of several seeds; the variance is that of a sample, 0 for one seed."""
 
     mean: float
     variance: float

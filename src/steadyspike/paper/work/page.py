@@ -1,4 +1,4 @@
-"""What a command prints: tables with the paper's and the measured value, claims with verdicts, figures."""
+"""The output of a command: tables with the paper's and the measured value, claims with verdicts, figures."""
 
 from __future__ import annotations
 

@@ -74,12 +74,12 @@ def seeded(recipe: str, seeds: int, settings: tuple[str, ...] = ()) -> list[Run]
     return [Run(recipe, settings, seed) for seed in range(seeds)]
 
 
-_KEPT = ("name", "channelwise", "backend", "options")  # whose effect the settings of one layer do not show
+_KEPT = ("name", "channelwise", "backend", "options")  # their effect is not visible in the settings of one layer
 _SITE = Site(channels=2, size=(2, 2), timesteps=2)
 
 
 def deciding_keys(table: schema.Neuron) -> dict[str, Any]:
-    """The keys without which the neuron would be another; ``learn = ["threshold", "tau"]`` of a "lif" is not one.
+    """The keys that change the neuron; ``learn = ["threshold", "tau"]`` of a "lif" is its default and does not count.
 
     Two tables with the same meaning have the same deciding keys.
     """

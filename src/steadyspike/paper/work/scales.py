@@ -88,7 +88,7 @@ def changed(table: BaseModel) -> dict[str, Any]:
 def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
     """Changes that make a recipe small and keep neuron, norm and loss."""
     family = next((one for one in FAMILIES if recipe.model.name.startswith(one)), None)
-    # A recipe's size cannot be taken away again, and the digits as images have one size: others get events.
+    # An override cannot remove a recipe's size, and the digits as images have one size: such recipes get events.
     events = recipe.data.name in EVENT_SETS or family is not None
     embedded = "digits-events" if events or recipe.data.size is not None else "digits"
     name = data if data and (data in EVENT_SETS) == events else embedded
@@ -101,7 +101,7 @@ def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
         "schedule.min_lr=0.0", f"optimizer.lr={0.05 if recipe.optimizer.name == 'sgd' else 2e-3}",
         "train.accumulate=1", "train.devices=1", "train.precision='fp32'", "train.checkpointing=false",
     ]  # fmt: skip
-    if family:  # ten epochs are too few for what makes training harder
+    if family:  # ten epochs are too few for methods that make training harder
         changes += ["augment.mixup=0.0", "augment.cutmix=0.0", "augment.erase=0.0", "augment.repeats=1"]
         changes += ["train.ema=0.0", "data.options={}", "data.size=16", "data.workers=0", "optimizer.weight_decay=0.01"]
     if recipe.data.split is not None:

@@ -1,4 +1,4 @@
-"""What an experiment works with: its scale, its runs and what was measured on them."""
+"""The parts of an experiment: its scale, its runs and their measurements."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Work:
         return f"mini: {data.name}{steps} (paper: {paper})"
 
     def all_runs(self, cases: Iterable[Case]) -> list[Run]:
-        """The runs of all cases, seed by seed: a list that was cut short still compares like with like."""
+        """The runs of all cases, seed by seed: a list that was stopped early still has equal numbers of seeds."""
         rows = [self.runs(case) for case in cases]
         return [row[seed] for seed in range(self.seeds) for row in rows]
 
