@@ -64,11 +64,11 @@ def rates(name: str, width: float, steps: int) -> dict[str, float]:
     return counted
 
 
-def rate_table(name: str, width: float, steps: int, found: dict[str, float]) -> str:
+def rate_table(name: str, width: float, steps: int, rates: dict[str, float]) -> str:
     """`rates` as a table."""
-    mean = sum(found.values()) / len(found)
+    mean = sum(rates.values()) / len(rates)
     head = f"**Firing rates of {Path(name).name}, width {width:g}, T = {steps}**: mean {mean:.1%}\n"
-    return "\n".join([head, "| layer | rate |", "|---|---|", *(f"| {key} | {r:.1%} |" for key, r in found.items())])
+    return "\n".join([head, "| layer | rate |", "|---|---|", *(f"| {key} | {r:.1%} |" for key, r in rates.items())])
 
 
 def main() -> None:

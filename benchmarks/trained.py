@@ -51,7 +51,7 @@ def main() -> int:
     width = learned.network(args.network).recipe.model.width
     cases = trained_cases(args.network, width, args.quick)
     rates = {case.steps: learned.rates(args.network, width, case.steps) for case in cases}
-    tables = [learned.rate_table(args.network, width, steps, found) for steps, found in rates.items()]
+    tables = [learned.rate_table(args.network, width, steps, by_layer) for steps, by_layer in rates.items()]
     print("\n\n".join(tables), flush=True)
     learned.FOLDER.mkdir(exist_ok=True)
     results = _read(args.network, args.quick)

@@ -41,8 +41,8 @@ _numbers = count()
 def zig() -> list[str] | None:
     """zig's C++ compiler for aarch64, from the path or from the package ziglang."""
     command = ["zig"] if shutil.which("zig") else [sys.executable, "-m", "ziglang"]
-    known = shutil.which("zig") or importlib.util.find_spec("ziglang")
-    return [*command, "c++", "-target", "aarch64-linux-gnu.2.28"] if known else None
+    reference = shutil.which("zig") or importlib.util.find_spec("ziglang")
+    return [*command, "c++", "-target", "aarch64-linux-gnu.2.28"] if reference else None
 
 
 @pytest.fixture(scope="module", params=["gcc", "clang"])

@@ -1,4 +1,4 @@
-"""Norm and neuron as Triton operators: everything that needs the interpreter runs in a process of its own."""
+"""Norm and neuron as Triton operators: everything that needs the interpreter runs in a separate process."""
 
 from __future__ import annotations
 

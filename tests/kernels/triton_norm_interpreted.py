@@ -465,12 +465,12 @@ def _process(rank: int, folder: str) -> None:
     import torch.distributed as dist
 
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    model, found = _two_steps(SHARES[rank])
+    model, actual = _two_steps(SHARES[rank])
     for name, p in model.named_parameters():
         assert p.grad is not None
         dist.all_reduce(p.grad)
-        found[name] = p.grad
-    torch.save(found | dict(model.named_buffers()), f"{folder}/{rank}.pt")
+        actual[name] = p.grad
+    torch.save(actual | dict(model.named_buffers()), f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 

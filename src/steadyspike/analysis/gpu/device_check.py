@@ -32,7 +32,7 @@ def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
     mixed: under autocast in bfloat16.
     """
     about, waits, problems = entry(name), HostWaits(), []
-    with torch.device("meta"):  # first weights read values, which is no part of a step
+    with torch.device("meta"):  # first weights read values, which is not part of a step
         model = ss.models.create(name, timesteps=2)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
         model.to_empty(device=device)
@@ -44,14 +44,14 @@ def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
             else:
                 loss = _sum(out)
         with waits:
-            found = gradients(loss, list(model.parameters()))
+            by_parameter = gradients(loss, list(model.parameters()))
         with torch.no_grad(), waits, _autocast(device, mixed):
             evaluated = model.eval()(x)
         tensors = {"output": _sum(out), "evaluation": _sum(evaluated)}
-        tensors |= {f"gradient of {n}": g for (n, _), g in zip(model.named_parameters(), found) if g is not None}
+        tensors |= {f"gradient of {n}": g for (n, _), g in zip(model.named_parameters(), by_parameter) if g is not None}
         tensors |= dict(model.named_buffers())
         problems += [f"{key} is on {t.device}" for key, t in tensors.items() if t.device.type != device]
-        if not any(g is not None for g in found):
+        if not any(g is not None for g in by_parameter):
             problems.append("no parameter has a gradient")
     return problems + [f"the host waits: {operation}" for operation in waits.seen]
 
@@ -95,15 +95,15 @@ def gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | Non
             result[id(node.variable)] = arrived[0]
             continue
         arrived += [None] * (len(node._input_metadata) - len(arrived))
-        for (target, place), gradient in _passed_on(node, arrived):
+        for (target, index), gradient in _passed_on(node, arrived):
             if gradient is None:
                 continue
             slots = given[target]
-            slots.extend([None] * (place + 1 - len(slots)))
-            like = target._input_metadata[place]
+            slots.extend([None] * (index + 1 - len(slots)))
+            like = target._input_metadata[index]
             gradient = gradient.sum_to_size(like.shape).to(like.dtype)  # as the engine does for a broadcast
-            before = slots[place]
-            slots[place] = gradient if before is None else before + gradient
+            before = slots[index]
+            slots[index] = gradient if before is None else before + gradient
     return [result.get(id(p)) for p in parameters]
 
 

@@ -126,10 +126,10 @@ def _forward(*args: Any) -> Results:
 
 def _backward(g_out: Any, g_u: Any, g_m: Any, wants_extra: bool, *args: Any) -> tuple[Tensor, ...]:
     scan = _checked(*args).scan
-    found = _triton().affine_backward(scan, gradients_like(scan.x, g_out, g_u, g_m), wants_extra)
+    gradients = _triton().affine_backward(scan, gradients_like(scan.x, g_out, g_u, g_m), wants_extra)
     nothing = scan.x.new_empty((0,))
     # An operator must not return the same tensor twice.
-    return tuple(nothing.clone() if g is None else g for g in found)
+    return tuple(nothing.clone() if g is None else g for g in gradients)
 
 
 affine_scan_op = torch.library.custom_op(
@@ -186,8 +186,8 @@ def _gradients(ctx: Any, g_out: Any, g_u: Any, g_m: Any, _: Any) -> tuple[Any, .
     if scale.ndim == 2:
         raise RuntimeError("a scale per step has no gradient in the Triton kernels; compute norm and neuron separately")
     wants_extra = extra is not None and (ctx.needs_input_grad[9] if extra_linked else ctx.needs_input_grad[6])
-    found = affine_scan_backward_op(g_out, g_u, g_m, wants_extra, *saved, None, None, *ctx.call)
-    dx, du0, dv, da, dscale, dshift, dextra, dextra_scale = found
+    gradients = affine_scan_backward_op(g_out, g_u, g_m, wants_extra, *saved, None, None, *ctx.call)
+    dx, du0, dv, da, dscale, dshift, dextra, dextra_scale = gradients
     dextra = dextra if wants_extra else None
     return (
         *(None if linked else dx, du0, dv, da, dscale, dshift),

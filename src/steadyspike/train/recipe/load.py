@@ -65,7 +65,7 @@ def parse(document: dict[str, Any], name: str = "recipe") -> Recipe:
 
 
 def _decides(changes: dict[str, Any]) -> bool:
-    """Whether overrides change the configuration, and not only where or how it runs."""
+    """Whether overrides change the configuration, and not only how it runs."""
     return any(
         f"{table}.{key}" not in INCIDENTAL
         for table, keys in changes.items()

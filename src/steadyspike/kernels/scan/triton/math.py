@@ -18,13 +18,13 @@ SLOT = tl.constexpr(256)
 @triton.jit
 def tile(per_channel, channels, inner, WIDE: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
     """(offsets and mask [BLOCK // BLOCK_C, BLOCK_C] within a step, channels [1, BLOCK_C], index of the k block)."""
-    row, c = place(channels, WIDE, BLOCK_C)
+    row, c = tile_position(channels, WIDE, BLOCK_C)
     offsets, mask = tile_at(row, c, per_channel, channels, inner, BLOCK_C, BLOCK)
     return offsets, mask, c, row
 
 
 @triton.jit
-def place(channels, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
+def tile_position(channels, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
     """(index of the program's k block, its channels [1, BLOCK_C])."""
     column_blocks = tl.cdiv(channels, BLOCK_C)
     column = tl.program_id(0) % column_blocks

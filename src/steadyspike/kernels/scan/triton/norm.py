@@ -8,7 +8,7 @@ Both see all of y [T, B, C, ...] as one block of memory [outer, channels, inner]
 import triton
 import triton.language as tl
 
-from steadyspike.kernels.scan.triton.math import by_channel, place, tile, tile_at
+from steadyspike.kernels.scan.triton.math import by_channel, tile, tile_at, tile_position
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def moments_kernel(
 
     The mean of the first block is subtracted from every element, so that no difference of large sums is taken.
     """
-    row, c = place(channels, WIDE, BLOCK_C)
+    row, c = tile_position(channels, WIDE, BLOCK_C)
     offsets, mask = tile_at(row * rounds, c, per_channel, channels, inner, BLOCK_C, BLOCK)
     y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(COMPUTE)
     n = tl.sum(mask.to(COMPUTE), axis=0)[None, :]
