@@ -18,7 +18,7 @@ from steadyspike.disk.plain_text import duration
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FRAMES = 1024  # of a batch, at most: long windows take more memory and time in large batches
+_FRAMES = 1024  # most frames of a batch: long windows need more memory in large batches
 
 
 def command(

@@ -11,7 +11,7 @@ from steadyspike.commands.common import ENDED, console, errors, one_line_errors
 from steadyspike.commands.options import DataDir, RunOrFile
 
 TARGETS = ("nir", "onnx", "int8", "c", "page")
-PAGE_SAMPLES = 12  # of the test data, to choose from in the page
+PAGE_SAMPLES = 12  # test samples that the page offers
 PRECISIONS = ("int8", "float32")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _LOOK = 1.0  # seconds between two reads of a run that trains
 _CURVE = 40  # characters of a curve
-_CLASSES = 10  # whose mAP is shown
+_CLASSES = 10  # number of classes whose mAP is shown
 
 
 def command(

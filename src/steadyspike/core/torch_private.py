@@ -98,7 +98,7 @@ def base_of(tensor: Tensor) -> Tensor:
 
 
 def gradient_hooks(tensor: Tensor) -> dict[int, Any]:
-    """The hooks on the gradient of a tensor with a node: a dict that also gets those that are registered later."""
+    """The hooks on the gradient of a tensor that has a node: a dict to which torch adds later hooks."""
     if tensor._backward_hooks is None:
         tensor._backward_hooks = OrderedDict()
         tensor.grad_fn._register_hook_dict(tensor)  # type: ignore[union-attr]

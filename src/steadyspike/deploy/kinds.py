@@ -16,7 +16,7 @@ def value_kinds(graph: Graph) -> dict[str, str]:
     """
     kinds: dict[str, str] = {}
     for node in graph:
-        if node.op == "previous":  # of a neuron, or of a node that is computed later and counts as real numbers
+        if node.op == "previous":  # spikes of a neuron; nodes that are computed later count as real numbers
             of = graph[node.options["of"]]
             kinds[node.name] = _kind(of, []) if of.op == "lif" else kinds.get(of.name, REAL)
         else:

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from steadyspike.deploy.network import FoldedNetwork
 
-KEY = "steadyspike"  # of the metadata
+KEY = "steadyspike"  # key in the metadata
 
 
 def onnx_facts(network: FoldedNetwork, states: Sequence[str] | None, extra: dict[str, Any] | None) -> dict[str, Any]:
-    """The metadata of an exported network; states: names of the neuron layers of a streaming graph, None for all steps.
+    """The metadata of an exported network; states: layers of a streaming graph; None for a graph with all steps.
 
     extra: as for `deploy.save`: class names, how images are scaled.
     """

@@ -22,8 +22,8 @@ from steadyspike.deploy.recurrent import loops
 
 MOST_STEPS = 2**14
 MOST_NODES = 2**14
-MOST_VALUES = 2**27  # of one node, for one sample at one step: 512 MB in float32
-MOST_SIDE = 2**24  # of a kernel, stride or padding
+MOST_VALUES = 2**27  # most values of a node, for one sample at one step: 512 MB in float32
+MOST_SIDE = 2**24  # largest kernel, stride or padding
 
 Check = Callable[[Any], bool]
 

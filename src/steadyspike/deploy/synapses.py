@@ -34,8 +34,8 @@ def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
 def absorb_norms(graph: Graph) -> Graph:
     """An ``affine`` or added constant that is the only reader of a convolution or linear layer becomes part of it.
 
-    A norm with constants per time step becomes the synapse's gain and bias per step, which is the weight per step
-    W[t] = gain[t] W written without T copies of W.
+    A norm with constants per time step becomes the synapse's gain and bias per step, which equals a weight per step
+    W[t] = gain[t] W without T copies of W.
     """
     users = graph.consumers()
     done = Graph(graph.timesteps)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SURE = 0.25  # the smallest score of a box that is shown
 FILE = "predictions.json"
-SENSOR = (34, 34)  # of a .bin file, which does not have its size: N-MNIST's
+SENSOR = (34, 34)  # sensor of .bin files, which do not contain it: N-MNIST's
 
 
 def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:

@@ -52,9 +52,9 @@ def _matched_once(overlap: Floats) -> Flags:
     rows, columns = np.nonzero(overlap >= IOU_THRESHOLDS[0])
     order = np.argsort(-overlap[rows, columns], kind="mergesort")
     rows, columns = rows[order], columns[order]
-    best = np.unique(rows, return_index=True)[1]  # of every detection its best box
+    best = np.unique(rows, return_index=True)[1]  # the best box of every detection
     rows, columns = rows[best], columns[best]  # `unique` sorts, so these are in the order of scores again
-    owner = np.unique(columns, return_index=True)[1]  # of every box the detection with the highest score
+    owner = np.unique(columns, return_index=True)[1]  # the detection with the highest score of every box
     rows, columns = rows[owner], columns[owner]
     right[rows] = overlap[rows, columns][:, None] >= IOU_THRESHOLDS
     return right

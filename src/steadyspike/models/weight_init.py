@@ -79,7 +79,7 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
     if not isinstance(init, str):
         init(model)
-    elif not any(p.is_meta for p in model.parameters()):  # which have no values, and whose normal_ is slow
+    elif not any(p.is_meta for p in model.parameters()):  # meta tensors have no values, and their normal_ is slow
         INITS[init](model)
         fire_heads(model)
     for m in model.modules():

@@ -52,7 +52,7 @@ def _start(layers: dict[str, Neuron], seen: dict[str, Seen]) -> str:
     if not 2 <= steps <= FEW_STEPS or len(zero) < DEEP or len(zero) < len(layers):
         return ""
     return (
-        f"all {len(zero)} layers start at U = 0 and there are only {steps} time steps, so that the first see another "
+        f"all {len(zero)} layers start at U = 0 and there are only {steps} time steps, so that the first have another "
         "distribution than the last: init='mp' raised the accuracy of the convolutional networks that we measured, "
         "most of all after the first step (docs/results.md)"
     )

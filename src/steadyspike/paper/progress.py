@@ -18,9 +18,9 @@ class Clock:
 
     def __init__(self, runs: list[Run]) -> None:
         self.total = sum(run.work() for run in runs)
-        self.done = 0.0  # of the runs that have ended
-        self.now = 0.0  # of the present run
-        self.before = 0.0  # what earlier calls did of runs that are continued here
+        self.done = 0.0  # work of the runs that have ended
+        self.now = 0.0  # work of the present run
+        self.before = 0.0  # work of earlier calls on runs that are continued
         self.started = time.monotonic()
 
     def left(self) -> str:

@@ -13,7 +13,7 @@ from steadyspike.train.recipe.kinds import Measure
 
 
 class Group(NamedTuple):
-    """Runs of one configuration; mean, spread (sample standard deviation): of the ``ended`` ones."""
+    """Runs of one configuration; mean and spread (sample standard deviation) of those that have ended."""
 
     runs: list[RunView]
     mean: float | None

@@ -118,7 +118,7 @@ def _file(address: Address, name: str, limit: int) -> Path | None:
 
 
 def _endpoint() -> str | None:
-    """The hub's address from the variable that huggingface_hub reads, too, but only once; None: its default."""
+    """The hub's address from the environment (huggingface_hub reads it only at import); None: the default."""
     return os.environ.get("HF_ENDPOINT")
 
 

@@ -169,7 +169,7 @@ def _prove(model: nn.Module, description: Description, state: dict[str, Tensor])
     steps = description.input.timesteps
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = 3 * torch.randn(size if steps is None else (steps, *size))  # strong inputs make also a new network fire
+        x = 3 * torch.randn(size if steps is None else (steps, *size))  # strong, so that a new network fires
     here, there = given(x), again(x)
     pairs = zip(here, there) if isinstance(here, (list, tuple)) else [(here, there)]
     if not all(torch.equal(a, b) for a, b in pairs):

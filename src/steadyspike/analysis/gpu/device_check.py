@@ -112,7 +112,7 @@ def _passed_on(node: Any, arrived: list[Tensor | None]) -> Iterator[tuple[tuple[
     left = node(*arrived) if callable(node) else node.apply(*arrived)  # torch's own nodes, those of Python
     left = left if isinstance(left, tuple) else (left,)
     targets = node.next_functions
-    if hasattr(node, "needs_input_grad"):  # of Python: it returns a gradient for every argument, also for numbers
+    if hasattr(node, "needs_input_grad"):  # Python: a gradient for every argument, also for numbers
         left = [gradient for gradient, needed in zip(left, node.needs_input_grad) if needed]
         targets = [target for target in targets if target[0] is not None]
         assert len(left) == len(targets)

@@ -73,7 +73,7 @@ class _Counter(TorchDispatchMode):
         inputs = [t for t in tree_leaves(args) if isinstance(t, Tensor)]
         written, c = outputs[0].numel(), self.costs
         sources = [self.normed.get(storage_key(t), (0, None))[0] for t in inputs]
-        for t in inputs:  # what another operation reads, too, has to be in memory
+        for t in inputs:  # values that another operation reads too must be in memory
             self.fused.pop(storage_key(t), None)
             self.normed.pop(storage_key(t), None)
         c.operations += 1

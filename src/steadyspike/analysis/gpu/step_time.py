@@ -29,7 +29,7 @@ NEURON_BYTES = {
     "spikingjelly": {4: (8.0, 28.0), 2: (4.0, 20.0)},
 }
 _NORM_ACCESSES = (2, 8)  # evaluation: read, write; training: 3 forward (statistics, read, write) and 5 backward
-_FUSED_ACCESSES = (0, 4)  # what a norm adds to the neuron that it is one with: statistics, and its part of the backward
+_FUSED_ACCESSES = (0, 4)  # additional accesses of a norm that is fused with its neuron
 
 
 @dataclass(frozen=True)

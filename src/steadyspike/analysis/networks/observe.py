@@ -52,7 +52,7 @@ class LayerSteps:
     tested: int = 0
     independent: int = 0
     constant: int = 0
-    broken: str = ""  # what of it is NaN or infinite, "input" for example: its counts mean nothing then
+    broken: str = ""  # what is NaN or infinite, for example "input"; counts are then meaningless
     # (place of the first sample, input, active neurons) of batches that are counted when the bins are known
     waiting: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 

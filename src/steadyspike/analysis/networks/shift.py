@@ -21,7 +21,7 @@ from steadyspike.nn.neuron import neurons
 
 # Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
 STEADY, STRONG = 0.1, 0.3
-SATURATED = 0.99  # of all neurons at every step: such spikes carry no information about the membrane
+SATURATED = 0.99  # firing rate from which spikes carry no information about the membrane
 UNTRAINED = (
     "Analyse a trained network (before training, the norms lack the statistics that evaluation uses), and see "
     "ss.check_model(model, x)."

@@ -33,7 +33,7 @@ def ljung_box(x: Tensor) -> Tensor:
 
 
 class Independence(NamedTuple):
-    """share: of the neurons with a test, those that do not reject independence; constant: neurons without a test."""
+    """share: of tested neurons for which independence is not rejected; constant: number of neurons without a test."""
 
     share: float
     constant: float

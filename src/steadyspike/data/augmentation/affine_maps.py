@@ -10,7 +10,7 @@ from torch import Tensor
 
 from steadyspike.data.errors import DataError
 
-Fill = float | Sequence[float]  # of all channels, or of each
+Fill = float | Sequence[float]  # one value, or one per channel
 
 
 def _cubic(d: Tensor) -> tuple[Tensor, ...]:

@@ -24,7 +24,7 @@ from steadyspike.data.formats import cifar_batch, plain_pickle
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
-SIDE = 32  # of the published images
+SIDE = 32  # side of the published images
 BASE = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 

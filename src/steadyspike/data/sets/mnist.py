@@ -25,7 +25,7 @@ class Spec:
     name: str
     folders: tuple[str, ...]
     base: str
-    md5: tuple[str, str, str, str]  # of the unpacked files
+    md5: tuple[str, str, str, str]  # md5 of the unpacked files
     classes: tuple[str, ...]
     mean: float
     std: float

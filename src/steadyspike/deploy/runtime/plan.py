@@ -222,7 +222,7 @@ class Plan:
         if node.op == "linear":
             if len(node.shape) != 1:
                 return None
-            if source.op == "reshape" and self._writers(source.inputs[0]):  # of a whole image: a kernel of its size
+            if source.op == "reshape" and self._writers(source.inputs[0]):  # a flattened image
                 dense, source = source.inputs[0], self.graph[source.inputs[0]]
             shape = as_image(source.shape)
             return Synapse(node.name, dense, self._writers(dense), source.shape, weight.view(-1, *shape))

@@ -42,7 +42,7 @@ class _Sum:
 
 
 class _Lowering(Rearrange):
-    """Lowers one graph, node by node; ``values`` holds what each node's value is stored as."""
+    """Lowers one graph, node by node; ``values`` holds the stored value of each node."""
 
     def __init__(self, network: FoldedNetwork, integer: bool) -> None:
         super().__init__()

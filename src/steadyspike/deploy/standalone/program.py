@@ -64,7 +64,7 @@ class Synapse:
     name: str
     source: Buffer
     strides: tuple[int, int, int]
-    size: Grid  # of the input
+    size: Grid  # size of the input
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int]

@@ -24,7 +24,7 @@ from steadyspike.detection.data.box_source import BoxItem, BoxSource
 from steadyspike.detection.data.box_table import PARTS, TEST, VALIDATION, BoxTable
 from steadyspike.detection.data.image_store import ImageStore
 
-MULTIPLE = 32  # of the input's sides: the largest stride of a detection network
+MULTIPLE = 32  # sides of the input are multiples of it: the largest stride of a network
 
 
 class Targets(NamedTuple):
@@ -53,7 +53,7 @@ class DetectionSet(DataSet):
 
     @property
     def augments_while_decoding(self) -> bool:
-        return False  # the reader of boxes can do without
+        return False  # options that the reader of boxes does not need
 
     def bundle(self, split: Split) -> DetectionBundle:
         return DetectionBundle(self, split)

@@ -11,7 +11,7 @@ from steadyspike.data.images import FORMATS, check_size, orientation
 from steadyspike.detection.data.box_table import Box, Picture
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".ppm", ".tif", ".tiff")
-_EDGE = 1e-3  # by how much a box may leave its image: labels are rounded
+_EDGE = 1e-3  # labels are rounded, so a box may exceed its image by this much
 
 
 def _lines(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ from steadyspike.models.parts import Shape
 
 # (width, height) in pixels of three boxes for the map of stride 16 and three for that of stride 32, as published.
 ANCHORS = (10.0, 14.0, 23.0, 27.0, 37.0, 58.0, 81.0, 82.0, 135.0, 169.0, 344.0, 319.0)
-_PRIOR_SIDE = 640  # of the images that the start of the objectness is made for
+_PRIOR_SIDE = 640  # image side for which the start of the objectness is computed
 
 
 def anchor_table(anchors: Sequence[float], maps: int) -> Tensor:

@@ -57,7 +57,7 @@ class _Plan(NamedTuple):
 
     geometry: ConvGeometry
     spikes: PackedSpikes
-    forward: bool  # by events; else dense
+    forward: bool  # True: by events; False: dense
     weight_gradient: bool
     watch: Watch | None  # the input gradient at these places, if nothing else reads it; None: everywhere
     source: Tensor | None = None  # the trace of the input, of which only bits are kept

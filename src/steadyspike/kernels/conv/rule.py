@@ -102,7 +102,7 @@ AVX512 = Costs(
     product_far=0.034,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both sides take about twice the time
-ROW_BYTES = 48 << 10  # of a kernel row's weights, up to which csrc/conv/conv_forward.h goes through the row as one
+ROW_BYTES = 48 << 10  # if a kernel row's weights have at most so many, csrc/conv/conv_forward.h reads the row as one
 MARGIN = 0.9  # events must promise this share of the dense time, or less
 
 

@@ -35,7 +35,7 @@ NORMS = [
     Case("MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd"),
 ]
 OURS = NORMS[-1].label
-NEGLIGIBLE = 0.1  # what the supplement calls so, of a total variation
+NEGLIGIBLE = 0.1  # the total variation that the supplement calls negligible
 SAMPLES = 512
 
 

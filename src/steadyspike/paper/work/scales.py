@@ -28,7 +28,7 @@ FAMILIES = ("spikformer_v2", "spikformer", "spikingformer", "sdt", "qkformer", "
 UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they come without an official split
 MINI_EPOCHS = 10
 MINI_STEPS = 6  # at most
-DEEP_EPOCHS = 8  # of a deep recipe that is not a longer one
+DEEP_EPOCHS = 8  # epochs of a deep recipe, unless it trains longer
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Task(nn.Module):
         self.train_sums: Any = ScoreSums(1)
         self.eval_sums: Any = None  # `for_data` and `evaluate_part` set it
         self.last_eval: EpochScores | None = None
-        self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # of the optimizer step to come
+        self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # losses of the next optimizer step
 
     @classmethod
     def for_data(cls, recipe: Recipe, bundle: DataBundle) -> Task:

@@ -14,7 +14,7 @@ from steadyspike.train.files.atomic import CheckpointError, link, write_atomical
 from steadyspike.train.files.folder import DamagedRun, RunFolder
 
 FORMAT = "steadyspike-checkpoint-2"
-_FOLDER_BIT = 0x10  # of a zip entry's attributes; torch does not read such a tensor and leaves its memory as it was
+_FOLDER_BIT = 0x10  # marks a folder in a zip; torch would leave such a tensor uninitialised
 
 
 class OtherRun(CheckpointError):

@@ -114,7 +114,7 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
     """Each process is `_one_of_several`; the first of them reports about the run."""
     data_dir = order.data_dir or (folder.data_dir() if order.resume else None)
     load_data(order.recipe.data, data_dir)  # downloads and caches once, before several processes need it
-    (folder.root / "result.json").unlink(missing_ok=True)  # of the time before
+    (folder.root / "result.json").unlink(missing_ok=True)  # the result of the interrupted run
     data_option = ["--data-dir", str(data_dir)] if data_dir is not None else []
     more = [*data_option, "--out", str(folder.root), *(["--resume"] if order.resume else [])]
     try:

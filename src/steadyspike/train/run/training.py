@@ -109,8 +109,8 @@ def _fit(
     return ended
 
 
-SHARE = 0.01  # of the time at most
-_GUESS = 0.2  # seconds that the first call is thought to take
+SHARE = 0.01  # largest share of the time
+_GUESS = 0.2  # assumed seconds of the first call
 
 
 class Sparingly:

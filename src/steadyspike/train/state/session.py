@@ -94,15 +94,15 @@ class Session:
     saved_step: int = 0  # `steps` of the last checkpoint
     best: Best = field(default_factory=Best)
     resumed: dict[str, Any] | None = None  # the checkpoint to continue from, until it is restored
-    losses: list[float] = field(default_factory=list)  # of the optimizer steps since the last row of steps.csv
+    losses: list[float] = field(default_factory=list)  # losses since the last row of steps.csv
     lost_epochs: int = 0  # in a row, worse than a constant guess
     inputs: Any = None  # the last training batch
     step: Step = field(default_factory=lambda: Step())
-    rows: list[LayerRow] = field(default_factory=list)  # of the last finished epoch
+    rows: list[LayerRow] = field(default_factory=list)  # layers in the last finished epoch
     train_scores: EpochScores | None = None
     warned: set[str] = field(default_factory=set)  # kinds of findings reported in this epoch
-    messages: list[str] = field(default_factory=list)  # of health, for the display
-    extents: dict[str, Extent] = field(default_factory=dict)  # of the tables, when the run has ended
+    messages: list[str] = field(default_factory=list)  # health messages for the display
+    extents: dict[str, Extent] = field(default_factory=dict)  # of the tables, at the end of the run
     signals: Signals = field(default_factory=Signals)
 
     @classmethod

@@ -82,7 +82,7 @@ class ScoreSums:
     def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
         """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time. NaN is wrong."""
         total, batch = logits.shape[0], len(target)
-        target = target if target.ndim == 1 else target.argmax(-1)  # of a mixed batch: the larger share
+        target = target if target.ndim == 1 else target.argmax(-1)  # mixed labels: the larger share counts
         if batch != self._batch or self._count.device != logits.device:
             dtype = widest(logits.device)
             self._batch, self._count = batch, torch.tensor(float(batch), dtype=dtype, device=logits.device)

@@ -73,7 +73,7 @@ class Tiles:
 
 
 def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
-    """Tiles for x [T, B, C, ...]; with nothing per channel a step is one flat row."""
+    """Tiles for x [T, B, C, ...]; if no parameter is per channel, a step is one flat row."""
     size = x[0].numel()
     channels = channel_count(x)
     if not by_channel or channels == 1:
