@@ -45,7 +45,10 @@ def runs_directly(*tensors: Tensor) -> bool:
 
 
 def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
-    """True outside of transforms, for tensors whose memory holds their values: no subclass, no batch of gradients, no lazy negation."""
+    """True outside of transforms, for tensors whose memory holds their values.
+
+    That is: no subclass, no batch of gradients, no lazy negation.
+    """
     if is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
         return False
     # A loop: this runs several times per layer, and a generator or a function would take as long as the checks.
