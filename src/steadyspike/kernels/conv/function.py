@@ -146,6 +146,7 @@ def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor 
     with torch.no_grad():
         if plan.forward:
             level = plan.spikes.level
+            # None: a weight is not finite, so that only the dense convolution gives the right NaN.
             packed = pack_weight(plan.geometry, weight.detach(), level if level.numel() > 1 else None)
             if packed is None:
                 return None
@@ -180,6 +181,7 @@ class _SpikeConv(torch.autograd.Function):
         spikes = PackedSpikes(words, level, ctx.shape, ctx.stride)
         with torch.no_grad():
             dx, dw, db = _gradients(ctx, g, weight, spikes)
+        # dx and db depend on g and the weight, dw on g and the input: a second derivative by any of them is an error.
         dx, db = once((dx, db), NOT_TWICE, g, weight)
         (dw,) = once((dw,), NOT_TWICE, g, ctx.source)
         return dx, dw, db, None, None
@@ -196,6 +198,7 @@ def _gradients(
         g = geometry.laid_out(g)
         if wants_weight and ctx.by_events:
             dw = conv_weight_gradient(geometry, spikes.words, g, spikes.level, weight)
+        # If a hook reads the gradient of the input, zeros at unneeded places would be visible: compute all of it.
         if wants_x and ctx.watch is not None and ctx.watch.alone(ctx.next_functions[1][0]):
             dx = conv_input_gradient(geometry, ctx.watch.words.view(geometry.steps, -1), g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)

@@ -62,12 +62,14 @@ class _Fused(torch.autograd.Function):
             affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
         words = None
         if plan.scan.bits and job.notes:
+            # Only a surrogate with a bounded window has places without a gradient.
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)
         start = job.start if u0 is None else u0
         constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
         results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
         if results is None:
+            # A parameter was out of its range, and C++ has computed nothing: run again with the limited constants.
             job.inside = False
             v = v if to_v is None else to_v.limited(k)
             a = a if to_a is None else to_a.limited(w)
@@ -81,6 +83,7 @@ class _Fused(torch.autograd.Function):
         # changes.
         job.computed = None if to_v is None else v, None if to_a is None else a
         ctx.job = job
+        # Saving fewer tensors is measurably faster for the usual layer.
         if u0 is None and weight is None:
             ctx.save_for_backward(x, k, w)
         else:
@@ -89,6 +92,7 @@ class _Fused(torch.autograd.Function):
                 kept, job.spikes, job.like = spikes.words, None, (spikes.level, spikes.shape, spikes.stride)
             job.layout = layout(u0), layout(kept)
             ctx.save_for_backward(x, k, w, u0, weight, bias, kept, weight2, bias2)
+        # Absent gradients stay None, so that C++ does not read tensors of zeros.
         ctx.set_materialize_grads(False)
         return (out, u, m) if job.potential or m is not None else out
 
@@ -130,6 +134,7 @@ def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, o
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
         spikes.__dict__["counted"] = words.counts
         if not has_no_values(out):
+            # One read of all counts; the last one is the mark of a NaN, which bits cannot represent.
             *counts, has_nan = words.counts.tolist()
             spikes.__dict__["total"] = sum(counts)
             spikes = None if has_nan else spikes
@@ -141,6 +146,7 @@ def _level(call: Call, v: Tensor, out: Tensor, own_v: bool) -> Tensor | None:
     if call.codes[0] != FAMILIES["trsg"]:
         return out.new_ones(1)
     level = v.detach() if v.requires_grad else v
+    # A copy, because V may be changed in place (a fixed threshold) while the note still exists.
     if not own_v or level.dtype != out.dtype:
         level = level.to(out.dtype, copy=True)
     if has_no_values(level):

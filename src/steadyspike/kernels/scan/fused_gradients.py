@@ -36,6 +36,7 @@ def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...])
         x, k, w, u0, weight, _, kept, weight2, _ = saved
         fits = (layout(u0), layout(kept)) == job.layout
     v, a = k if v is None else v, w if a is None else a
+    # The usual layer has only g and three saved tensors: a short call is faster than collecting the others.
     if g is None or g_u is not None or g_m is not None or len(saved) > 3:
         fits = fits and runs_directly(*(t for t in (*grads, *saved) if t is not None))
     else:
@@ -70,6 +71,7 @@ def _with_norms(
 ) -> Sequence[Tensor | None]:
     """`fused_gradients` with a norm. kept: extra, or its bits."""
     statistics, scale = job.norms[0], job.scales[0]
+    # The scan sums g (x - mean) instead of g x, which would lose digits when the mean is large.
     center = torch.zeros_like(scale) if statistics is None else statistics.mean
     sums = NormSums(center, center.new_empty((2, len(center)), dtype=torch.float64))
     extra, words = (kept, None) if job.like is None else (None, kept)
@@ -80,6 +82,7 @@ def _with_norms(
     if weight2 is not None and kept is not None:
         assert job.norms[1] is not None
         by_extra, *by_second = _second_norm(job.norms[1], current, kept, weight2)  # type: ignore[assignment]
+    # The gradient of the current may be overwritten, unless it is also the gradient of extra.
     dx, dweight, dbias = _by_norm(statistics, current, x, scale, sums.sums, reuse=by_extra is not current)
     return dx, dk, dw, du0, dweight, dbias, by_extra, *by_second
 

@@ -103,12 +103,14 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     if note is None or note.spikes is None:
         return None
     spikes, size = note.spikes, x.numel() // x.shape[0]
+    # Each step must fill whole words, otherwise bits of two steps would share one.
     if spikes.shape.numel() != x.numel() or size % 64 or not has_dense_steps(x):
         return None
     if x.shape[0] > 1 and x.stride(0) != size:
         return None
     inner = elements_per_channel(x.shape, x.stride())
     if spikes.level.numel() > 1:
+        # Another shape is valid only if every element keeps its channel, because levels are per channel.
         same = x.ndim > 2 and x.shape[2] == spikes.level.numel()
         if not same or inner != elements_per_channel(spikes.shape, spikes.stride):
             return None
@@ -162,6 +164,7 @@ def needed_places(x: Tensor) -> Watch | None:
     note = None if node is None else _note_of(x)
     if note is None or note.needed is None or note.node is None:
         return None
+    # Walk back through at most one view to the node of the scan, and check that it really is that node.
     number, out = x.output_nr, x
     if node.name() in _VIEWS:
         out = base_of(x)
