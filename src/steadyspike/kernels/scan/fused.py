@@ -83,7 +83,7 @@ class _Fused(torch.autograd.Function):
         # changes.
         job.computed = None if to_v is None else v, None if to_a is None else a
         ctx.job = job
-        # Saving fewer tensors is measurably faster for the usual layer.
+        # The usual layer saves only three tensors.
         if u0 is None and weight is None:
             ctx.save_for_backward(x, k, w)
         else:
