@@ -73,7 +73,7 @@ class Line(NamedTuple):
 
     name: str
     group: str
-    grid: str  # the file of a grid that it is one of, or ""
+    grid: str  # the file of the grid that contains it, or ""
     recipe: Any
     measured: Any  # `Summary` of the recorded numbers, or None
 

@@ -28,7 +28,7 @@ class SpikeFunction:
         return torch.where(torch.isnan(m), m, s)
 
 
-# SpikingJelly: f(x, alpha) with the height alpha or the steepness alpha; fires at x >= 0.
+# SpikingJelly: f(x, alpha), where alpha is a height or a steepness; fires at x >= 0.
 _SPIKINGJELLY: dict[str, Callable[[float], Surrogate]] = {
     "Sigmoid": lambda alpha: Sigmoid(1 / alpha),
     "ATan": lambda alpha: ArcTan(alpha),

@@ -1,1 +1,1 @@
-"""What several commands need and import when they run; the commands are the files in the folder above."""
+"""Code that several commands share, imported when they run; the commands are the files in the folder above."""

@@ -128,7 +128,7 @@ class Runtime:
                 call.read(name)
                 self._release(call, name)
         except NotANumber:
-            return self.network.run(x, timesteps)  # the definition finds the place
+            return self.network.run(x, timesteps)  # computed again by the folded network, which handles NaN
         self.last_ways, self.last_rates = call.ways, call.rates
         return numbers_of(call.values[self.graph.output])
 

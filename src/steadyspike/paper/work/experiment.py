@@ -10,7 +10,7 @@ from steadyspike.paper.work.work import Case, Work
 
 
 def no_cases(scale: str) -> list[Case]:
-    """For what needs no training."""
+    """For experiments without training."""
     return []
 
 
