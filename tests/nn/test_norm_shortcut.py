@@ -159,9 +159,21 @@ def test_a_second_norm_that_does_not_fit_is_computed(fused: list[bool]) -> None:
         assert torch.equal(got["2.running_mean"], want["2.running_mean"])
     assert fused == [False] * 2
     parts = layers(torch.float32).eval()
-    with torch.no_grad():
-        in_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
+    in_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
     assert fused == [False] * 3
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_an_evaluation_without_gradients_computes_no_second_norm(fused: list[bool], layout: str) -> None:
+    parts, tensors = layers(torch.float32), inputs(torch.float32, layout)
+    in_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
+    parts.eval()
+    fused.clear()
+    with torch.no_grad():
+        got = in_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
+        want = one_by_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
+    assert fused == [True] and want.count_nonzero()
+    assert (got != want).float().mean() < 1e-3
 
 
 def test_a_network_keeps_no_output_of_a_shortcuts_norm(fused: list[bool]) -> None:

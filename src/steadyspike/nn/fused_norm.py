@@ -46,9 +46,9 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     One node: before a neuron with the LIF scan of `Neuron`, in eager calls on the CPU in float32 or float64; in
     training for `TDBN` in one process, in evaluation for every norm that `evaluation_map` supports. The current is then
     never in memory. An ``extra`` that is spikes is read, and kept for the backward, as bits; one that is the output of
-    a second norm (`Normed`) is not computed either, in training. Compared with the layers one after the other only
-    rounding differs: running statistics are the same, bit for bit; currents differ in the last places, so that a
-    potential within rounding of the threshold may fall on its other side.
+    a second tdBN (`Normed`) is not computed either, in training and in evaluation without gradients. Compared with the
+    layers one after the other only rounding differs: running statistics are the same, bit for bit; currents differ in
+    the last places, so that a potential within rounding of the threshold may fall on its other side.
     """
     if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron)):
         return _as_written(norm, neuron, y, extra)
@@ -69,11 +69,14 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     if norm.training:
         assert isinstance(norm, TDBN) and norm.bias is not None
         return _trained(norm, neuron, y, extra)
-    assert not isinstance(extra, Normed)
+    second: tuple[Tensor | None, ...] = (None, None)
+    if isinstance(extra, Normed):
+        extra.norm.check_input(extra.y)
+        second, extra = evaluation_map(extra.norm, y.shape[0]), extra.y
     scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
     if scale.ndim == 2 and torch.is_grad_enabled() and (scale.requires_grad or y.requires_grad):
         return neuron(shown_current(norm, y, extra))  # the node has gradients of one scale for all steps only
-    return _fused(neuron, y, (scale, shift), extra)
+    return _fused(neuron, y, (scale, shift), extra, second)
 
 
 def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
@@ -109,9 +112,11 @@ def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
 
 
 def _fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bool:
-    """True if the norm of ``extra`` may be part of the node too, in training."""
+    """True if the norm of ``extra`` may be part of the node too: in training, and without gradients in evaluation."""
     other = extra.norm
-    if not (isinstance(other, TDBN) and norm.training and other.training and norm.channels == other.channels):
+    if not (isinstance(norm, TDBN) and isinstance(other, TDBN) and norm.channels == other.channels):
+        return False
+    if norm.training != other.training or (torch.is_grad_enabled() and not norm.training):
         return False
     if other.weight.dtype != y.dtype or other.running_mean.dtype != y.dtype:
         return False
