@@ -5,7 +5,7 @@
 The kernels are plain C++ behind a C interface, called through ctypes: a wheel serves every Python and every torch of
 its platform. Each wheel is opened again: its library must be for the processor and system of its name, need no library
 but the system's, and contain the name of every function that the Python code calls. That shows that it was built;
-tools/smoke_test.py shows that an installed one runs.
+tools/smoke_test.py shows that an installed one runs. None of these wheels has been released or tried yet.
 """
 
 from __future__ import annotations
