@@ -254,6 +254,21 @@ def test_norms_with_a_scale_per_step_in_evaluation(norm: type[nn.Module]) -> Non
     assert not takes_operator(layer, neuron, y.requires_grad_(), None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("first", [TDBN, TEBN])
+def test_a_shortcut_with_a_scale_per_step_is_computed_before(first: Any) -> None:
+    torch.manual_seed(0)
+    norm = first(3).double() if first is TDBN else first(3, 4).double()
+    other, neuron = TEBN(3, 4).double(), ss.LIF(0.6, init=0.1, backend="triton").double()
+    with torch.no_grad():
+        other.p.copy_(torch.tensor([0.5, 1.0, 1.5, 2.0]))
+        y, e = (torch.randn(4, 2, 3, 5, dtype=torch.float64) for _ in range(2))
+        for layer in (norm, other, neuron):
+            layer.eval()
+        got = norm_neuron(norm, neuron, y, Normed(other, e))
+        neuron.backend = "reference"
+        torch.testing.assert_close(got, neuron(norm(y) + other(e)))
+
+
 def test_only_what_is_wanted_gets_a_gradient() -> None:
     model = build(Layer(shortcut="spikes"))
     y, extra = torch.randn(3, 2, 3, 4, dtype=torch.float64), torch.rand(3, 2, 3, 4, dtype=torch.float64)

@@ -49,6 +49,8 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     a second tdBN (`Normed`) is not computed either, in training and in evaluation without gradients. Compared with the
     layers one after the other only rounding differs: running statistics are the same, bit for bit; currents differ in
     the last places, so that a potential within rounding of the threshold may fall on its other side.
+
+    On a GPU operators do the same, also compiled, in half precision and over several processes (`operator_norm.py`).
     """
     if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron)):
         return _as_written(norm, neuron, y, extra)

@@ -36,7 +36,9 @@ def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | No
     if isinstance(extra, Tensor):
         return extra.shape == y.shape and extra.dtype == y.dtype
     same = extra.y.shape == y.shape and extra.y.dtype == y.dtype and extra.norm.training == norm.training
-    return same and _fits(extra.norm, extra.y)
+    # Two maps are added up in the kernel only if each is one scale and shift for all steps.
+    alike = all(type(n).forward is TDBN.forward for n in (norm, extra.norm))
+    return same and alike and _fits(extra.norm, extra.y)
 
 
 def _fits(norm: TimeNorm, y: Tensor) -> bool:

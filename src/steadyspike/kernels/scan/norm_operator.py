@@ -113,6 +113,8 @@ def _checked(*args: Any) -> _Arguments:
             raise ValueError(f"the norm is on {t.device} but x is on {x.device}; move one of them")
     if scale.shape != shift.shape or (scale.ndim == 2 and len(scale) != len(x)):
         raise ValueError(f"scale and shift must be [C] or [T, C], got {list(scale.shape)} and {list(shift.shape)}")
+    if extra_scale is not None and extra_scale.ndim != 1:
+        raise ValueError(f"extra_scale must be [C], got {list(extra_scale.shape)}")
     extra = None if extra is None else laid_out_like(extra, x, x.dtype)
     affine = Affine(scale, shift, extra, extra_scale)
     call = Call(tuple(codes), tuple(constants), membrane, channelwise, "triton")
