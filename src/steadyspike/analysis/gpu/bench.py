@@ -17,11 +17,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import steadyspike as ss
 from steadyspike.analysis.gpu.cards import CARDS, Card
 from steadyspike.analysis.gpu.step_costs import StepCosts, step_costs
 from steadyspike.analysis.gpu.step_time import step_time
+from steadyspike.models.model_registry import create
 from steadyspike.nn.fused_norm import norm_neuron
+from steadyspike.nn.lif import LIF
 from steadyspike.nn.norm.tdbn import TDBN
 
 Run = Callable[[], object]
@@ -146,7 +147,7 @@ def _neurons(device: torch.device, with_compiler: bool) -> dict[str, Callable[[]
     """Makers of neuron layers x -> spikes, by name; U[0] = 0 and fixed constants, as all of them have."""
 
     def compiled() -> Layer:
-        layer = ss.LIF(init="zero", learn=(), backend="reference").to(device)
+        layer = LIF(init="zero", learn=(), backend="reference").to(device)
         return torch.compile(layer)
 
     def spikingjelly(**options: str) -> Layer:
@@ -161,8 +162,8 @@ def _neurons(device: torch.device, with_compiler: bool) -> dict[str, Callable[[]
         return call
 
     return {
-        "steadyspike": lambda: ss.LIF(init="zero", learn=()).to(device),
-        "steadyspike, MP-Init, learned V and tau": lambda: ss.LIF().to(device),
+        "steadyspike": lambda: LIF(init="zero", learn=()).to(device),
+        "steadyspike, MP-Init, learned V and tau": lambda: LIF().to(device),
         **({"torch.compile of the reference": compiled} if with_compiler else {}),
         # Version 2 takes the kernel that its environment variable names (native CUDA, then Triton, if there is none);
         # before it, the kernel is an argument.
@@ -184,7 +185,7 @@ def _scan(make: Callable[[], Layer], shape: tuple[int, ...], device: torch.devic
 
 
 def _layer(fused: bool, shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> Run:
-    norm, neuron = TDBN(shape[2]).to(device), ss.LIF().to(device)
+    norm, neuron = TDBN(shape[2]).to(device), LIF().to(device)
 
     def apart(y: Tensor) -> Tensor:
         return neuron(norm(y))
@@ -196,7 +197,7 @@ def _layer(fused: bool, shape: tuple[int, ...], device: torch.device, dtype: tor
 
 
 def _network(name: str) -> nn.Module:
-    return ss.models.create(name, num_classes=100, timesteps=4)
+    return create(name, num_classes=100, timesteps=4)
 
 
 def _step(name: str, shape: tuple[int, ...], compiled: bool, device: torch.device, dtype: torch.dtype) -> Run:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import steadyspike as ss
 from steadyspike.analysis.gpu.host_waits import HostWaits
 from steadyspike.core.torch_private import FakeTensorMode
-from steadyspike.models.model_registry import entry
+from steadyspike.models.model_registry import create, entry
 
 
 def why_not_here() -> str | None:
@@ -33,7 +32,7 @@ def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
     """
     about, waits, problems = entry(name), HostWaits(), []
     with torch.device("meta"):  # first weights read values, which is not part of a step
-        model = ss.models.create(name, timesteps=2)
+        model = create(name, timesteps=2)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
         model.to_empty(device=device)
         x = torch.empty(2, 2, about.in_channels, *about.image_size)
