@@ -21,9 +21,10 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 class Proof:
     """How far a folded network agrees with its model.
 
-    spikes: for every neuron layer, the share of spikes that differ; rates: how often it fired. output: the largest
-    absolute difference of the outputs, and ``largest``, the largest absolute output. decisions: the share of samples
-    with another best class. steps: the comparison one step at a time and at T = 1; None if it was not made.
+    spikes: for every neuron layer, the share of spikes that differ; rates: how often it fired.
+    output: the largest absolute difference of the outputs, and ``largest``, the largest absolute output. decisions: the
+    share of samples with another best class. steps: the comparison one step at a time and at T = 1; None if it was not
+    made.
     """
 
     dtype: torch.dtype

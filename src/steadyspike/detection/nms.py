@@ -64,7 +64,8 @@ def detections(
 
     confidence: smallest product of object and class probability. overlap: IoU above which the worse of two boxes of one
     class is dropped. most: boxes that are kept in an image; candidates: only so many with the best scores are
-    considered. multi_label: a box counts for every class above ``confidence``; False: for its best class only.
+    considered.
+    multi_label: a box counts for every class above ``confidence``; False: for its best class only.
     """
     per_image = []
     for rows in decoded:

@@ -62,13 +62,14 @@ class Task(NamedTuple):
 class Parts:
     """The settings that all layers of a network share.
 
-    neuron: a name of `steadyspike.nn.neurons.NEURONS`, a callable without arguments (``ss.LIF``,
-        ``partial(ss.LIF, tau=1.5)``), or an object with ``.at(site)``.
-    norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...]. timesteps: T
-    for parameters per step, and the default T for static images. width: factor on every channel count, see `channels`.
+    neuron: a name of `steadyspike.nn.neurons.NEURONS`, a callable without arguments (``ss.LIF``, ``partial(ss.LIF,
+        tau=1.5)``), or an object with ``.at(site)``.
+    norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...].
+    timesteps: T for parameters per step, and the default T for static images.
+    width: factor on every channel count, see `channels`.
     conv_bias: give convolutions a bias (as TEBN's and TET's code do; the norm that follows cancels its effect).
     norm_threshold, residual_alpha: tdBN's V_th (None: the neuron's starting V), and its alpha if a norm's output is
-    added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" has neither.
+        added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" has neither.
     """
 
     neuron: NeuronLike = LIF

@@ -22,13 +22,13 @@ class Costs:
     """Of one instruction set.
 
     dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; as a
-    product of matrices (`ConvGeometry.is_matrix`) all three need the time of the first. add, add_weight, product: an
-    addition of the event loops, per output channel; product: of the input gradient. listed: to find a spike and put it
-    on a list. visit: to find a list, per output pixel and tap, or per kernel row if a row's lists are one. element: to
-    check an input element. output: to write an output element. weight: to rearrange a weight. call: the fixed cost of a
-    call, in one thread. add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do
-    not stay in the second
-        cache; 0: the same.
+        product of matrices (`ConvGeometry.is_matrix`) all three need the time of the first.
+    add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
+    listed: to find a spike and put it on a list. visit: to find a list, per output pixel and tap, or per kernel row if
+        a row's lists are one. element: to check an input element. output: to write an output element. weight: to
+        rearrange a weight.
+    call: the fixed cost of a call, in one thread. add_far, product_far: ``add`` and ``product`` if the weights of a
+        block of output channels do not stay in the second cache; 0: the same.
     weight_gradient: to write a weight's gradient.
     per_place: to add up the products of a place of the input gradient, per block of output channels.
     word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels.

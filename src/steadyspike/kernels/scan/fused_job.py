@@ -58,9 +58,10 @@ class Job:
 
     links: of V and of 1/tau; None for a constant that is given directly. start: None if U[0] is a tensor. norms: the
     statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits until the forward has
-    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra. notes: False if no
-    layer reads the unchanged output. trained: gradients are enabled, which cannot be queried inside the node. inside:
-    False if a parameter was out of its range.
+    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra.
+    notes: False if no layer reads the unchanged output. trained: gradients are enabled, which cannot be queried inside
+    the node.
+    inside: False if a parameter was out of its range.
     """
 
     norms: tuple[Statistics | None, Statistics | None] = (None, None)

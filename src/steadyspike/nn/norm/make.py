@@ -70,8 +70,9 @@ def make_norm(
 ) -> nn.Module:
     """Builds a norm over [T, B, channels, ...] from a name of `NORMS` or a callable that gets ``channels``.
 
-    timesteps: T, required by norms with parameters per step. threshold, alpha: for the two scaled tdbn variants only,
-    which need the threshold: V of the neuron that follows, and 1, or 1/sqrt(2) if two branches are added.
+    timesteps: T, required by norms with parameters per step.
+    threshold, alpha: for the two scaled tdbn variants only, which need the threshold: V of the neuron that follows, and
+        1, or 1/sqrt(2) if two branches are added.
     """
     check_norm(norm)
     if not isinstance(norm, str):
