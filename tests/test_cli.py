@@ -218,7 +218,7 @@ def test_doctor_fails_for_a_data_folder_that_is_not_there(tmp_path):
     bad = call("doctor", "--data-dir", tmp_path / "nowhere")
     assert bad.exit_code == 1 and f"cannot run: {tmp_path / 'nowhere'}: is not a folder" in bad.output
     good = call("doctor", "--data-dir", tmp_path)
-    assert good.exit_code == 0 and "everything asked for can run here" in good.output
+    assert good.exit_code == 0 and "everything that you asked for can run here" in good.output
 
 
 def test_a_batch_that_the_processes_cannot_share_is_refused_before_there_is_a_folder(tmp_path, monkeypatch):

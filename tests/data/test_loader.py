@@ -265,7 +265,7 @@ def test_only_the_newest_loop_over_a_loader_goes_on(workers: int) -> None:
     next(old)
     new = loader.batches(0)
     assert_equal_batches([next(new)], expected[:1])
-    with pytest.raises(DataError, match="one loop at a time, make a second one"):
+    with pytest.raises(DataError, match="serves one at a time, make a second one"):
         next(old)
     assert_equal_batches(list(new), expected[1:])
 

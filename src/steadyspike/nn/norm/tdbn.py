@@ -28,7 +28,8 @@ class TDBN(TimeNorm):
         ``"gamma"`` f = 1 and weight starts at alpha * threshold, as in SpikingJelly: the output at the start is the
         same, but gradients have another scale and weight decay another effect.
     threshold: V of the neuron that follows. It is a constant here even if the neuron learns V, because V would get a
-        second gradient otherwise. alpha: 1, or 1/sqrt(2) if two branches are added.
+        second gradient otherwise.
+    alpha: 1, or 1/sqrt(2) if two branches are added.
     """
 
     def __init__(
