@@ -110,6 +110,19 @@ def test_one_axis_and_a_neuron_without_leak(tmp_path):
     same(fold(settled(model, x), x), tmp_path, x, 6, flags=["-O1"])
 
 
+@pytest.mark.parametrize("pool", [nn.MaxPool1d(3, 2, 1, dilation=2), nn.AvgPool1d(2), nn.AdaptiveAvgPool1d(4)])
+def test_pools_over_one_axis(pool, tmp_path):
+    torch.manual_seed(2)
+    model = nn.Sequential(
+        Folded(nn.Conv1d(3, 9, 3, padding=1)), ss.LIF(0.5), Folded(nn.Sequential(pool, nn.Conv1d(9, 8, 3))),
+        ss.LIF(0.2), nn.Flatten(2), nn.LazyLinear(5),
+    )  # fmt: skip
+    x = 2 * torch.rand(6, 4, 3, 16)
+    network = fold(settled(model, x), x)
+    same(network, tmp_path, x, 6, flags=["-O1"])
+    same(network, tmp_path, x, 6, integer=False, flags=["-O1"])
+
+
 def test_layers_are_called_at_every_optimization(tmp_path):
     """GCC 12 drops calls of this network at -O1 and -O2 if it may look into the layers."""
     model, x = trained("spikingresformer_tiny")

@@ -117,14 +117,15 @@ def test_a_transposed_convolution_of_spikes_accumulates():
 class Joined(nn.Module):
     """Spikes of two layers with different V side by side, and a part of them, before a convolution."""
 
-    def __init__(self, groups: int = 1) -> None:
+    def __init__(self, groups: int = 1, part: tuple[object, ...] = (slice(None), slice(None), slice(2, 14))) -> None:
         super().__init__()
+        self.part = part
         self.a, self.b = Folded(nn.Conv2d(2, 8, 3, padding=1)), Folded(nn.Conv2d(2, 8, 3, padding=1))
         self.fire, self.other, self.late = ss.LIF(0.3), ss.LIF(0.6), ss.LIF(0.02)
         self.c, self.o = Folded(nn.Conv2d(12, 8, 3, groups=groups)), nn.Linear(8 * 16, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        both = torch.cat([self.fire(self.a(x)), self.other(self.b(x))], 2)[:, :, 2:14]
+        both = torch.cat([self.fire(self.a(x)), self.other(self.b(x))], 2)[self.part]
         return self.o(self.late(self.c(both)).flatten(2))
 
 
@@ -142,6 +143,15 @@ def test_concatenated_and_sliced_spikes_stay_spikes(groups):
     assert layer.kind == "spikes" and layer.macs == 0 < layer.acs
     integers = IntegerNetwork(network, bits=16)
     assert torch.allclose(integers(x), network(x), atol=0.05 * float(network(x).abs().max()))
+
+
+@torch.no_grad()
+def test_a_part_named_from_the_last_axis():
+    """`spikes[..., 2:14, :, :]` is `spikes[:, :, 2:14]`."""
+    torch.manual_seed(0)
+    x = 3 * torch.rand(4, 3, 2, 6, 6)
+    network = fold(settle(Joined(part=(..., slice(2, 14), slice(None), slice(None))), x), x)
+    assert network.proofs[0].worst == 0.0 and not network.proofs[0].silent
 
 
 def test_averages_of_different_sizes_side_by_side_have_no_integer_weight():

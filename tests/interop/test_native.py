@@ -160,6 +160,51 @@ def test_a_model_that_loops_itself_is_refused():
         fold(model, IMAGES)
 
 
+class TwicePerStep(nn.Module):
+    """One neuron object for two layers: its second call continues from the potential of the first."""
+
+    def __init__(self, fire: nn.Module) -> None:
+        super().__init__()
+        self.a, self.b, self.fire = nn.Linear(6, 8), nn.Linear(8, 8), fire
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fire(self.b(self.fire(self.a(x))))
+        return out
+
+
+def test_a_neuron_called_twice_in_a_step_is_refused():
+    """A layer of this library would start its second call anew, which gives other spikes."""
+    snn = pytest.importorskip("snntorch")
+    node = pytest.importorskip("spikingjelly.activation_based.neuron").LIFNode()
+    for fire in (snn.Leaky(0.8, init_hidden=True), node):
+        model = ss.convert(TwicePerStep(fire), report=None).eval()
+        with pytest.raises(ValueError, match="called twice in one step"):
+            fold(model, VECTORS)
+        with pytest.raises(ValueError, match="called twice in one step"):
+            ss.to_native(model)(VECTORS)
+
+
+def test_a_loop_inside_that_starts_its_own_states_is_named():
+    """The form of snnTorch's tutorials: `mem = lif.init_leaky()`, then a loop over time."""
+    snn = pytest.importorskip("snntorch")
+
+    class Loops(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc, self.lif = nn.Linear(6, 3), snn.Leaky(0.8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            mem, spikes = self.lif.init_leaky(), []
+            for frame in x:
+                spike, mem = self.lif(self.fc(frame), mem)
+                spikes.append(spike)
+            return torch.stack(spikes)
+
+    model = ss.convert(Loops(), report=None).eval()
+    with pytest.raises(ValueError, match=r"'init_leaky': a model that loops over time itself.* computes one step"):
+        fold(model, VECTORS)
+
+
 @pytest.mark.parametrize("seed", range(20))
 @torch.no_grad()
 def test_a_reset_one_step_late_is_a_soft_reset_counted_from_another_zero(seed):

@@ -262,6 +262,9 @@ def _getitem(rec: Recorder, x: Tensor, index: Any, *rest: Any, out: Tensor) -> N
     if any(part is None for part in parts) and all(part in (None, slice(None), Ellipsis) for part in parts):
         _view(rec, x, out=out)  # x[None], x[:, None], x[..., None]
         return
+    if Ellipsis in parts:
+        front = parts.index(Ellipsis)
+        parts = (*parts[:front], *[slice(None)] * (x.ndim - len(parts) + 1), *parts[front + 1 :])
     cut = [(axis, part) for axis, part in enumerate(parts) if part != slice(None)]
     plain = all(isinstance(part, slice) and part.step in (None, 1) for part in parts)
     if not plain or len(cut) != 1 or cut[0][0] < value.lead:

@@ -46,7 +46,8 @@ class Proof:
 
     def __str__(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
-        silent = f"; {len(self.silent)} layers never fired" if self.silent else ""
+        count = len(self.silent)
+        silent = f"; {count} {'layer' if count == 1 else 'layers'} never fired" if count else ""
         steps = f"; {self.steps}" if self.steps is not None else ""
         return (
             f"{name}: {self.worst:.2e} of the spikes differ in the worst of {len(self.spikes)} layers, outputs by at "

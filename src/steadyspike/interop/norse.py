@@ -88,7 +88,7 @@ class NorseNeuron(Adopted):
     def as_native(self) -> nn.Module:
         layer = super().as_native()
         many = any(cls.__name__ == "SNN" for cls in self.original.__mro__)
-        return Returned(layer if many else EveryStep(layer))
+        return Returned(layer if many else EveryStep(layer, remembers=False))
 
     def why_not_learned(self, name: str) -> str | None:
         leak = float(self.leak.detach())

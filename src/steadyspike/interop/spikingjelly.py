@@ -116,7 +116,7 @@ class SpikingJellyNeuron(Adopted):
 
     def as_native(self) -> nn.Module:
         layer = super().as_native()
-        return layer if self.step_mode == "m" else EveryStep(layer)
+        return layer if self.step_mode == "m" else EveryStep(layer, remembers=True)
 
     # --- calls -----------------------------------------------------------------------------------------------------
 

@@ -97,16 +97,28 @@ class Returned(nn.Module):
         super().__init__()
         self.layer = layer
 
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            raise AttributeError(
+                f"the layer that replaces this neuron has no {name!r}: a model that loops over time itself has no form "
+                "of plain layers; give the part of it that computes one step"
+            ) from None
+
     def forward(self, x: Tensor | tuple[Tensor, Any], *state: Any) -> tuple[Tensor, None]:
         return self.layer(x[0] if isinstance(x, tuple) else x), None
 
 
 class EveryStep(nn.Module):
-    """A layer in place of a neuron that takes one step [B, ...] per call: it gets all steps, [T*B, ...]."""
+    """A layer in place of a neuron that takes one step [B, ...] per call: it gets all steps, [T*B, ...].
 
-    def __init__(self, layer: nn.Module) -> None:
+    remembers: the neuron object holds its potential, so that a second call in the same step continues from the first.
+    """
+
+    def __init__(self, layer: nn.Module, remembers: bool) -> None:
         super().__init__()
-        self.layer, self.steps, self.calls = layer, 1, 0
+        self.layer, self.remembers, self.steps, self.calls = layer, remembers, 1, 0
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
@@ -129,6 +141,11 @@ class EveryStepNetwork(nn.Module):
         out: Any = self.model(x.flatten(0, 1))
         if len(x) > 1 and any(layer.calls >= len(x) for layer in layers):
             raise NotNative("the model loops over time itself; give the part of it that computes one step")
+        if any(layer.remembers and layer.calls > 1 for layer in layers):
+            raise NotNative(
+                "a neuron is called twice in one step, and its second call continues from the potential of the first; "
+                "give every call a neuron of its own"
+            )
         while isinstance(out, (tuple, list)) and out:
             out = out[0]
         return out.unflatten(0, (len(x), -1))

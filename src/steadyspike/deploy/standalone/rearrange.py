@@ -172,7 +172,9 @@ class Rearrange:
             padding, dilation = (0, 0), (1, 1)
         else:
             kernel, stride, padding = (tuple(o[key]) for key in ("kernel_size", "stride", "padding"))
-            dilation = tuple(o.get("dilation", (1, 1)))
+            dilation = tuple(o.get("dilation", (1,) * len(kernel)))
+            if len(kernel) == 1:  # over one axis: one row of pixels
+                kernel, stride, padding, dilation = (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)
         if node.op == "max_pool":
             kind = source.kind if source.kind != "input" else "first" if self.constants.integers else "current"
             out = Buffer(node.name, kind, grid_of(node.shape), source.low, source.high)
