@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -171,10 +172,8 @@ class Rearrange:
             kernel, stride = self._adaptive(node)
             padding, dilation = (0, 0), (1, 1)
         else:
-            kernel, stride, padding = (tuple(o[key]) for key in ("kernel_size", "stride", "padding"))
-            dilation = tuple(o.get("dilation", (1,) * len(kernel)))
-            if len(kernel) == 1:  # over one axis: one row of pixels
-                kernel, stride, padding, dilation = (1, *kernel), (1, *stride), (0, *padding), (1, *dilation)
+            kernel, stride, padding = _two(o["kernel_size"], 1), _two(o["stride"], 1), _two(o["padding"], 0)
+            dilation = _two(o.get("dilation", (1, 1)), 1)
         if node.op == "max_pool":
             kind = source.kind if source.kind != "input" else "first" if self.constants.integers else "current"
             out = Buffer(node.name, kind, grid_of(node.shape), source.low, source.high)
@@ -210,3 +209,8 @@ class Rearrange:
             index = value.index.transpose([*kept, *axes])
             self._combine(node, out, places, [index], [value.buffer], reduced=len(axes), factor=factor)
         return Value(out, natural_index(node.shape), total)
+
+
+def _two(sizes: Sequence[int], first: int) -> tuple[int, int]:
+    """Sizes of a pool over two axes; over one axis it is a pool of one row of pixels, ``first`` for its height."""
+    return (first, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
