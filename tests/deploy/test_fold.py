@@ -173,13 +173,18 @@ def test_a_model_that_looks_at_values_is_refused():
         fold(Looks(), torch.rand(3, 2, 4))
 
 
+def test_a_network_of_another_library_is_sent_to_convert():
+    with pytest.raises(CannotFold, match=r"no neuron layer of this library; .* ss\.convert"):
+        fold(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.rand(3, 2, 4), batch_dim=1)
+
+
 def test_a_neuron_with_its_own_dynamics_is_named():
     class Mine(ss.LIF):
         def run(self, x, u0, membrane=False):
             return super().run(x * 2, u0, membrane)
 
     model = nn.Sequential(nn.Linear(4, 6), Mine(), nn.Linear(6, 3))
-    with pytest.raises(CannotFold, match=r"1: Mine has dynamics of its own"):
+    with pytest.raises(CannotFold, match=r"1: Mine has other dynamics than a plain LIF layer"):
         fold(model, torch.rand(3, 2, 4))
 
 

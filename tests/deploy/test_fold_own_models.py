@@ -122,7 +122,7 @@ def test_dynamics_replaced_on_the_instance_are_refused():
     model = Own(lambda m, x: m.o(m.fire(m.a(x)))).eval()
     run = model.fire.run
     model.fire.run = lambda x, u0, membrane=False: run(2 * x, u0, membrane)
-    with pytest.raises(CannotFold, match="fire: LIF has dynamics of its own"):
+    with pytest.raises(CannotFold, match="fire: LIF has other dynamics than a plain LIF layer"):
         fold(model, X, check=False)
 
 

@@ -41,6 +41,10 @@ def fold(
         model = native(model)
     except NotNative as error:
         raise CannotFold(str(error)) from None
+    if not neurons(model):
+        raise CannotFold(
+            "the model has no neuron layer of this library; convert a network of another library first: ss.convert(model)"
+        )
     timed = find_batch_dim(model, example, batch_dim) == 1
     steps = example.shape[0] if timed else _steps(model, example)
     network = FoldedNetwork(fold_graph(trace(model, example, timed=timed, timesteps=steps), mode))
@@ -75,8 +79,6 @@ def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, time
 
 def _steps(model: nn.Module, example: Tensor) -> int:
     """T of a model that makes its own time steps, as its first neuron layer sees it."""
-    if not neurons(model):
-        raise CannotFold("the model has no neuron layer of this library")
     with in_evaluation(model):
         sizes = inner_sizes(model, example[:1])
     if isinstance(sizes, str):
