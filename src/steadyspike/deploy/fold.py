@@ -43,7 +43,7 @@ def fold(
         raise CannotFold(str(error)) from None
     if not neurons(model):
         raise CannotFold(
-            "the model has no neuron layer of this library; convert a network of another library first: ss.convert(model)"
+            "the model has no neuron layer of this library; convert one of another library: ss.convert(model)"
         )
     timed = find_batch_dim(model, example, batch_dim) == 1
     steps = example.shape[0] if timed else _steps(model, example)
