@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import steadyspike as ss
+from steadyspike.analysis.gpu import device_check
 from steadyspike.analysis.gpu.device_check import check_network, gradients
 from steadyspike.analysis.gpu.host_waits import HostWaits
 
@@ -102,8 +103,8 @@ def test_a_tensor_on_the_wrong_device_is_noticed(monkeypatch: pytest.MonkeyPatch
 
     def elsewhere(name: str, **options: object) -> nn.Module:
         model = original(name, **options)  # type: ignore[arg-type]
-        model.register_buffer("stray", torch.empty(1, device="meta"))
+        model.register_forward_hook(lambda *_: model.register_buffer("stray", torch.empty(1, device="meta")))
         return model
 
-    monkeypatch.setattr(ss.models, "create", elsewhere)
+    monkeypatch.setattr(device_check, "create", elsewhere)
     assert check_network("cnn7_tiny", mixed=False, device="cpu") == ["stray is on meta"]

@@ -136,7 +136,7 @@ def test_to_native_takes_the_original_and_leaves_it():
 
 
 def test_what_has_other_dynamics_is_named():
-    for options, named in (({"reset_delay": False}, "takes the threshold off once more"), ({"beta": 0.0}, "beta = 0")):
+    for options, named in (({"reset_delay": False}, "subtracts the threshold again"), ({"beta": 0.0}, "beta = 0")):
         model = ss.convert(snntorch(**options), report=None).eval()
         with pytest.raises(CannotFold, match=f"1: no plain LIF layer equals it: .*{named}"):
             fold(model, IMAGES)

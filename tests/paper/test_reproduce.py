@@ -51,8 +51,9 @@ def test_every_case_has_a_recipe():
     for experiment in EXPERIMENTS.values():
         for scale in experiment.scales:
             for case in experiment.cases(scale):
-                deep = scale == "deep" or (scale == "mini" and case.own)
-                assert (case.deep if deep else case.paper) in names, (experiment.name, case)
+                if scale == "mini" and not case.own:
+                    assert case.paper in names, (experiment.name, case)
+                assert scales.Scale(scale).recipe(case.paper, case.deep, case.own)[0] in names, (experiment.name, case)
                 assert not (case.own and scale == "paper"), experiment.name
 
 

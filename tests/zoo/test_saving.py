@@ -121,17 +121,20 @@ def saved(tmp_path: Path) -> Path:
         (lambda d: d["recipe"]["model"].update(name="os:system"), "is code"),
         (lambda d: d["recipe"]["data"].update(name="evil:make"), "is code"),
         (lambda d: d["recipe"]["model"].update(width=1e9), "less than or equal to 100"),
-        (lambda d: d["recipe"]["model"].update(width=99), "another network"),
+        (lambda d: d["recipe"]["model"].update(width=99), "do not belong to the described network"),
         (lambda d: d["recipe"]["model"]["options"].update(layers=[10**9, 1, 1]), "more blocks"),
         (lambda d: d["recipe"]["model"]["options"].update(layers=[-1, 1, 1]), "cannot be built"),
         (lambda d: d["recipe"]["data"].update(timesteps=10**9), "more than 10000"),
         (lambda d: d["recipe"].update(surprise={}), "unknown key"),
         (lambda d: d.update(surprise=1), "surprise"),
-        (lambda d: d.update(num_classes=10**6), "another network"),
+        (lambda d: d.update(num_classes=10**6), "do not belong to the described network"),
         (lambda d: d.update(num_classes=10**12), "num_classes"),
         (lambda d: d.update(classes=[1, 2, 3]), "classes"),
         (lambda d: d.update(format="steadyspike network 99"), "format"),
-        (lambda d: d["input"].update(size=[10**9, 10**9]), "another network|cannot be built|size"),
+        (
+            lambda d: d["input"].update(size=[10**9, 10**9]),
+            "do not belong to the described network|cannot be built|size",
+        ),
         (lambda d: d["input"].update(size=["a", 2]), r"input\.size"),
         (lambda d: d.update(weights_sha256="0" * 64), "not the same weights"),
         (lambda d: d.update(recipe={"base": "demo"}), "base"),
@@ -149,7 +152,7 @@ def test_forged_weights_are_refused(saved: Path) -> None:
     for state in ({"w": torch.zeros(3)}, {}, {"stem.conv_norm.conv.weight": torch.zeros(1, 1, 1, 1)}):
         save_weights(weights, state, {})
         forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
-        with pytest.raises(RunError, match=r"another network|more blocks"):
+        with pytest.raises(RunError, match=r"do not belong to the described network|more blocks"):
             ss.load(saved)
     weights.write_bytes(b"\xff" * 64)
     forged(saved, lambda d: d.update(weights_sha256=file_sha256(weights)))
