@@ -174,8 +174,10 @@ def test_a_model_that_looks_at_values_is_refused():
 
 
 def test_a_network_of_another_library_is_sent_to_convert():
-    with pytest.raises(CannotFold, match=r"no neuron layer of this library; .* ss\.convert"):
-        fold(nn.Sequential(nn.Linear(4, 6), nn.ReLU()), torch.rand(3, 2, 4), batch_dim=1)
+    node = pytest.importorskip("spikingjelly.activation_based.neuron").LIFNode(step_mode="m")
+    for batch_dim in (0, 1):
+        with pytest.raises(CannotFold, match=r"no neuron layer of this library; .* ss\.convert"):
+            fold(nn.Sequential(nn.Linear(4, 6), node), torch.rand(3, 2, 4), batch_dim=batch_dim)
 
 
 def test_a_neuron_with_its_own_dynamics_is_named():

@@ -173,7 +173,7 @@ class TwicePerStep(nn.Module):
 
 
 def test_a_neuron_called_twice_in_a_step_is_refused():
-    """A layer of this library would start its second call anew, which gives other spikes."""
+    """A layer of this library starts its second call from its initial potential, which gives other spikes."""
     snn = pytest.importorskip("snntorch")
     node = pytest.importorskip("spikingjelly.activation_based.neuron").LIFNode()
     for fire in (snn.Leaky(0.8, init_hidden=True), node):

@@ -20,6 +20,7 @@ from steadyspike.nn.input_convention import find_batch_dim, in_evaluation, inner
 from steadyspike.nn.native import NotNative, native
 from steadyspike.nn.neuron import neurons
 
+NO_NEURONS = "the model has no neuron layer of this library; convert one of another library: ss.convert(model)"
 WRONG = 1e-3  # a share of differing spikes that rounding cannot explain in float64
 
 
@@ -41,13 +42,15 @@ def fold(
         model = native(model)
     except NotNative as error:
         raise CannotFold(str(error)) from None
-    if not neurons(model):
-        raise CannotFold(
-            "the model has no neuron layer of this library; convert one of another library: ss.convert(model)"
-        )
     timed = find_batch_dim(model, example, batch_dim) == 1
     steps = example.shape[0] if timed else _steps(model, example)
-    network = FoldedNetwork(fold_graph(trace(model, example, timed=timed, timesteps=steps), mode))
+    try:
+        graph = trace(model, example, timed=timed, timesteps=steps)
+    except CannotFold as error:
+        if neurons(model):
+            raise
+        raise CannotFold(f"{error}; {NO_NEURONS}") from None
+    network = FoldedNetwork(fold_graph(graph, mode))
     if check:
         network.proofs = [
             _exact_proof(model, network.graph.timesteps, example, mode, timed),
@@ -79,6 +82,8 @@ def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, time
 
 def _steps(model: nn.Module, example: Tensor) -> int:
     """T of a model that makes its own time steps, as its first neuron layer sees it."""
+    if not neurons(model):
+        raise CannotFold(NO_NEURONS)
     with in_evaluation(model):
         sizes = inner_sizes(model, example[:1])
     if isinstance(sizes, str):
