@@ -193,6 +193,35 @@ def test_a_membrane_with_soft_reset_that_the_output_reads(tmp_path):
     assert_equal(nir.NIRGraph(named, edges, type_check=False), tmp_path, (6,), late=[("li", "fire")])
 
 
+@pytest.mark.parametrize("back", [-0.3, -1.4], ids=["another amount", "the threshold"])
+def test_feedback_is_a_soft_reset_only_if_it_takes_the_threshold_off(back, tmp_path):
+    """(1 - tau / dt) V / r = -1.4: any other Scale is a cycle like others."""
+    named = {
+        "input": nir.Input({"input": np.array([6])}), "li": nir.LI(**full(6, tau=3e-4, r=1, v_leak=0)),
+        "fire": nir.Threshold(np.full(6, 0.7)), "back": nir.Scale(np.full(6, back)),
+        "output": nir.Output({"output": np.array([6])}),
+    }  # fmt: skip
+    edges = [("input", "li"), ("li", "fire"), ("fire", "back"), ("back", "li"), ("fire", "output")]
+    network = assert_equal(nir.NIRGraph(named, edges, type_check=False), tmp_path, (6,), late=[("fire", "back")])
+    assert (network.graph["fire"].options["reset"] == "soft") == (back == -1.4)
+
+
+def test_names_of_our_own_initial_potentials_mean_nothing_in_other_graphs(tmp_path):
+    named = {
+        "a_start": nir.Input({"input": np.array([6])}), "a_start_scale": nir.Scale(np.full(6, 2.0)), "lif": lif(6),
+        "output": nir.Output({"output": np.array([6])}),
+    }  # fmt: skip
+    network = from_nir(nir.NIRGraph(named, list(itertools.pairwise(named)), type_check=False), dtype=torch.float64)
+    named = {"input": named.pop("a_start"), **named}
+    expected, _ = simulate(nir.NIRGraph(named, list(itertools.pairwise(named)), type_check=False), frames((6,)))
+    assert torch.equal(network(frames((6,))), expected) and 0 < expected.mean() < 1
+
+
+def named_twice():
+    inner = chain([linear(6, 6)], (6,))
+    return chain([lif(6), inner, lif(6)], (6,), inside={"n1.n0": lif(6)})
+
+
 def test_a_cycle_through_a_delay_is_as_long_as_the_delay(tmp_path):
     nodes, extra = [linear(8, 6), lif(8)], [("n1", "wait"), ("wait", "back"), ("back", "n1")]
     inside = {"wait": nir.Delay(np.full(8, 2 * DT)), "back": linear(8, 8, 0.3)}
@@ -241,8 +270,16 @@ def test_programs_that_need_all_steps_at_once_refuse_a_cycle_by_name(task, tmp_p
         (chain([linear(8, 6), lif(8, v_threshold=-1)], (6,)), "n1: its threshold is not above its reset"),
         (chain([conv(2, 2, (4, 4)), lif((2, 4, 4)), nir.Threshold(dice().random((2, 4, 4)))], (2, 4, 4)),
          "n2: a threshold per neuron"),
+        (chain([linear(8, 7), lif(8)], (6,)), r"n0: weights \[8, 7\] do not fit an input \[6\]"),
+        (chain([conv(2, 3, (4, 4)), lif((2, 4, 4))], (2, 4, 4)), "n0: weights .* do not fit an input"),
+        (chain([nir.Scale(np.ones(3)), lif(6)], (6,)), "n0: its constants do not fit an input"),
+        (chain([linear(1, 6), lif(6)], (6,), [("input", "n1")]), r"n1: .* different shapes: \[1\] and \[6\]"),
+        (named_twice(), "n1.n0: two nodes of the NIR graph have this name"),
+        (nir.NIRGraph({"a\n\x1b[31m": nir.Output({"output": np.array([6])})}, [], type_check=False),
+         r"a\\n\\x1b\[31m: no node feeds it"),
     ],
-    ids=["half a step", "delays differ", "no neuron", "tau", "threshold", "per neuron"],
+    ids=["half a step", "delays differ", "no neuron", "tau", "threshold", "per neuron", "linear", "conv", "scale",
+         "sum", "two of a name", "a name of two lines"],
 )  # fmt: skip
 def test_what_is_not_read_is_one_line_with_the_nodes_name(graph, message):
     with pytest.raises(CannotFold, match=message) as error:

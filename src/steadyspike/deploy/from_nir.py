@@ -16,7 +16,6 @@ The graph is walked once, in the order of its edges. Every number is checked: a 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,15 +42,16 @@ from steadyspike.deploy.nir_values import (
     whole_number,
 )
 from steadyspike.deploy.schema import Invalid, check_shapes
-from steadyspike.deploy.to_nir import next_number
+from steadyspike.deploy.to_nir import WRITER, next_number
 
 
 class _Reader:
     def __init__(self, source: Any, dt: float, dtype: torch.dtype | None) -> None:
-        self.source, self.dt = NirGraph(source), dt
+        self.source, self.dt = NirGraph(source, dt), dt
         self.kind, self.before, self.after = self.source.kind, self.source.before, self.source.after
         self.dtype = dtype or weights_dtype(self.source)
         self.graph = Graph(timesteps_of(source.metadata))
+        self.own = source.metadata.get("writer") == WRITER
         self.cut: set[Edge] = set()  # the edges that carry the previous step
         self.done: dict[str, str] = {}
         self.totals: dict[str, str] = {}  # for each NIR node, the value of everything that arrives at it
@@ -63,9 +63,8 @@ class _Reader:
             raise CannotFold(f"the NIR graph has {len(outputs)} outputs; one is expected")
         order, self.cut = self.source.order(outputs[0])
         parts = {outputs[0]}  # nodes that are read with another one: a soft reset's LI and Scale
-        for name in self.kind:
-            if scales := self.source.resets(name):
-                parts |= {*scales, *self.before[name]}
+        for name, scale in self.source.resets.items():
+            parts |= {scale, *self.before[name]}
         for name in order:
             if name not in parts and not self._is_start(name):
                 self.value(name)
@@ -94,7 +93,8 @@ class _Reader:
         return made
 
     def _is_start(self, name: str) -> bool:
-        return name.endswith(("_start", "_start_scale")) and self.kind[name] in ("Input", "Scale")
+        """Whether a node is part of the one-off current that `to_nir` writes for U[0]."""
+        return self.own and name.endswith(("_start", "_start_scale")) and self.kind[name] in ("Input", "Scale")
 
     def _arriving(self, name: str, at: str) -> str:
         """What a node gives to the node ``at``: its value, or that of the previous step."""
@@ -120,12 +120,15 @@ class _Reader:
             return values[0]
         edges = {f"edge{i}": self._edge(name) for i, name in enumerate(names) if self.kind[name] == "Scale"}
         inputs = [self.totals[n] if self.kind[n] == "Scale" else v for n, v in zip(names, values)]
-        return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), self.graph[inputs[0]].shape, True, {}, edges))
+        shapes = {self.graph[value].shape for value in inputs}
+        if len(shapes) > 1:
+            shown = " and ".join(str(list(shape)) for shape in sorted(shapes))
+            raise CannotFold(f"{at}: the values that arrive at it have different shapes: {shown}")
+        return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), shapes.pop(), True, {}, edges))
 
     def _edge(self, name: str) -> Tensor:
-        scale = self._tensor(self.source.nodes[name].scale, name)
-        same = bool((scale == scale.flatten()[0]).all())
-        return scale.flatten()[:1].view([1] * scale.ndim).clone() if same else scale
+        shape = self.graph[self.totals[name]].shape
+        return self._compact(spread(self.source.nodes[name].scale, shape, name), name)
 
     def _tensor(self, array: Any, what: str = "") -> Tensor:
         values = np.asarray(array)
@@ -165,6 +168,8 @@ class _Reader:
             return self.graph.add(Node(name, "sum", (source,), shape, True, {}, edges))
         if kind in ("Affine", "Linear"):
             tensors = {"weight": self._tensor(node.weight, name)}
+            if tensors["weight"].ndim != 2 or tensors["weight"].shape[1:] != shape[-1:]:
+                raise _misfit(name, tensors["weight"], shape)
             if kind == "Affine":
                 tensors["bias"] = self._bias(node, name)
             return self.graph.add(
@@ -182,11 +187,13 @@ class _Reader:
     def _conv(self, name: str, node: Any, source: str) -> str:
         weight, axes = self._tensor(node.weight, name), 1 if self.kind[name] == "Conv1d" else 2
         shape = self.graph[source].shape
-        if weight.ndim != axes + 2 or len(shape) != axes + 1:
-            raise CannotFold(f"{name}: weights {list(weight.shape)} do not fit an input {list(shape)}")
+        groups = whole_number(node.groups, name)
+        fits = weight.ndim == axes + 2 and len(shape) == axes + 1 and weight.shape[1] * groups == shape[0]
+        if not fits or weight.shape[0] % groups:
+            raise _misfit(name, weight, shape)
         options: dict[str, Any] = {k: one_per_axis(getattr(node, k), axes, name) for k in ("stride", "dilation")}
         options["padding"] = padding_of(node.padding, weight.shape[2:], options, name)
-        options["groups"] = whole_number(node.groups, name)
+        options["groups"] = groups
         size = [
             (n + 2 * p - d * (k - 1) - 1) // s + 1
             for n, k, s, p, d in zip(
@@ -230,19 +237,14 @@ class _Reader:
             raise CannotFold(f"{name}: nothing is left of its input: {list(shape)}")
         return self.graph.add(Node(name, op, (source,), shape, True, options or {}, tensors or {}))
 
-    def _currents(self, name: str, without: Sequence[str] = ()) -> tuple[str, np.ndarray | None]:
+    def _currents(self, name: str, without: str | None = None) -> tuple[str, np.ndarray | None]:
         """The current of a neuron, and the one-off current of its first step if the graph has one."""
         start, names = None, []
         for source in self.before[name]:
             extra = self.before[source]
-            if source in without:
+            if source == without:
                 continue
-            if (
-                self.kind[source] == "Scale"
-                and extra
-                and self.kind[extra[0]] == "Input"
-                and extra[0].endswith("_start")
-            ):
+            if self._is_start(source) and extra and self._is_start(extra[0]):
                 start = np.asarray(self.source.nodes[source].scale)
             else:
                 names.append(source)
@@ -250,12 +252,12 @@ class _Reader:
 
     def _spiking(self, name: str, node: Any, kind: str) -> str:
         """A neuron that fires; the membrane of a Threshold with a soft reset is the LI node before it."""
-        feedback = self.source.resets(name)
+        feedback = self.source.resets.get(name)
         membrane = self.before[name][0] if feedback else name
         source, start = self._currents(membrane, feedback)
         shape = self.graph[source].shape
         fire = spread(node.threshold if kind == "Threshold" else node.v_threshold, shape, name)
-        soft = bool(feedback) or bool(node.metadata.get("soft", 0))
+        soft = feedback is not None or bool(node.metadata.get("soft", 0))
         if kind == "CubaLIF":
             source = self._synapse(name, node, source)
         if kind == "Threshold" and not feedback:
@@ -337,6 +339,10 @@ class _Reader:
             if tensors[what].ndim > 1:
                 raise CannotFold(f"{name}: a {what} per neuron; one per layer or channel is expected")
         return self._add(name, "lif", source, shape, options, tensors)
+
+
+def _misfit(name: str, weight: Tensor, shape: tuple[int, ...]) -> CannotFold:
+    return CannotFold(f"{name}: weights {list(weight.shape)} do not fit an input {list(shape)}")
 
 
 def from_nir(source: Any, dt: float | None = None, dtype: torch.dtype | None = None) -> FoldedNetwork:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
+
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.schema import MOST_NODES
 
@@ -19,14 +21,19 @@ Edge = tuple[str, str]
 
 
 class NirGraph:
-    """kind, before, after: by the node's name; ``outer.inner`` for nodes of graphs inside."""
+    """kind, before, after: by the node's name; ``outer.inner`` for nodes of graphs inside.
 
-    def __init__(self, source: Any) -> None:
+    resets: for every Threshold that resets its membrane softly, the Scale node that does so.
+    """
+
+    def __init__(self, source: Any, dt: float) -> None:
         self.nodes: dict[str, Any] = {}
         self.kind: dict[str, str] = {}
         self.before: dict[str, list[str]] = {}
         self.after: dict[str, list[str]] = {}
         self._open(source, "", 0)
+        scales = {name: self._reset(name, dt) for name in self.nodes}
+        self.resets = {name: scale for name, scale in scales.items() if scale is not None}
 
     def _open(self, graph: Any, prefix: str, depth: int) -> tuple[list[str], list[str]]:
         """Adds the nodes and edges of a graph; the names of its inputs and outputs."""
@@ -36,10 +43,12 @@ class NirGraph:
         outputs: list[str] = []
         ends: dict[str, tuple[list[str], list[str]]] = {}  # by name: ends of edges, starts of edges
         for name, node in graph.nodes.items():
-            full, kind = prefix + name, type(node).__name__
+            full, kind = prefix + _printable(name), type(node).__name__
             if kind == "NIRGraph":
                 ends[name] = self._open(node, full + ".", depth + 1)
                 continue
+            if full in self.nodes:
+                raise CannotFold(f"{full}: two nodes of the NIR graph have this name")
             inside = depth > 0 and kind in ("Input", "Output")
             self.nodes[full], self.kind[full] = node, PASS if inside else kind
             self.before[full], self.after[full] = [], []
@@ -59,16 +68,20 @@ class NirGraph:
             self.after[leaves[0]].append(arrives[0])
         return inputs, outputs
 
-    def resets(self, name: str) -> list[str]:
+    def _reset(self, name: str, dt: float) -> str | None:
         """The Scale node that makes the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold.
 
-        Empty for anything else; also if another node reads the membrane, which is then a separate node.
+        None for anything else: if another node reads the membrane, or if the Scale does not take the threshold off it,
+        the nodes are read one by one, as a cycle.
         """
         before = self.before[name]
         if self.kind[name] != "Threshold" or len(before) != 1 or self.kind[before[0]] != "LI":
-            return []
+            return None
         scales = [s for s in self.after[name] if self.kind[s] == "Scale" and self.after[s] == before]
-        return scales if len(scales) == 1 and self.after[before[0]] == [name] else []
+        if len(scales) != 1 or self.before[scales[0]] != [name] or self.after[before[0]] != [name]:
+            return None
+        membrane, scale = self.nodes[before[0]], self.nodes[scales[0]].scale
+        return scales[0] if _takes_off(scale, self.nodes[name].threshold, membrane, dt) else None
 
     def order(self, last: str) -> tuple[list[str], set[Edge]]:
         """The nodes that ``last`` needs, each after its inputs, and the edges that carry the previous step.
@@ -77,7 +90,7 @@ class NirGraph:
         order.
         """
         cut: set[Edge] = set()
-        resets = {(name, scale) for name in self.nodes for scale in self.resets(name)}
+        resets = set(self.resets.items())
         for _ in range(MOST_CUTS):
             order, closed = self._walk(last, cut, resets)
             if closed is None:
@@ -136,3 +149,22 @@ class NirGraph:
             if self.kind[name] in NEURONS:
                 return name, reader
         raise CannotFold(f"{source}: the NIR graph has a cycle without a neuron or a delay (through {cycle[-1]})")
+
+
+def _printable(name: str) -> str:
+    """A name without characters that would break a line or steer a terminal."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
+
+
+def _takes_off(scale: Any, threshold: Any, membrane: Any, dt: float) -> bool:
+    """Whether a spike's feedback lowers an LI membrane by the threshold before it decays: (1 - tau / dt) V / r.
+
+    The constants may be float32. What is not a number is refused later, with the node's name.
+    """
+    try:
+        v, tau, r, given = (np.asarray(a, dtype=np.float64) for a in (threshold, membrane.tau, membrane.r, scale))
+        with np.errstate(all="ignore"):
+            expected = (1 - tau / dt) * v / r
+            return bool((np.abs(given - expected) <= 1e-6 * (tau / dt) * np.abs(v / r)).all())
+    except (TypeError, ValueError):
+        return False

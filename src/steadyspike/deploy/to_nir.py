@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 Mode = Literal["faithful", "shift", "lif"]
 MODES: tuple[Mode, ...] = ("faithful", "shift", "lif")
 DT = 1e-4  # seconds per time step, the default of SpikingJelly's and snnTorch's importers
+WRITER = "steadyspike"  # in the metadata of our graphs
 SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
 
 
@@ -114,7 +115,7 @@ class _Writer:
                 self.edges.append((source, self.names[node.name]))
         out = graph[graph.output]
         self.put("output", nir.Output({"output": np.array(out.shape)}), *self.outputs[graph.output])
-        metadata = {"timesteps": graph.timesteps, "dt": self.dt, "mode": self.mode, "writer": "steadyspike"}
+        metadata = {"timesteps": graph.timesteps, "dt": self.dt, "mode": self.mode, "writer": WRITER}
         return nir.NIRGraph(self.nodes, self.edges, metadata)
 
     def _node(self, node: Node, nir: Any) -> list[str]:
