@@ -70,6 +70,15 @@ def test_without_extras_doctor_works() -> None:
     assert "pip install 'steadyspike[train]'" in done.stdout and "kernels\n" in done.stdout and "digits" in done.stdout
 
 
+def test_without_extras_the_package_itself_runs_as_the_command() -> None:
+    code = HIDE + "import runpy; runpy.run_module('steadyspike', run_name='__main__')"
+    done = python(code, EXTRAS, "doctor")
+    assert done.returncode == 0 and "pip install 'steadyspike[train]'" in done.stdout, done.stderr
+    done = python(code, EXTRAS, "train", "tiny")
+    assert done.returncode == 1
+    assert done.stderr == "error: the command line needs the package typer: pip install 'steadyspike[train]'\n"
+
+
 def test_without_extras_load_run_says_what_to_install() -> None:
     code = "import steadyspike as ss\ntry:\n    ss.load_run('x')\nexcept ImportError as error:\n    print(error)"
     done = python(HIDE + code, EXTRAS)

@@ -1,6 +1,6 @@
 """``python -m steadyspike`` is the command ``steadyspike``."""
 
-from steadyspike.cli import main
+from steadyspike_command import main
 
 if __name__ == "__main__":
     main()

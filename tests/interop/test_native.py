@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -182,6 +184,16 @@ def test_a_neuron_called_twice_in_a_step_is_refused():
             fold(model, VECTORS)
         with pytest.raises(ValueError, match="called twice in one step"):
             ss.to_native(model)(VECTORS)
+
+
+@torch.no_grad()
+def test_a_multi_step_neuron_called_twice_in_a_forward_is_refused():
+    neuron = pytest.importorskip("spikingjelly.activation_based.neuron")
+    model = TwicePerStep(neuron.LIFNode(step_mode="m")).eval()
+    with pytest.raises(ValueError, match=r"fire is called twice in one forward.*a neuron of its own"):
+        ss.to_native(model)(VECTORS)
+    once = ss.to_native(nn.Sequential(nn.Linear(6, 8), neuron.LIFNode(step_mode="m")))
+    assert torch.equal(copy.deepcopy(once)(VECTORS), once(VECTORS))  # two forwards of one call each
 
 
 def test_a_loop_inside_that_starts_its_own_states_is_named():

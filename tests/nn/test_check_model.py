@@ -280,3 +280,19 @@ class CalledTwice(nn.Module):
 def test_activity_counts_every_call_of_a_neuron():
     model, x = CalledTwice(), torch.full((2, 3, 6), 5.0)
     assert firing_rates(model, x)["lif"] == 0.5
+
+
+def test_a_model_in_evaluation_mode_has_the_rates_of_analyse(example):
+    """Its own statistics count, not those of the example."""
+    model = Net().eval()
+    with torch.no_grad():
+        model.conv.layer[1].running_var.fill_(0.5)
+    rates = [float(layer.rates.mean()) for layer in ss.analyse(model, example).layers]
+    (check,) = [c for c in ss.check_model(model, example).checks if c.name == "activity"]
+    assert check.ok and check.message == f"firing rates from {min(rates):.3f} to {max(rates):.3f} in evaluation mode"
+    with torch.no_grad():
+        model.conv.layer[1].running_var.fill_(1e8)
+    assert ss.analyse(model, example).layers[0].active == 0
+    silent = failed(ss.check_model(model, example), "activity")
+    assert silent[0].layer == "lif1" and "measured in evaluation mode" in silent[0].message
+    assert not failed(ss.check_model(model.train(), example), "activity")

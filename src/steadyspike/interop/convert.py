@@ -19,7 +19,7 @@ from steadyspike.interop.conversion import Conversion, Row
 from steadyspike.interop.recognise import recognise
 from steadyspike.interop.single_step import call_counts, checked
 from steadyspike.nn.initial_potential import InitialPotential, resolve_init
-from steadyspike.nn.native import native
+from steadyspike.nn.native import EveryStepNetwork, OneCallEach, native
 from steadyspike.nn.parametrization import learned_names
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -92,14 +92,19 @@ def to_native(model: nn.Module) -> nn.Module:
 
     Neurons with LIF dynamics become `LIF` or `IF` with the same constants, settings and initial potential; a model that
     takes one step per call gets all steps at once. `ss.deploy.fold`, `ss.stream` and the exports do this themselves.
-    For a neuron that cannot be replaced, a ValueError names it and the reason.
+    For a neuron that cannot be replaced, a ValueError names it and the reason; for a multi-step one that a forward
+    calls twice, that forward raises it.
     """
     copied = copy.deepcopy(model)
     rows = _convert(copied, (), None)
+    fresh = [row.layer for row in rows if not isinstance(model.get_submodule(row.layer), Adopted)]
     left = [f"{row.layer or 'the model itself'}: {', '.join(row.remarks)}" for row in rows if row.left]
     if left:
         raise ValueError(f"these neurons have no layer here: {'; '.join(left)}")
-    return native(copied)
+    made = native(copied)
+    multi_step = [name for name in fresh if getattr(model.get_submodule(name), "step_mode", "s") == "m"]
+    OneCallEach(made.model if isinstance(made, EveryStepNetwork) else made, multi_step)
+    return made
 
 
 def undo(model: Model) -> Model:

@@ -121,8 +121,9 @@ def loops_itself(model: nn.Module, example: Tensor) -> bool:
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
     """`ss.check_model` of the model, in a loop over time if it takes single steps and has no such loop itself."""
     single = batch_dim == 1 and is_single_step(model) and not loops_itself(model, example)
-    wrap = Looped if single else FirstOutput
-    report = check_model(wrap(model), example, batch_dim=batch_dim)
+    wrapped = Looped(model) if single else FirstOutput(model)
+    wrapped.training = model.training
+    report = check_model(wrapped, example, batch_dim=batch_dim)
     return CheckReport([_in_the_model(check) for check in report.checks])
 
 

@@ -11,7 +11,7 @@ import copy
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,8 @@ from steadyspike.nn.membrane_health import non_finite_layers, tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.settings_notes import settings_notes
 from steadyspike.nn.stream_window import NO_WINDOW
+
+UNTRAINED = "before training the norms lack its statistics, so check an untrained network after model.train()"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ def check_model(
     batch_dim: the axis of the batch, 1 or 0; None: found by trying (`nn.input_convention`).
     The checks run on a copy in float64: the model itself does not change, and rounding cannot flip a spike between a
     batch of B and a batch of one. The copy's running statistics are computed from the example, so that evaluation mode
-    is meaningful for an untrained network too.
+    is meaningful for an untrained network too. Only the firing rates of a model in evaluation mode are measured with
+    its own statistics and precision, as `ss.analyse` does.
     """
     batch_dim = _batch_dim(model, example, batch_dim)
     if example.ndim <= batch_dim or example.shape[batch_dim] < 2:
@@ -95,7 +98,8 @@ def check_model(
             return CheckReport([Check("output", False, problem)])
         _add_time_axis(work, x, batch_dim)
         exact = next(work.parameters(), torch.zeros((), dtype=torch.float64)).dtype == torch.float64
-        return _run_checks(work, x, batch_dim, tolerance if exact else max(tolerance, 1e-4))
+        evaluated = None if model.training else copy.deepcopy(model).eval()
+        return _run_checks(work, x, batch_dim, tolerance if exact else max(tolerance, 1e-4), evaluated, example)
 
 
 def _batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None) -> int:
@@ -154,9 +158,17 @@ def _averages(model: nn.Module) -> bool:
 Step = Callable[[nn.Module, Tensor, int, float], list[Check]]
 
 
-def _run_checks(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> CheckReport:
-    """Runs all checks in order; skips checks that would fail for the same reason as an earlier one."""
+def _run_checks(
+    model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, evaluated: nn.Module | None, example: Tensor
+) -> CheckReport:
+    """Runs all checks in order; skips checks that would fail for the same reason as an earlier one.
+
+    evaluated: the model as it was given, if that was in evaluation mode; its activity on ``example`` is checked.
+    """
     report = CheckReport()
+
+    def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
+        return _activity(model.train(), x) if evaluated is None else _activity(evaluated, example)
 
     def run(*steps: Step) -> bool:
         """False as soon as a check fails."""
@@ -339,14 +351,16 @@ def dead_layers(rates: dict[str, float]) -> list[Check]:
     return checks
 
 
-def _check_activity(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    # Training mode, because an untrained batch norm's running statistics do not describe the data yet.
-    model.train()
+def _activity(model: nn.Module, x: Tensor) -> list[Check]:
+    """The check of firing rates in the model's current mode."""
     rates = firing_rates(model, x)
     if not rates:
         return [Check("activity", True, "no SteadySpike neuron layers found")]
     low, high = min(rates.values()), max(rates.values())
-    return dead_layers(rates) or [Check("activity", True, f"firing rates from {low:.3f} to {high:.3f}")]
+    mode = "training" if model.training else "evaluation"
+    hint = "" if model.training else f"; measured in evaluation mode: {UNTRAINED}"
+    dead = [replace(check, message=check.message + hint) for check in dead_layers(rates)]
+    return dead or [Check("activity", True, f"firing rates from {low:.3f} to {high:.3f} in {mode} mode")]
 
 
 def _check_settings(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:

@@ -8,6 +8,8 @@ steps at once, folded into the batch, and its neurons unfold them: layers withou
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -17,6 +19,8 @@ from steadyspike.nn.initial_potential import ConstantInit, MPInit
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons import IF
+
+CONTINUES = "its second call continues from the potential of the first; give every call a neuron of its own"
 
 
 class NotNative(ValueError):
@@ -142,13 +146,35 @@ class EveryStepNetwork(nn.Module):
         if len(x) > 1 and any(layer.calls >= len(x) for layer in layers):
             raise NotNative("the model loops over time itself; give the part of it that computes one step")
         if any(layer.remembers and layer.calls > 1 for layer in layers):
-            raise NotNative(
-                "a neuron is called twice in one step, and its second call continues from the potential of the first; "
-                "give every call a neuron of its own"
-            )
+            raise NotNative(f"a neuron is called twice in one step, and {CONTINUES}")
         while isinstance(out, (tuple, list)) and out:
             out = out[0]
         return out.unflatten(0, (len(x), -1))
+
+
+class OneCallEach:
+    """Raises `NotNative` if one forward of ``model`` calls one of its layers twice, of those given by name.
+
+    For layers in place of neurons that continue from their last potential: the plain layer starts again at every call.
+    """
+
+    def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
+        self.calls = dict.fromkeys(names, 0)
+        for name in self.calls:
+            model.get_submodule(name).register_forward_pre_hook(partial(self.count, name))
+        model.register_forward_pre_hook(self.begin, prepend=True)
+        model.register_forward_hook(self.end)
+
+    def begin(self, model: nn.Module, args: object) -> None:
+        self.calls = dict.fromkeys(self.calls, 0)
+
+    def count(self, name: str, layer: nn.Module, args: object) -> None:
+        self.calls[name] += 1
+
+    def end(self, model: nn.Module, args: object, out: object) -> None:
+        again = [name for name, calls in self.calls.items() if calls > 1]
+        if again:
+            raise NotNative(f"{again[0]} is called twice in one forward, and {CONTINUES}")
 
 
 class FirstOutput(nn.Module):
