@@ -11,7 +11,7 @@ import steadyspike as ss
 from steadyspike.deploy import fold
 from steadyspike.deploy.kinds import REAL, SPIKES
 from steadyspike.deploy.network import spikes_of_layers
-from steadyspike.deploy.neurobench import Comparison, LayeredNetwork, compare
+from steadyspike.deploy.neurobench import BINARY, UNSEEN, Comparison, LayeredNetwork, compare
 from steadyspike.nn.time import Folded
 from tests.deploy.test_fold import TINY
 from tests.deploy.trained import settle, trained
@@ -31,6 +31,9 @@ def assert_explained(comparison: Comparison) -> None:
     assert operations["Effective_ACs"] * n == sum(row.their_acs for row in rows)
     assert operations["Effective_MACs"] * n == sum(row.their_macs for row in rows)
     assert operations["Dense"] * n == sum(row.dense - row.borders for row in rows)
+    theirs = {"ACs": operations["Effective_ACs"], "MACs": operations["Effective_MACs"], "Dense": operations["Dense"]}
+    for name, parts in comparison.differences().items():
+        assert comparison.ours[name] + sum(parts.values()) == pytest.approx(theirs[name], rel=1e-12), name
     for row in rows:
         if row.kind == SPIKES:
             assert row.acs - row.zeros == row.their_acs and row.their_macs == 0
@@ -107,3 +110,24 @@ def test_zero_weights_are_skipped_and_accounted_for():
     assert comparison.synapses[1].zeros > 0
     assert 0 < comparison.theirs["ConnectionSparsity"] < 1
     assert_explained(comparison)
+
+
+def test_events_and_transposed_convolutions_are_explained():
+    """Events of 0 and 1 are MACs here and ACs there; a transposed convolution is not a layer for NeuroBench."""
+    torch.manual_seed(0)
+    first, second = nn.Conv2d(2, 4, 3, padding=1), nn.ConvTranspose2d(4, 3, 2, stride=2)
+    nn.init.uniform_(first.weight, 0, 1)
+    model = nn.Sequential(Folded(first), ss.LIF(), Folded(second), ss.LIF())
+    x = (torch.rand(4, 3, 2, 8, 8) > 0.6).float()
+    settle(model, x)
+    comparison = compared(fold(model, x, batch_dim=1, check=False), x)
+    assert_explained(comparison)
+    assert comparison.differences()["ACs"][BINARY] > 0 and comparison.differences()["Dense"][UNSEEN] < 0
+
+
+@pytest.mark.parametrize(("model", "missing"), [(nn.Linear(6, 4), "neurons"), (ss.LIF(), "weights")])
+def test_a_network_without_neurons_or_weights_is_one_line(model, missing):
+    x = torch.rand(4, 3, 6)
+    network = fold(nn.Sequential(model).eval(), x, batch_dim=1, check=False)
+    with pytest.raises(ss.deploy.CannotFold, match=f"no {missing}"):
+        compared(network, x)

@@ -62,28 +62,26 @@ ROWS = {
 
 def own_table(ours: dict[str, float], samples: int) -> str:
     """The metrics by our own counts."""
-    lines = [f"{'per sample':<22}{'ours':>18}", *(f"{name:<22}{ours[key]:>18,.6g}" for name, key in ROWS.items())]
+    lines = [f"{'per sample':<22}{'ours':>18}", *(f"{name:<22}{_shown(key, ours[key])}" for name, key in ROWS.items())]
     return "\n".join([*lines, "", f"{samples} test samples; --neurobench adds NeuroBench's own numbers"])
 
 
 def table(comparison: Comparison) -> str:
-    """The metrics side by side, then the parts of the difference, per sample."""
-    ours, n = comparison.ours, comparison.samples
-    operations = comparison.theirs["SynapticOperations"]
+    """The metrics side by side, then how our number of operations becomes NeuroBench's, per sample."""
+    ours, operations = comparison.ours, comparison.theirs["SynapticOperations"]
     theirs = {**comparison.theirs, "ACs": operations["Effective_ACs"], "MACs": operations["Effective_MACs"],
               "Dense": operations["Dense"]}  # fmt: skip
     lines = [f"{'per sample':<22}{'ours':>18}{'NeuroBench':>18}"]
-    lines += [f"{name:<22}{ours[key]:>18,.6g}{theirs[key]:>18,.6g}" for name, key in ROWS.items()]
-    parts = {
-        "padded borders of dense counts": sum(s.borders for s in comparison.synapses),
-        "inputs or weights that are 0": sum(s.zeros for s in comparison.synapses),
-        "further spikes of a sum or average, which is one input there": sum(s.shared for s in comparison.synapses),
-        "inputs that are sums or averages: ACs here, MACs there": sum(
-            s.their_macs for s in comparison.synapses if s.kind in ("counts", "pooled")
-        ),
-        "ACs that are not in a layer": comparison.unseen[0] * n,
-    }
-    lines += ["", "differences, operations per sample:"]
-    lines += [f"  {name}: {value / n:,.0f}" for name, value in parts.items() if value]
+    lines += [f"{name:<22}{_shown(key, ours[key])}{_shown(key, theirs[key])}" for name, key in ROWS.items()]
+    for name, key in ROWS.items():
+        parts = {cause: value for cause, value in comparison.differences().get(key, {}).items() if value}
+        lines += ["", f"{name}, from ours to NeuroBench's:"] if parts else []
+        lines += [f"{value:>+18,.2f}  {cause}" for cause, value in parts.items()]
     accuracy = theirs["ClassificationAccuracy"]
-    return "\n".join([*lines, "", f"{n} test samples, accuracy {accuracy:.2%}; docs/energy.md explains each part"])
+    ending = f"{comparison.samples} test samples, accuracy {accuracy:.2%}; docs/energy.md explains each part"
+    return "\n".join([*lines, "", ending])
+
+
+def _shown(key: str, value: float) -> str:
+    digits = 6 if key.endswith("Sparsity") else 0 if key == "Footprint" else 2
+    return f"{value:>18,.{digits}f}"

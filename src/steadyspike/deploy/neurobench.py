@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steadyspike.deploy.energy import EnergyReport, LayerCount, count_operations, dense_operations, reached
+from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import REAL, value_kinds
 from steadyspike.deploy.network import FoldedNetwork
@@ -35,6 +36,12 @@ from steadyspike.nn.decision import decided
 
 _CONVS: dict[int, Any] = {3: nn.Conv1d, 4: nn.Conv2d}
 _SYNAPSES = ("conv", "linear")
+
+# Causes of a difference (`Comparison.differences`).
+ZEROS, BORDERS = "inputs or weights that are 0", "padded borders"
+AVERAGES = "inputs that are sums or averages of spikes: ACs here, MACs there"
+BINARY = "real inputs that are all -1, 0 or 1: MACs here, ACs there"
+UNSEEN = "operations that are in no layer there"
 
 
 class SpikingLayer(nn.Module):
@@ -215,6 +222,34 @@ class Comparison:
     unseen: tuple[float, float]
     samples: int
 
+    def differences(self) -> dict[str, dict[str, float]]:
+        """For ACs, MACs and Dense, per sample: what has to be added to our number to get NeuroBench's, by cause."""
+        real = [s for s in self.synapses if s.kind == REAL]
+        spiking = [s for s in self.synapses if s.kind != REAL]
+
+        def per_sample_of(rows: list[SynapseCounts], what: str) -> float:
+            return sum(getattr(row, what) for row in rows) / self.samples
+
+        as_acs, as_macs = per_sample_of(real, "their_acs"), per_sample_of(spiking, "their_macs")
+        unseen_dense = self.ours["Dense"] - per_sample_of(self.synapses, "dense")
+        return {
+            "ACs": {
+                ZEROS: -per_sample_of(spiking, "zeros"),
+                "further spikes of a sum or average, which is one input there": -per_sample_of(spiking, "shared"),
+                AVERAGES: -as_macs,
+                BINARY: as_acs,
+                UNSEEN: -self.unseen[0],
+            },
+            "MACs": {
+                BORDERS: -per_sample_of(real, "borders"),
+                ZEROS: -per_sample_of(real, "zeros"),
+                AVERAGES: as_macs,
+                BINARY: -as_acs,
+                UNSEEN: -self.unseen[1],
+            },
+            "Dense": {BORDERS: -per_sample_of(self.synapses, "borders"), UNSEEN: -unseen_dense},
+        }
+
 
 @torch.no_grad()
 def compare(network: FoldedNetwork, x: Tensor, labels: Tensor, batch_size: int = 64) -> Comparison:
@@ -232,17 +267,18 @@ def compare(network: FoldedNetwork, x: Tensor, labels: Tensor, batch_size: int =
     exact = copy.deepcopy(network).double()
     samples = x.transpose(0, 1) if timed else x
     loader = DataLoader(TensorDataset(samples.double(), labels), batch_size)
+    batches = [b.transpose(0, 1) if timed else b for b, _ in loader]
+    report = count_operations(exact, batches)
+    ours = own_metrics(network, report)
     static = Benchmark(neurobench_model(network), loader, [], [], [[ParameterCount, Footprint, ConnectionSparsity], []])
     metrics = [ClassificationAccuracy, ActivationSparsity, SynapticOperations]
     workload = Benchmark(neurobench_model(exact), loader, [], [], [[], metrics])
     theirs = {**static.static_metric_manager.run_metrics(static.model), **workload.run(quiet=True)}
-    batches = [b.transpose(0, 1) if timed else b for b, _ in loader]
-    report = count_operations(exact, batches)
     synapses = _by_synapse(exact, batches, {layer.name: layer for layer in report.layers})
     names = {s.layer for s in synapses}
     others = [layer for layer in report.layers if layer.name not in names]
     unseen = (sum(o.acs for o in others) / len(samples), sum(o.macs for o in others) / len(samples))
-    return Comparison(theirs, own_metrics(network, report), synapses, unseen, len(samples))
+    return Comparison(theirs, ours, synapses, unseen, len(samples))
 
 
 def _by_synapse(
@@ -274,6 +310,8 @@ def own_metrics(network: FoldedNetwork, report: EnergyReport) -> dict[str, float
     sizes = {node.name: math.prod(node.shape) for node in network.graph}
     fired = sum(sum(rates) * sizes[name] for name, rates in report.firing.items() if _spikes(network.graph[name]))
     neurons = sum(len(rates) * sizes[name] for name, rates in report.firing.items() if _spikes(network.graph[name]))
+    if not (weights and neurons):
+        raise CannotFold(f"the network has no {'neurons' if weights else 'weights'}, so it has no sparsity to measure")
     zeros = sum(int((weight == 0).sum()) for weight in weights)
     return {
         "Footprint": float(sum(t.numel() * t.element_size() for t in tensors)),
