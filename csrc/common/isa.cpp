@@ -3,18 +3,44 @@
 
 #include <cstdlib>
 #include <cstring>
+#if defined(STEADYSPIKE_X86)
+#include <cpuid.h>
+#endif
 
 namespace {
 
-const char* const NAMES[] = {"base", "avx2", "avx512"};
+// A library without the later two does not contain their names: tools/build_wheels.py looks for them.
+const char* const NAMES[] = {
+    "base",
+#if defined(STEADYSPIKE_X86)
+    "avx2", "avx512",
+#endif
+};
+
+#if defined(STEADYSPIKE_X86)
+constexpr bool has_all(uint64_t bits, uint64_t mask) { return (bits & mask) == mask; }
+
+// Which registers the operating system saves (XCR0); the CPU must have xgetbv.
+uint64_t saved_registers() {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return uint64_t(high) << 32 | low;
+}
+#endif
 
 // How many this CPU can run.
 int64_t supported() {
 #if defined(STEADYSPIKE_X86)
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
-    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-    return avx512 ? 3 : 2;
+    // By cpuid itself: __builtin_cpu_supports needs a variable of the compiler's run time, which zig does not link.
+    constexpr uint64_t FMA = 1 << 12, XGETBV = 1 << 27, AVX2 = 1 << 5;
+    constexpr uint64_t AVX512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
+    constexpr uint64_t YMM = 0x6, ZMM = 0xe6;
+    unsigned a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !has_all(c, FMA | XGETBV)) return 1;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !has_all(b, AVX2)) return 1;
+    const uint64_t saved = saved_registers();
+    if (!has_all(saved, YMM)) return 1;
+    return has_all(b, AVX512) && has_all(saved, ZMM) ? 3 : 2;
 #else
     return 1;
 #endif
