@@ -5,7 +5,8 @@
 
 namespace {
 
-// In bytes; 0 where nobody says. From Linux itself: what the C library's sysconf says of an AMD is not what one core sees.
+// In bytes; 0 if it cannot be read. From Linux itself: on AMD the value of the C library's sysconf is
+// not the cache that one core can use.
 inline int64_t last_cache_bytes() {
     static const int64_t found = [] {
         long kilobytes = 0;

@@ -75,6 +75,8 @@ inline Floats widen(Halves raw, Bf16) { return Floats(widen_words(raw) << 16); }
 inline Floats widen(Halves raw, Fp16) {
     const Words h = widen_words(raw);
     const Words magnitude = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
+    // The exponent's bias is 15 in half precision and 127 in float. A subnormal has no leading 1: it is given the exponent of
+    // the smallest normal number, and subtracting that number normalises it.
     const uint32_t rebias = 112u << 23;
     const Words smallest = Words{} + (rebias + (1u << 23));
     const Words tiny = Words(Floats(magnitude + smallest) - Floats(smallest));

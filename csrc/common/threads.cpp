@@ -1,5 +1,5 @@
 // On ELF systems (Linux) the threads are torch's: its wheels put GNU OpenMP's functions into the process, and the loader finds
-// them by name, so that torch's operators and these share one pool. Elsewhere a call starts threads of its own.
+// them by name, so that torch's operators and these share one pool. Elsewhere every call starts its own threads.
 #include "threads.h"
 
 #include <system_error>

@@ -53,7 +53,8 @@ void add_products(const float* tile, const uint32_t* list, const float* weights,
     add_sums(s, sums);
 }
 
-// The places asked for in a part, per channel and phase: where their gradients lie in the tile, and they in dx.
+// The places in a part whose gradient is needed, per channel and phase: positions of the gradients in the tile, and the
+// places' own positions in dx.
 struct PlaceLists {
     int64_t capacity;
     Room<int64_t> counts;

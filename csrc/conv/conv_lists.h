@@ -59,7 +59,7 @@ inline void for_each_bit(uint64_t word, F f) {
 }
 
 // Appends first + k * block for every bit k of `count` <= 64, and may write up to LANES - 1 entries more. No jump depends on
-// the bits with AVX-512: a processor guesses wrong where a list of few ends.
+// the bits with AVX-512: a processor mispredicts the end of almost every short list.
 inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t block, uint32_t* next) {
 #if STEADYSPIKE_REGISTER == 64
     const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t CURRENTS_TOGETHER = 256;  // pixels times steps per pass through a block's weights
 
-// A pixel of the layer: where its values are in tensors of all pixels.
+// A pixel of the layer: the position of its values in tensors of all pixels.
 struct Place {
     int64_t sample, pixel;
 };

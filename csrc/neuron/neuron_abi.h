@@ -31,7 +31,7 @@ struct NeuronBackward {
     Links links;
     Scan scan;
     Backward io;
-    const void *k, *w;     // as above; null where v or a is fixed
+    const void *k, *w;     // as above; null if v or a is fixed
 };
 
 STEADYSPIKE_EXPORT int64_t steadyspike_neuron_forward(const NeuronForward*);

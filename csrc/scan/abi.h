@@ -18,7 +18,7 @@ enum DetachCode : int64_t { KEEP = 0, DETACH_SPIKE = 1, DETACH_PRODUCT = 2 };
 // The input is scale x + shift, or with `extra` scale x + shift + extra_scale extra: a batch norm and a residual sum that
 // are never written to memory. Constants [channels] in the compute type; null extra_scale: 1. extra: in dtype, like x; or,
 // with extra_bits instead, spikes: extra_scale where a bit is set, 0 elsewhere (bits as in Forward, whole words per step).
-// scale and shift of step t begin at t step_stride: 0, or `channels` where every time step has its own.
+// scale and shift of step t begin at t step_stride: 0, or `channels` if every time step has its own.
 struct Affine {
     int64_t channels, inner;                  // channel of element i: (i / inner) % channels
     const void *scale, *shift, *extra, *extra_scale;

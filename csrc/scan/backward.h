@@ -22,7 +22,7 @@ struct NormRows {
         geometry.expand(static_cast<const R*>(task.io.center), i0, n, center);
     }
 
-    // From dx in scratch, where the scan itself has not done it on its way.
+    // From dx in scratch, if the fast scan has not already added these sums itself.
     void find(const BackwardTask& task, Steps<R> dx, int64_t first, int64_t steps, int64_t i0, int64_t n) const {
         const Scan& scan = task.scan;
         const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, x_rows);

@@ -19,7 +19,7 @@
 namespace {
 
 // What the compiler may rely on. PLAIN: all neurons of the block belong to one channel and start at the same U, the tile has
-// all time steps, and nobody asks for U after the last one or has a gradient for it. The forward in float: a spike's output is V.
+// all time steps, and U after the last one is neither returned nor has a gradient. The forward in float: a spike's output is V.
 enum FastCase : int { MANY_CHANNELS, ONE_CHANNEL, PLAIN_CACHED, PLAIN_PAST_CACHE };
 
 inline FastCase fast_case(bool one, bool plain, bool past_cache) {

@@ -14,7 +14,7 @@ constexpr int ABREAST = ONE ? int(PAD / WIDTH<float>) : TOGETHER;
 
 // The sums over a tile's steps that the norm behind a map needs: rows of dx and of dx (x - center), for each element.
 struct NormSumRows {
-    const float* center = nullptr;  // null: not wanted
+    const float* center = nullptr;  // null: these sums are not needed
     float *by_bias = nullptr, *by_weight = nullptr;
 };
 
@@ -41,7 +41,7 @@ struct HeldRows {
 };
 
 // One group's potentials again, and what follows from them. USUAL: instead of M its step gets U inside of the window and -S V
-// outside; U is at least +0 there, because M is above 0, so that the sign tells which of the two it is. next: what is read
+// outside; U is at least +0 there, because M is above 0, so that the sign shows which of the two it is. next: what is read
 // after the last step.
 template <bool ONE, bool USUAL, class IO, bool MAPPED, int COUNT, class Step>
 inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input,
@@ -106,7 +106,7 @@ enum Derivative : int { OTHER_SHAPE, RECTANGLE, USUAL };
 // derivative cancel, and V dL/dV of a step is d (S V - f' M).
 //
 // In the usual case that is -d U inside of the window and d S V outside, and dL/dM is d + dL/dU inside and dL/dU outside: a
-// choice, where the reference multiplies by 0. What is not finite is not lost: every d is multiplied into the sum dv, and every
+// choice, while the reference multiplies by 0. What is not finite is not lost: every d is multiplied into the sum dv, and every
 // input and potential (M lies between the two) into the sum da. Looking at the sums is enough to send the block to general.h.
 //
 // ONE: the sums over the steps are added to the places of dv (with TrSG V dL/dV) and da, see place_of; so is dL/dU to

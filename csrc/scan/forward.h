@@ -67,7 +67,7 @@ struct ForwardBlock {
         const bool mapped = fast && sizeof(R) == 4 && input.maps_on_the_way();
         const R* const start = fast ? start_row.row : start_row.every();
         R* const u = direct ? static_cast<R*>(io.u) + i0 : u_row;
-        const bool keep_u = io.u || !lanes;  // else nobody looks at U after the last step
+        const bool keep_u = io.u || !lanes;  // otherwise nothing reads U after the last step
         bool nan = false;
         int64_t count = 0;
         const Output<R> output(io.out, task.scan, task.plan.stream, i0, n, !fast && task.plan.stream, out_rows);

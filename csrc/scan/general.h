@@ -11,7 +11,7 @@ struct ForwardTile {
     const ConstantRows<R>& constants;
     int64_t steps;
     Steps<const R> in;
-    Steps<R> out, m;      // without a first row: not wanted
+    Steps<R> out, m;      // without a first row: not written
     const R* start;       // U before
     R *u, *fired;         // U after; 1 for neurons that have fired, in and out
     bool first, last;     // the first tile: nothing has fired yet; the last one

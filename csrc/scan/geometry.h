@@ -10,7 +10,7 @@ struct Geometry {
 
     int64_t channel(int64_t i) const { return channels == 1 ? 0 : (i / inner) % channels; }
 
-    // What tells the constants of the n elements from i0 on from those of other elements; -1: nothing simple does.
+    // Two blocks of n elements with the same phase have the same constants, which need not be copied again. -1: unknown.
     int64_t phase(int64_t i0, int64_t n) const { return one_channel(i0, n) ? channel(i0) : inner == 1 ? i0 % channels : -1; }
 
     bool one_channel(int64_t i0, int64_t n) const { return channels == 1 || i0 % inner + n <= inner; }

@@ -4,12 +4,13 @@
 
 namespace {
 
-// Where all neurons of a block belong to one channel, their sums are kept in LANES places, that of element i in i % LANES.
+// If all neurons of a block belong to one channel, they add to LANES separate sums, element i to sum i % LANES. The order of
+// the additions is then the same with registers of any width, and so is the result.
 constexpr int64_t LANES = 32;
 static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
 // fast_backward.h keeps them in the compute type at first, in registers of SUM_LANES lanes altogether: that of an element is
-// its place in so many. Where a register has every second element, lanes are those of pairs of elements.
+// its place in so many. If a register has every second element, a lane belongs to a pair of elements.
 constexpr int64_t SUM_LANES = 16;
 
 // The register of sums, of `sums`, for a group's register k of elements.

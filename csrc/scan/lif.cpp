@@ -101,7 +101,7 @@ struct ParamTable {
     std::vector<R> v, fire, keep, gain, inverse, low, high, level, u0;
     bool ordinary = true;  // every threshold is finite and above 0
 
-    // windows: low and high are wanted. wide: they may be too far out, where an exact edge is of no use.
+    // windows: compute low and high. wide: they may lie too far out, for callers that do not need the exact edge.
     ParamTable(const Scan& scan, bool windows, bool wide) {
         const R *v_in = static_cast<const R*>(scan.v), *a_in = static_cast<const R*>(scan.a);
         const R* u0_in = static_cast<const R*>(scan.u0);

@@ -112,7 +112,7 @@ inline void narrow_row(const float* from, int64_t n, IO* to) {
     }
 }
 
-// Straight to the tensor where whole registers fit, else by way of a row of its own.
+// Writes straight to the tensor if whole registers fit, otherwise through a row on the stack.
 template <class IO>
 inline void write_narrow(const float* from, IO* to, int64_t n, bool stream) {
     const bool aligned = reinterpret_cast<uintptr_t>(to) % STEADYSPIKE_REGISTER == 0;
@@ -137,7 +137,7 @@ inline void write_row(const R* from, void* tensor, int64_t dtype, int64_t at, in
 template <class R>
 inline bool computed_in(int64_t dtype) { return sizeof(R) == 8 || dtype == F32; }
 
-// A tensor's rows of one tile of a block: in place where they can be read in whole registers as they are, else converted.
+// A tensor's rows of one tile of a block: in place if whole registers can be read from it, otherwise copied to scratch and converted.
 template <class R>
 inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stride, int64_t first, int64_t steps, int64_t i0,
                                  int64_t n, R* scratch) {
@@ -328,7 +328,7 @@ struct GroupStep {
     Vec<R> m[COUNT], by_a[COUNT], f[COUNT];  // M, dM/da, the surrogate's derivative
 };
 
-// The same where the derivative follows from m.
+// The same if the derivative can be computed from m, so that it need not be stored.
 template <class R, int COUNT>
 struct ShortStep {
     Vec<R> m[COUNT], by_a[COUNT];

@@ -40,6 +40,7 @@ inline Vec<R> exp_negative(Vec<R> y) {
     Vec<R> sum = all<R>(R(inverse[E::terms]));
 #pragma GCC unroll 16
     for (int i = E::terms - 1; i >= 0; --i) sum = sum * r + R(inverse[i]);
+    // `shifted` holds the integer k in its lowest bits; moved into the exponent it is 2^k.
     const Bits power = Bits(shifted) - Bits(round) + E::bias;
     return wanted < smallest ? zero : sum * Vec<R>(power << E::mantissa);
 }

@@ -52,6 +52,7 @@ private:
         return value;
     }
 
+    // If v + reach or v - reach, which are rounded, lie more than NEAR numbers from the edge.
     R bisect(R outside) const {
         if (holds(outside)) return outside;
         Order in = rank(v), out = rank(outside);

@@ -125,6 +125,7 @@ template <class E>
 int64_t sample_differs(const void* from, int64_t words, const Levels& levels, const uint64_t* bits, int64_t samples) {
     const E* x = static_cast<const E*>(from);
     for (int64_t k = 0; k < samples; ++k) {
+        // 2^32 / golden ratio: its multiples spread evenly over 32 bits, for any number of samples and without a seed.
         const int64_t word = int64_t(uint64_t(uint32_t(k) * 2654435761u) * uint64_t(words) >> 32);
         E level[WORD];
         levels.expand(word * WORD, WORD, level);

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs import words
 from tests.docs.markdown import ROOT, pages
-from tests.docs.words import broken_rules, final_periods, findings, sources, vague_names
+from tests.docs.words import broken_rules, final_periods, findings, other_sources, sources, vague_names
 
 KINDS = ("sentences", "final periods", "vague names")
 OWN = {ROOT / "tests" / "docs" / "words.py", ROOT / "tests" / "docs" / "test_words.py"}
@@ -20,7 +20,7 @@ OWN = {ROOT / "tests" / "docs" / "words.py", ROOT / "tests" / "docs" / "test_wor
 def checked(kind: str) -> list[str]:
     files = [path for path in sources() if path not in OWN]
     if kind == "sentences":
-        return findings([*pages(), *files])
+        return findings([*pages(), *files, *other_sources()])
     return final_periods(files) if kind == "final periods" else vague_names(files)
 
 
@@ -35,6 +35,12 @@ def test_vague_names_are_found(code: str, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(words, "ROOT", tmp_path)
     (tmp_path / "code.py").write_text(code)
     assert len(vague_names([tmp_path / "code.py"])) == 1
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.h", "n;  // harms nobody"), ("a.toml", 'note = "the paper says so"')])
+def test_comments_of_kernels_and_descriptions_of_recipes_are_read(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    assert [number for number, sentence in words.sentences(tmp_path / name) if broken_rules(sentence)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ BANNED = {
     ),
 }
 NAMES = {"found", "place", "wanted", "known", "said"}
+COMMENT_MARKS = {".cpp": "//", ".h": "//", ".toml": "#"}
 SOURCES = ("src", "tests", "benchmarks", "examples", "tools", "torture")
 
 
@@ -45,8 +46,20 @@ def sources() -> list[Path]:
     return sorted(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))
 
 
+def other_sources() -> list[Path]:
+    """Returns the files of the CPU kernels and the recipes, whose comments and descriptions are read too."""
+    kernels = [path for path in (ROOT / "csrc").rglob("*") if path.suffix in COMMENT_MARKS]
+    return sorted([*kernels, *(ROOT / "src" / "steadyspike" / "recipes").rglob("*.toml")])
+
+
 def sentences(path: Path) -> Iterator[tuple[int, str]]:
-    """Yields (line, text) of everything in a file that people read: prose; comments, docstrings and messages."""
+    """Yields (line, text) of all that people read in a file: prose, comments, docstrings, messages, descriptions."""
+    if path.suffix in COMMENT_MARKS:
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            _, mark, comment = line.partition(COMMENT_MARKS[path.suffix])
+            described = re.match(r'(?:about|note|shown|text) = "(.*)"', line)
+            yield number, re.sub(r"`[^`]*`", "`code`", comment if mark else described[1] if described else "")
+        return
     if path.suffix == ".md":
         for number, line in enumerate(prose(path).splitlines(), 1):
             yield number, re.sub(r"`[^`]*`", "`code`", line)
@@ -112,5 +125,5 @@ def final_periods(paths: list[Path]) -> list[str]:
 
 
 if __name__ == "__main__":
-    for line in findings([*pages(), *sources()]) + final_periods(sources()) + vague_names(sources()):
+    for line in findings([*pages(), *sources(), *other_sources()]) + final_periods(sources()) + vague_names(sources()):
         print(line)

@@ -189,7 +189,7 @@ def _classes(train: Pairs, labels: NDArray[np.int64]) -> tuple[str, ...]:
 
 
 class _Item:
-    """item(index, train, seed) of the data sets one after the other."""
+    """Called with (index, train, seed), returns one item; the indices of the data sets follow one another."""
 
     def __init__(self, pools: list[Pairs], labels: NDArray[np.int64], name: str) -> None:
         self.pools, self.labels, self.name = pools, labels, name

@@ -168,8 +168,8 @@ def _fused(
     job.potential, job.norms = potential, statistics
     if extra is not None and second[0] is None:
         job.spikes = _bits(extra, y)
-        # The bits replace the values of `extra`; an empty tensor in its place keeps the graph for the error of second
-        # derivatives.
+        # The bits replace the values of `extra`. An empty tensor takes its place in the graph, so that a second
+        # derivative still raises its error.
         job.source = None if job.spikes is None else trace_of(extra)
     return finish(neuron, y, job, u0, fused_scan(job, y, unwrapped(k), unwrapped(w), u0, *norm, extra, *second))
 

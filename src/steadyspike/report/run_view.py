@@ -90,7 +90,7 @@ class RunView:
         return self.metrics.get((evaluated[-1:] or names or [""])[0], [])
 
     def evaluated(self) -> list[int]:
-        """Places of the epochs after which the selection part was evaluated; of all epochs if there is none."""
+        """Indices of the epochs after which the selection part was evaluated; all epochs if there is no such part."""
         columns = [values for name, values in self.metrics.items() if self.part and name.startswith(f"{self.part}_")]
         every = range(len(self.epochs))
         return [i for i in every if any(column[i] is not None for column in columns)] if columns else list(every)
@@ -156,7 +156,7 @@ def read_run(root: Path, label: str | None = None) -> RunView:
     )
 
 
-# The keys without which a file that only adds to what is shown is not used.
+# Files that only add to the page, with the keys that each needs; a file without one of them is ignored.
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ORIGIN: ("name", "base", "changed"),
     "details.json": ("classes", "recall", "confusion", "confused", "pictures", "membranes", "samples"),

@@ -55,8 +55,8 @@ class _Counter(TorchDispatchMode):
     def __init__(self, costs: StepCosts) -> None:
         super().__init__()
         self.costs, self.inside = costs, 0
-        # Elements of the norms that a tensor is the output or the sum of; the storage is kept, so that its key is not
-        # given to another.
+        # For a tensor that is a norm's output, or a sum of such outputs: how many elements these norms have. Its
+        # storage is kept too, so that no other tensor can get the same key.
         self.normed: dict[int, tuple[int, object]] = {}
         self.fused: dict[int, tuple[int, int]] = {}  # by the storage of a current: elements of its norms, and its own
 

@@ -212,7 +212,7 @@ def _add(
     index: int,
     independence: bool,
 ) -> None:
-    """Counts a batch whose first sample is the observation's sample number ``place``."""
+    """Adds a batch to the observation; ``place`` is the index that its first sample gets there."""
     assert result.m is not None
     if not x.shape[1]:
         raise ValueError("a batch has no samples")

@@ -97,7 +97,7 @@ def check_structure(raw: bytes, path: str | Path) -> None:
 
 
 def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
-    """About how large a packet unpacks; ValueError if it could be larger than any valid one.
+    """Estimates the unpacked size of a packet; raises ValueError if it could be larger than any valid packet.
 
     The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for a whole file
     uses eight times its bytes and a little more, which is typical of events.

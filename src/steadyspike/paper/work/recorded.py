@@ -11,8 +11,8 @@ from steadyspike.train.recipe.measured import Measured, Spread, packaged_results
 class Recorded:
     """Entries by recipe. ``used`` collects the entries of a page, for the line that names their machines.
 
-    Of every seed the newest run counts. A mean over more seeds than there are runs counts instead of them: the
-    single numbers of some older runs are not known.
+    For every seed the newest run is used. Some older runs recorded only a mean over their seeds; if it covers
+    more seeds than there are single runs, the mean is used instead.
     """
 
     def __init__(self, entries: Iterable[Measured] | None = None) -> None:

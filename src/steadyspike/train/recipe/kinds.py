@@ -18,7 +18,7 @@ from steadyspike.train.recipe.schema import Recipe
 
 
 class Measure(NamedTuple):
-    """name: as printed; unit: "%" or nothing, for a share of one; digits: behind the point."""
+    """How a score is printed. unit: "%", or "" for a number from 0 to 1; digits: those after the decimal point."""
 
     name: str
     unit: str

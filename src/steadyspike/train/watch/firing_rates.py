@@ -83,7 +83,7 @@ class LayerWatch:
 
     @property
     def active(self) -> Tensor:
-        """[layers, 2]: neurons that fired in a training window, of how many, so far in this epoch and process."""
+        """[layers, 2]: how many neurons fired in a training window, and how many there were, in this epoch."""
         self._add_up()
         return torch.stack([self._fired, self._fired.new_tensor(self._seen)], 1)
 
