@@ -6,6 +6,9 @@
     python -m benchmarks.zoo --show                                # how far it is
     python -m benchmarks.zoo --data-dir DATA --write               # record the ablation and render docs/results.md
 
+Runs that another machine began are in benchmarks/unfinished: copy them to OUT/runs, and they continue from there.
+Delete each of them when its result is recorded.
+
 Set OMP_NUM_THREADS=1. Runs are in OUT/runs; `steadyspike zoo --add` makes an entry of one. The ablation's tables and
 figures: `steadyspike reproduce ablation --scale narrow --show --out OUT`.
 """
