@@ -53,6 +53,7 @@ def _term_needs(choice: Choice, record: str) -> bool:
 
 
 def _least_steps(choice: Choice) -> int:
+    # ModuleDict is typed as holding any Module; the isinstance only narrows the type.
     return max([t.least_steps for t in choice.objective.terms.values() if isinstance(t, Term)], default=1)
 
 
@@ -63,6 +64,7 @@ def _idle_leak(layer: nn.Module) -> bool:
     return isinstance(layer.init, ConstantInit) and layer.init.value == 0
 
 
+# Most of these would train without an error and give a useless result, so they are refused in advance.
 RULES: tuple[Rule, ...] = (
     Rule(
         lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
@@ -116,6 +118,7 @@ RULES: tuple[Rule, ...] = (
 
 def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
     """The reasons why this combination cannot work; an empty list if it is allowed."""
+    # The rules ask for a layer's type and settings only, so the smallest site will do.
     layer = neuron_for(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
     choice = Choice(norm, layer, objective, timesteps)
     return [rule.reason for rule in RULES if rule.applies(choice)]
@@ -184,6 +187,7 @@ def _objective(
     if not isinstance(loss, Objective):
         axis = {} if batch_dim is None else {"batch_dim": batch_dim}
         return make_objective(loss, terms, **axis, **(loss_options or {}))
+    # An Objective is complete: arguments that it would ignore are an error, not a surprise.
     given = {"terms": terms, "loss_options": loss_options, "batch_dim": batch_dim}
     idle = [name for name, value in given.items() if value is not None]
     if idle:

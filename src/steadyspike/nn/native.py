@@ -51,6 +51,7 @@ def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
     else:
         layer = LIF(float(v), 1 / float(a), init=init, learn=names, strict=spec.strict, decay_input=spec.decay_input,
                     **settings)  # fmt: skip
+    # The constructor took a copy and bound it to its own channels; this one is as the converted neuron had it.
     layer.init = init
     for name, value in (("threshold", v), ("leak", a)):
         layer.set_constant(name, value)  # tau = 1 / (1 / tau) may be rounded
@@ -79,6 +80,7 @@ def with_late_reset(layer: Neuron) -> nn.Module:
     """
     v, beta = float(layer.threshold.detach().double()), 1 - float(layer.leak.detach().double())
     layer.set_constant("threshold", torch.tensor([v / beta], dtype=torch.float64))
+    # Read back: the layer's dtype may have rounded V / beta, and d must fit the threshold in use.
     d, init = float(layer.threshold.detach().double()) - v, layer.init
     if isinstance(init, ConstantInit):
         layer.init = ConstantInit(_counted_from(torch.tensor(init.value, dtype=torch.float64), v, beta, d).item())
@@ -143,6 +145,7 @@ class EveryStepNetwork(nn.Module):
         for layer in layers:
             layer.steps, layer.calls = len(x), 0
         out: Any = self.model(x.flatten(0, 1))
+        # A loop over time calls every neuron at least T times: it took the folded batch for a sequence.
         if len(x) > 1 and any(layer.calls >= len(x) for layer in layers):
             raise NotNative("the model loops over time itself; give the part of it that computes one step")
         if any(layer.remembers and layer.calls > 1 for layer in layers):

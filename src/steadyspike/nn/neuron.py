@@ -81,6 +81,7 @@ class Neuron(Constants):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
+        # A kernel computes the dynamics of `Neuron.run` only, so an override turns it off unless the class decides.
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
         # Looked up once per class: asking at every forward would cost as much as a small layer's scan.
@@ -155,6 +156,7 @@ class Neuron(Constants):
             raise TypeError(
                 f"state must be the LIFState that scan returned, or None to start; got {type(state).__name__}"
             )
+        # An optimizer step may have moved V or tau out of range since the last call.
         if self.training:
             self.limit_constants()
         u0 = self.init.potential(x) if state is None else state.take(x, self)

@@ -91,12 +91,14 @@ def probe(
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
+            # Activation checkpointing runs a forward twice; it is still one forward for the reader.
             if not recomputing():
                 with torch.set_grad_enabled(graph and torch.is_grad_enabled()):
                     recording.add(name, _record(layer, x, result, fields, graph))
 
         return Tap(see, membrane="m" in fields or "u" in fields)
 
+    # The id makes the key unique, so that probes can be nested.
     with tapped(model, f"probe {id(recording)}", make, only=chosen_layers(model, layers)):
         yield recording
 
@@ -126,8 +128,10 @@ def _record(layer: Neuron, x: Tensor, result: ScanResult, fields: tuple[str, ...
     """The record of one scan, with the tensors that ``fields`` names."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(fields) else None
     tensors: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
+    # A mean that is rounded to half precision has only two or three digits.
     if "rate" in fields and spikes is not None:
         tensors["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
+    # Kernels return M of all steps, but U of the last step only.
     if "u" in fields and result.m is not None:
         tensors["u"] = after_reset(layer, result.m, spikes)
     kept = {name: tensors.get(name) for name in fields}

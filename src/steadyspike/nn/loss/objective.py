@@ -35,6 +35,7 @@ def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[s
         if name not in modules:
             raise ValueError(f"the model has no module {name!r}; model.named_modules() lists the names")
     outputs: dict[str, Tensor] = {}
+    # name=name: a lambda would otherwise see the last name of the loop in all hooks.
     handles = [
         modules[name].register_forward_hook(lambda m, i, out, name=name: outputs.__setitem__(name, out))
         for name in names
@@ -91,10 +92,12 @@ class Objective(nn.Module):
         terms = {name: term for name, term in self.terms.items() if isinstance(term, Term)}
         record = sorted({what for term in terms.values() for what in term.records})
         names = sorted({name for term in terms.values() for name in term.features})
+        # Twin compares two noisy passes of one batch; without dropout, in evaluation, both would be the same.
         copies = self.task.copies if model.training else 1
         if copies > 1:
             check_batch(x, self.batch_dim, target.shape[0])
             x = torch.cat([x] * copies, self.batch_dim)
+        # Probes and hooks keep M and features in memory, so they are set only if a term reads them.
         with ExitStack() as stack:
             records = stack.enter_context(probe(model, record=record, graph=True)) if record else Recording()
             features = stack.enter_context(collected_outputs(model, names)) if names else {}

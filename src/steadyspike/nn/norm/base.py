@@ -62,6 +62,7 @@ class TimeNorm(nn.Module):
         if momentum is None or not 0 < momentum <= 1:
             raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.channels, self.eps, self.momentum, self.sync = channels, eps, momentum, sync
+        # A process group can be neither copied nor pickled: copies of a `Group` share it, pickles leave it out.
         self.group = Group(group)
         shape = (channels,) if steps is None else (steps, channels)
         self.weight = nn.Parameter(torch.ones(shape))
