@@ -524,3 +524,44 @@ def test_registered_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-7, atol=1e-8, msg=lambda m, n=key: f"{n}: {m}")
     for (key, b), other in zip(model.named_buffers(), truth.buffers()):
         torch.testing.assert_close(b, other, rtol=1e-9, atol=1e-9, msg=lambda m, n=key: f"{n}: {m}")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
+def test_save_memory_keeps_the_spikes_of_a_convolution_as_bits(dtype: torch.dtype) -> None:
+    """What autograd keeps after the forward: y of each norm, and the spikes between them as bits, 1/16 in 16 bits."""
+    from steadyspike.nn.memory.pack import save_memory
+    from steadyspike.nn.memory.track import MemoryTracker
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(2))
+            self.norms = nn.ModuleList(TDBN(16) for _ in range(2))
+            self.neurons = nn.ModuleList(ss.LIF(0.6, backend="triton") for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for conv, norm, neuron in zip(self.convs, self.norms, self.neurons):
+                y = conv(x.flatten(0, 1)).unflatten(0, x.shape[:2])
+                x = norm_neuron(norm, neuron, y)  # type: ignore[arg-type]
+            return x
+
+    torch.manual_seed(0)
+    x = torch.randn(4, 2, 16, 16, 16).to(dtype)
+    plain = Two()
+    plain.convs.to(dtype)
+    lean = save_memory(copy.deepcopy(plain))
+    live, gradients = {}, {}
+    for name, model in (("plain", plain), ("lean", lean)):
+        with MemoryTracker() as tracker:
+            for t in (x, *model.parameters(), *model.buffers()):
+                tracker.ignore(t)
+            out = model(x)
+            live[name] = tracker.live
+        out.float().sum().backward()
+        gradients[name] = [p.grad for p in model.parameters()]
+    words = x.numel() // 8
+    # The output is alive in both; what is left besides the spikes are sums and constants per channel.
+    assert live["plain"] - live["lean"] == pytest.approx(x.nbytes - words, abs=2048)
+    assert words == x.nbytes / (8 * dtype.itemsize)
+    for got, want in zip(gradients["lean"], gradients["plain"]):
+        assert torch.equal(got, want)  # type: ignore[arg-type]

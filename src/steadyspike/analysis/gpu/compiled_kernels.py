@@ -144,10 +144,9 @@ def layer_launches(
         affine = Affine(per_channel(), per_channel(), like if extra else None)
     scan = Scan(x, number, number, number, Call.of(spec, backend="triton"), affine)
     gradients = OutputGradients(like)
-    launches = {
-        "forward": (forward_launch(scan, like, None, None)[0], FIXED),
-        "backward": (backward_launch(scan, gradients, like, None, like if extra else None)[0], FIXED),
-    }
+    forward, _ = forward_launch(scan, like, None, None)
+    backward, _ = backward_launch(scan, gradients, like, None, like if extra else None)
+    launches = {"forward": (forward, forward.fixed), "backward": (backward, backward.fixed)}
     if norm:
         launches["moments"] = (moments_launch(x)[0], BLOCK)
         launches["norm gradient"] = (norm_gradient_launch(like, x, per_channel(), per_channel(), like), BLOCK)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, empty_steps
 from steadyspike.kernels.scan.contract import Affine, AffineGradients, OutputGradients, Results, Scan
-from steadyspike.kernels.scan.triton.launch import Launch, interpreting, plan_segments, plan_tiles
+from steadyspike.kernels.scan.triton.launch import FIXED, FIXED_SMALL, Launch, interpreting, plan_segments, plan_tiles
 
 OLDEST_TRITON = (3, 3)  # the first with tuples in kernels, which hold a segment's steps in registers
 
@@ -169,7 +169,9 @@ def backward_launch(
         "STEPS": steps,
         "RAGGED": x.shape[0] % steps != 0,
     }
-    return Launch(backward_kernel, tiles, arguments, ("size_class", "BLOCK_C", "STEPS")), partial
+    tight = affine is not None and (tiles.block_c > 1 or (affine.extra is not None and steps == 8))
+    fixed = FIXED_SMALL if tight else FIXED
+    return Launch(backward_kernel, tiles, arguments, ("size_class", "BLOCK_C", "STEPS"), fixed=fixed), partial
 
 
 def _affine_arguments(affine: Affine | None) -> dict[str, object]:

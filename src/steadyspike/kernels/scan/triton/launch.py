@@ -21,8 +21,11 @@ SLOT = 256  # elements per partial sum, and the smallest block; math.SLOT
 # (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
 FIXED = (512, 4)
+# For the backward of norm and neuron in channels_last, or with a shortcut over 8 steps: 4 elements per thread need more
+# than the 255 registers of a thread on sm_90 or sm_100.
+FIXED_SMALL = (256, 4)
 # Registers that the backward may spend on a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
-# float64. With `FIXED` float32 then spills nothing (ptxas -v, sm_80; docs/kernels-gpu.md).
+# float64. What the fixed sizes above spill is in docs/kernels-gpu.md.
 SEGMENT_BYTES = 64
 # Passed with every launch because Triton's default is about to change. Nothing depends on it: the one multiply-add that
 # decides about spikes is written as such.
@@ -118,7 +121,7 @@ def _tuned(kernel: Any, key: tuple[str, ...]) -> Any:
 class Launch:
     """A kernel with all its arguments but the block size, and the argument names that the tuning depends on.
 
-    programs: how many run; None for one per tile.
+    programs: how many run; None for one per tile. fixed: the (block, warps) if nothing is tuned.
     """
 
     kernel: Any
@@ -126,15 +129,16 @@ class Launch:
     arguments: dict[str, Any]
     tuning_key: tuple[str, ...]
     programs: int | None = None
+    fixed: tuple[int, int] = FIXED
 
     def run(self, device: torch.device, fixed: tuple[int, int] | None = None) -> None:
         """Start it on ``device``, with a tuned block size or with the (block, warps) given.
 
         The interpreter has nothing to tune, and with `torch.use_deterministic_algorithms` the order of summation must
-        not depend on a timing: both take `FIXED`.
+        not depend on a timing: both take ``self.fixed``.
         """
         if fixed is None and (interpreting() or torch.are_deterministic_algorithms_enabled()):
-            fixed = FIXED
+            fixed = self.fixed
         on_device: Callable[..., contextlib.AbstractContextManager[Any]]
         on_device = torch.cuda.device if device.type == "cuda" else contextlib.nullcontext
         with on_device(device):
