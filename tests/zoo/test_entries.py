@@ -91,6 +91,13 @@ def test_commands_take_a_name_like_a_run(tmp_path: Path) -> None:
     assert code == 1 and "digits-cnn8" in text
 
 
+@pytest.mark.parametrize("name", packaged_names())
+def test_every_network_is_shown(name: str) -> None:
+    """Also a detector, which has a table that classifiers do not have."""
+    code, text = command("show", name)
+    assert code == 0, text
+
+
 def test_export_and_predict_take_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # a short name: the table breaks long ones
     image = pytest.importorskip("PIL.Image")

@@ -21,7 +21,6 @@ from steadyspike.zoo.card import card_of_model, card_of_run
 from steadyspike.zoo.description import CARD, FILE, Description, Input, build, describe_run
 from steadyspike.zoo.pretrained import Pretrained
 
-RECORD = ("recipe.toml", "metrics.csv", "layers.csv", "steps.csv", "health.csv")  # copied unchanged
 HALF_LARGEST = 65504.0
 
 
@@ -92,9 +91,9 @@ def write_record(source: Path, target: Path, sha256: str, test: dict[str, Any] |
 
     test: scores of the weights in ``target``, if rounding changed them.
     """
-    for name in RECORD:
-        if (source / name).is_file():
-            shutil.copyfile(source / name, target / name)
+    for path in (source / "recipe.toml", *sorted(source.glob("*.csv"))):  # all tables: a kind of run may add some
+        if path.is_file():
+            shutil.copyfile(path, target / path.name)
     run = RunFolder(source)
     about, result = run.read_json("run.json"), run.read_json("result.json")
     about["environment"].pop("command", None)
