@@ -78,14 +78,15 @@ def yolo_matching(detections, labels, least=0.5):
     """The IoU by which each detection counts, 0 if it does not: the matching of YOLOv5's and EMS-YOLO's validation.
 
     detections: (corner box, class) by falling score; labels: (corner box, class). Of every detection the pair with the
-    largest overlap stays; then of every label the first pair that is left, in the order of detections.
+    largest overlap stays (of equal ones the last label); then of every label the first pair that is left, in the order
+    of detections.
     """
     pairs = []
     for number, (box, kind) in enumerate(labels):
         for location, (other, label) in enumerate(detections):
             if kind == label and iou(box, other) >= least:
                 pairs.append((number, location, iou(box, other)))
-    pairs.sort(key=lambda pair: -pair[2])
+    pairs = sorted(pairs, key=lambda pair: pair[2])[::-1]  # the published code sorts up and turns the order round
     of_detection = {}
     for pair in pairs:
         of_detection.setdefault(pair[1], pair)

@@ -186,6 +186,14 @@ def test_of_two_detections_of_one_box_the_one_with_the_higher_score_counts() -> 
     assert numbers["yolo_AP"] == pytest.approx(0.3 * numbers["yolo_AP50"], abs=1e-2)
 
 
+def test_a_detection_between_two_boxes_belongs_to_the_last_as_in_yolos_code() -> None:
+    """The first detection overlaps both boxes equally, the second only the first box: both are right."""
+    reference = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [2, 0, 10, 10], 0)])
+    results = detected((1, 1, [1, 0, 10, 10], 0.9), (1, 1, [-2, 0, 10, 10], 0.8))
+    assert yolo_ap(reference, results)["yolo_AP50"] == pytest.approx(0.995, abs=1e-3)
+    assert yolo_ap(reference, results) == pytest.approx(_literal_yolo(reference, results), abs=1e-9)
+
+
 def test_the_number_of_yolo_is_another() -> None:
     reference = truth([(1, 1, [0, 0, 10, 10], 0), (1, 1, [50, 50, 10, 10], 0)])
     results = detected((1, 1, [0, 0, 10, 10], 0.8))

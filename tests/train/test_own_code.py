@@ -159,6 +159,22 @@ def test_no_code_is_imported_while_the_working_directory_is_in_a_run_folder(here
     assert "my_net" not in sys.modules and "my_data" not in sys.modules
 
 
+@pytest.mark.parametrize("name", ["run.evil:Net", "run.sub.evil:Net", "folder.run.evil:Net", "package.linked.evil:Net"])
+def test_a_run_folder_inside_the_working_directory_is_not_a_package(here, name):
+    """Python takes every folder for a package: `run.evil` is run/evil.py."""
+    for run in ("run", "folder/run"):
+        (here / run / "sub").mkdir(parents=True)
+        for file in ("recipe.toml", "weights.safetensors"):
+            (here / run / file).touch()
+        for file in ("evil.py", "sub/evil.py"):
+            (here / run / file).write_text("raise SystemExit('imported')\n")
+    (here / "package").mkdir()
+    (here / "package" / "__init__.py").touch()
+    (here / "package" / "linked").symlink_to(here / "run")
+    with pytest.raises(RecipeError, match=r"no code is imported from the run folder .*run"):
+        find_own(name, "model.name")
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [

@@ -50,7 +50,7 @@ def _matched_once(overlap: Floats) -> Flags:
     """
     right = np.zeros((len(overlap), len(IOU_THRESHOLDS)), bool)
     rows, columns = np.nonzero(overlap >= IOU_THRESHOLDS[0])
-    order = np.argsort(-overlap[rows, columns], kind="mergesort")
+    order = np.argsort(overlap[rows, columns], kind="stable")[::-1]  # of equal overlaps the last box, as published
     rows, columns = rows[order], columns[order]
     best = np.unique(rows, return_index=True)[1]  # the best box of every detection
     rows, columns = rows[best], columns[best]  # `unique` sorts, so these are in the order of scores again

@@ -42,8 +42,7 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
         raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
     if module_name.endswith(".py"):
         raise RecipeError(f"{key} = {name!r}: leave out .py and write {module_name[:-3]}:{attribute}")
-    top = module_name.partition(".")[0]
-    problem = _why_not_own(top)
+    problem = _why_not_own(module_name)
     if problem is not None:
         raise RecipeError(f"{key} = {name!r}: {problem}")
     try:
@@ -56,13 +55,14 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
     if not callable(made):
         raise RecipeError(f"{key} = {name!r}: {module_name} has no class or function {attribute}")
     home = str(getattr(made, "__module__", None) or type(made).__module__)
-    if _why_not_own(home.partition(".")[0]) is not None:
+    if _why_not_own(home) is not None:
         raise RecipeError(f"{key} = {name!r}: {module_name} only imports {attribute} from {home}; name one of your own")
     return made
 
 
-def _why_not_own(top: str) -> str | None:
-    """Why the top-level module ``top`` is not the user's code, determined without importing it; None if it is."""
+def _why_not_own(module_name: str) -> str | None:
+    """Why the module ``package.module`` is not the user's code, determined without importing it; None if it is."""
+    top, *inner = module_name.split(".")
     asked = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
     folders = [folder for folder in asked if _run_folder_of(folder) is None]
     invalidate_caches()  # a file written since the process began
@@ -75,6 +75,9 @@ def _why_not_own(top: str) -> str | None:
         return f"{top} is the name of an installed package or a part of Python; rename yours"
     if any(source.is_relative_to(folder) for source in _places(spec) for folder in _installed()):
         return f"{top} is an installed package, and a recipe can name only code of yours"
+    run = next((run for source in _sources(spec, inner) if (run := _run_folder_of(source)) is not None), None)
+    if run is not None:
+        return f"no code is imported from the run folder {run}"
     if os.getcwd() in folders and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())  # last, so that no file there hides an installed package; it may import later
     loaded = sys.modules.get(top)
@@ -85,9 +88,23 @@ def _why_not_own(top: str) -> str | None:
     return None
 
 
-def _run_folder_of(folder: str) -> Path | None:
-    """The run folder that ``folder`` is, or is inside of; None if there is none."""
-    here = Path(folder).resolve()
+def _sources(spec: Any, inner: list[str]) -> set[Path]:
+    """Files and folders of a package and of the modules ``inner`` inside one another, found without importing any.
+
+    Python takes every folder for a package, so a run folder inside the working directory is one too.
+    """
+    sources = _places(spec)
+    for part in inner:
+        if spec is None:
+            break
+        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations or ()))
+        sources |= _places(spec)
+    return sources
+
+
+def _run_folder_of(path: str | Path) -> Path | None:
+    """The run folder that ``path`` is, or is inside of; None if there is none."""
+    here = Path(path).resolve()
     for candidate in (here, *here.parents):
         parts = ("run.json", "origin.json", "result.json", "weights.safetensors", "checkpoints")
         if (candidate / "recipe.toml").exists() and any((candidate / part).exists() for part in parts):
