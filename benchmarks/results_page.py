@@ -1,4 +1,4 @@
-"""Renders tables of docs/results.md, reproduce.md and methods.md from recorded numbers (steadyspike/results/*.json).
+"""Renders tables of README.md and docs/ from recorded numbers (steadyspike/results/*.json) and the zoo's entries.
 
     python -m benchmarks.results_page            # write the tables
     python -m benchmarks.results_page --check    # exit code 1 if a page differs from what was recorded
@@ -23,9 +23,17 @@ from steadyspike.paper.work.recorded import Recorded
 from steadyspike.paper.work.scales import Scale
 from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Case, Row, Work
+from steadyspike.zoo.listing import entries
 
-DOCS = Path(__file__).resolve().parent.parent / "docs"
+ROOT = Path(__file__).resolve().parent.parent
 METHODS = {"-baseline": "neither", "-mp": "MP-Init", "-trsg": "TrSG", "": "both"}
+EVIDENCE = (  # label, begin of the recipes' names, their endings in the order of METHODS
+    (
+        "CIFAR-100, all 50,000 images, ResNet-19 of width 0.25, 12 epochs",
+        "cifar100-narrow-", ("neither", "mp", "trsg", "both"),
+    ),
+    ("CIFAR-10, 8,000 images, 7-layer CNN, 6 epochs", "proof-cifar10-cnn7", tuple(METHODS)),
+)  # fmt: skip
 PROOF_NETWORKS = {
     "cnn7": "cnn7, width 0.25, 8,000 images, 6 epochs",
     "resnet19": "resnet19, width 0.125, 4,000 images, 5 epochs",
@@ -200,21 +208,51 @@ def mini(recorded: Recorded) -> str:
     return grid(["command", *MINI.values()], rows) + f"\n\n{recorded.stamp()}"
 
 
+def zoo(_: Recorded) -> str:
+    head = ["name", "network and data", "test score after each step", "of", "parameters", "firing rate", "size (MB)"]
+    rows = [
+        [f"`{entry.name}`", entry.about, entry.written, f"{entry.samples:,}", f"{entry.parameters:,}",
+         f"{entry.numbers.firing_rate:.1%}", f"{entry.megabytes:.2f}"]
+        for entry in entries()
+    ]  # fmt: skip
+    return grid(head, rows)
+
+
+def evidence(recorded: Recorded) -> str:
+    """README's tables: the ablation, and the trained networks with their last score."""
+    ablations = []
+    for label, recipe, endings in EVIDENCE:
+        names = [f"{recipe}{ending}" for ending in endings]
+        ablations.append([label, *(cell(recorded, name) for name in names)])
+        ablations.append(
+            ["the same network after the first of two time steps", *(first_step(recorded, name) for name in names)]
+        )
+    networks = [
+        [f"`{entry.name}`", entry.about, f"{entry.scores.split(', ')[-1]} {entry.unit}",
+         f"{entry.parameters:,}", f"{entry.numbers.firing_rate:.0%}"]
+        for entry in entries()
+    ]  # fmt: skip
+    head = ["trained network", "what it is", "test score", "parameters", "firing rate"]
+    return f"{grid(['test accuracy (%)', *METHODS.values()], ablations)}\n\n{grid(head, networks)}"
+
+
 PARTS: dict[str, tuple[str, Callable[[Recorded], str]]] = {
-    "narrow": ("results.md", partial(own_evidence, "narrow", narrow_pages)),
-    "proof": ("results.md", proof),
-    "deep": ("results.md", partial(own_evidence, "deep", deep_pages)),
-    "transformer": ("results.md", transformers),
-    "detection": ("results.md", detection),
-    "stabilize": ("results.md", stabilize),
-    "mini": ("reproduce.md", mini),
-    "gradient": ("methods.md", gradients),
+    "narrow": ("docs/results.md", partial(own_evidence, "narrow", narrow_pages)),
+    "proof": ("docs/results.md", proof),
+    "deep": ("docs/results.md", partial(own_evidence, "deep", deep_pages)),
+    "transformer": ("docs/results.md", transformers),
+    "detection": ("docs/results.md", detection),
+    "stabilize": ("docs/results.md", stabilize),
+    "mini": ("docs/reproduce.md", mini),
+    "gradient": ("docs/methods.md", gradients),
+    "zoo": ("docs/zoo.md", zoo),
+    "evidence": ("README.md", evidence),
 }
 
 
 def rendered(page: str) -> str:
-    """The text of a page in docs/ with all its parts as they were recorded."""
-    text, recorded = (DOCS / page).read_text(), Recorded()
+    """The text of a page with all its parts as they were recorded."""
+    text, recorded = (ROOT / page).read_text(), Recorded()
     for name, (where, part) in PARTS.items():
         if where == page:
             begin, end = f"<!-- {name} table begins -->", f"<!-- {name} table ends -->"
@@ -227,12 +265,12 @@ def write() -> list[str]:
     """Writes the pages; the names of those that changed."""
     changed = [page for page in dict.fromkeys(where for where, _ in PARTS.values()) if _differs(page)]
     for page in changed:
-        (DOCS / page).write_text(rendered(page))
+        (ROOT / page).write_text(rendered(page))
     return changed
 
 
 def _differs(page: str) -> bool:
-    return rendered(page) != (DOCS / page).read_text()
+    return rendered(page) != (ROOT / page).read_text()
 
 
 def main() -> int:
@@ -240,9 +278,9 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if a page differs")
     if parser.parse_args().check:
         differ = [page for page in dict.fromkeys(where for where, _ in PARTS.values()) if _differs(page)]
-        print("\n".join(f"docs/{page} is not what was recorded" for page in differ) or "all pages are as recorded")
+        print("\n".join(f"{page} is not what was recorded" for page in differ) or "all pages are as recorded")
         return bool(differ)
-    print("\n".join(f"docs/{page} written" for page in write()) or "all pages are as recorded")
+    print("\n".join(f"{page} written" for page in write()) or "all pages are as recorded")
     return 0
 
 

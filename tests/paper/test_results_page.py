@@ -11,7 +11,7 @@ from steadyspike.train.recipe.measured import Measured, Spread, packaged_results
 @pytest.mark.parametrize("page", sorted({where for where, _ in results_page.PARTS.values()}))
 def test_pages_show_what_was_recorded(page):
     """If this fails: `python -m benchmarks.results_page`."""
-    assert results_page.rendered(page) == (results_page.DOCS / page).read_text()
+    assert results_page.rendered(page) == (results_page.ROOT / page).read_text()
 
 
 def test_what_was_recorded_is_of_a_recipe_or_of_a_program_of_ours():

@@ -30,34 +30,22 @@ def command(
 def show_list() -> int:
     """A line per network, with what was measured."""
     from steadyspike.deploy.energy import show_energy
-    from steadyspike.train.files.folder import RunFolder
-    from steadyspike.train.files.packaged import NETWORKS, packaged_names
-    from steadyspike.train.recipe.kinds import kind_of_result
-    from steadyspike.zoo.description import read_description
+    from steadyspike.zoo.listing import entries
 
     names = ("name", "data", "T", "score after each step", "parameters", "firing rate", "energy", "time", "size")
     table = bare_table(*names, right=names[4:], fold=(names[3],))
-    for name in packaged_names():
-        folder = RunFolder(NETWORKS / name)
-        described, result, about = (
-            read_description(folder.root),
-            folder.read_json("result.json"),
-            folder.read_json("run.json"),
-        )
-        numbers, kind = described.numbers, kind_of_result(result["test"])
-        measure = kind.measure
-        scores = ", ".join(map(measure.number, kind.test_scores(result["test"])))
-        assert numbers is not None, "an entry of the zoo has been measured"
+    for entry in entries():
+        numbers = entry.numbers
         table.add_row(
-            name,
-            described.input.data,
-            str(folder.read_recipe().data.timesteps),
-            f"{scores} {measure.unit or measure.name}",
-            f"{about['parameters']:,}",
+            entry.name,
+            entry.data,
+            str(entry.timesteps),
+            entry.written,
+            f"{entry.parameters:,}",
             f"{numbers.firing_rate:.1%}",
             "-" if numbers.energy_mj is None else show_energy(numbers.energy_mj),
             f"{numbers.ms:.1f} ms",
-            f"{folder.weights.stat().st_size / 1e6:.2f} MB",
+            f"{entry.megabytes:.2f} MB",
         )
     wide_enough(console).print(table)
     console.print("energy at 45 nm fp32 and time on one thread: of one sample; `steadyspike zoo NAME` shows the card",
