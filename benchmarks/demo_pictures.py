@@ -16,11 +16,11 @@ from pathlib import Path
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
+from steadyspike.report.run_figure import draw_runs
 from steadyspike.report.run_view import read_run
 from steadyspike.report.write_page import write_report
+from steadyspike.results.recording import record
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.run_figure import draw_runs
-from steadyspike.train.run.recording import record
 
 ROOT = Path(__file__).parent.parent
 FIGURES = ROOT / "docs" / "figures"

@@ -31,8 +31,8 @@ from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.scales import Scale
 from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Case, Work
+from steadyspike.results.recording import record
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.run.recording import record
 from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 SEEDS = 3

@@ -26,8 +26,8 @@ from typing import Any
 from benchmarks import results_page
 from benchmarks.results_page import DETECTION, GRADIENTS, METHODS, PROOF_NETWORKS, TRANSFORMER_SETS, TRANSFORMERS
 
+from steadyspike.results.recording import record
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.run.recording import record
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = "bccd-predictions.png"

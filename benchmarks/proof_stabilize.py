@@ -30,9 +30,9 @@ from benchmarks.machine import describe
 from torch import Tensor, nn
 
 import steadyspike as ss
+from steadyspike.results.measured import Measured, results_root
+from steadyspike.results.recording import add
 from steadyspike.train.files.folder import RunError
-from steadyspike.train.recipe.measured import Measured, results_root
-from steadyspike.train.run.recording import add
 
 VARIANTS = ("original", "convert", "stabilize")
 SEEDS = (0, 1, 2)

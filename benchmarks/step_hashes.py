@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import steadyspike as ss
-from steadyspike.train.watch.firing_rates import LayerWatch
+from steadyspike.train.watch.layers import LayerWatch
 
 STEPS = 20
 

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from steadyspike.commands.export import run as export
 from steadyspike.disk.plain_text import duration
+from steadyspike.report.run_figure import draw_runs
 from steadyspike.train.files.folder import RunFolder, new_folder
-from steadyspike.train.files.run_figure import draw_runs
 from steadyspike.train.recipe import load_recipe
 from steadyspike.train.run.display import Display
 from steadyspike.train.run.training import train

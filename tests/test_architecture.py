@@ -22,21 +22,25 @@ ALLOWED = {
     "train": {"disk", "core", "kernels", "nn", "models", "data"},
     "detection": {"core", "nn", "models", "data", "train", "report"},
     "analysis": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy"},
-    "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis"},
+    "results": {"disk", "train"},
+    "paper": {"disk", "core", "kernels", "nn", "models", "data", "train", "deploy", "analysis", "report", "results"},
     "deploy": {"disk", "core", "kernels", "nn", "models"},
     "interop": {"core", "kernels", "nn", "models"},
-    "zoo": {"disk", "core", "nn", "models", "data", "train", "deploy"},
-    "report": {"disk", "core", "nn", "data", "train", "deploy"},
+    "zoo": {"disk", "core", "nn", "models", "data", "train", "deploy", "results"},
+    "report": {"disk", "core", "nn", "data", "train", "deploy", "results"},
 }
-# The folders inside a part, each may import those before it (and files that stand in no folder of the part).
+# The folders inside a folder, at any depth; each may import those before it.
 GROUPS = {
     "analysis": ("statistics", "networks", "gpu"),
+    "commands": ("shared",),
     "data": ("augmentation", "formats", "sets"),
     "deploy": ("runtime", "standalone"),
     "report": ("network_page",),
     "detection": ("data", "sets", "networks"),
     "kernels": ("spikes", "conv", "scan"),
+    "kernels/scan": ("cpu", "triton"),
     "models": ("blocks",),
+    "models/blocks": ("attention",),
     "nn": ("attention", "norm", "loss", "neurons", "memory"),
     "paper": ("statistics", "theory", "figures", "work", "experiments"),
     "train": ("recipe", "files", "watch", "build", "state", "run"),
@@ -111,23 +115,41 @@ def test_imports_point_downwards(path):
         assert target in ALLOWED[part] | {part}, f"{part} must not import {name}"
 
 
-def test_every_folder_of_a_part_has_its_place():
-    for part in (folder for folder in PACKAGE.iterdir() if folder.name in ALLOWED):
-        folders = {folder.name for folder in part.iterdir() if any(folder.rglob("*.py"))}
-        assert folders == set(GROUPS.get(part.name, ())), f"{part.name}/: list its folders in GROUPS, lowest first"
+FOLDERS = sorted({parent for file in FILES for parent in file.parents if PACKAGE in parent.parents})
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_folders_of_a_part_point_downwards(path):
-    part, *inside = path.relative_to(PACKAGE).parts
-    groups = GROUPS.get(part, ())
-    if len(inside) < 2 or not groups:
-        pytest.skip("a file that stands in no folder of its part")
-    for name in imports(path):
-        origin = name.split(".")
-        if origin[1:2] == [part] and len(origin) > 2 and origin[2] in groups:
-            allowed = groups[: groups.index(inside[0]) + 1]
-            assert origin[2] in allowed, f"{part}/{inside[0]} must not import {name}"
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_every_folder_in_a_folder_has_its_place(folder):
+    name = folder.relative_to(PACKAGE).as_posix()
+    folders = {child.name for child in FOLDERS if child.parent == folder}
+    assert folders == set(GROUPS.get(name, ())), f"{name}/: list its folders in GROUPS, lowest first"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_inside_a_folder_imports_have_one_direction(folder):
+    """A folder imports folders that `GROUPS` lists before it, and no file that imports it, on any way."""
+    groups = GROUPS.get(folder.relative_to(PACKAGE).as_posix(), ())
+    start = ("steadyspike", *folder.relative_to(PACKAGE).parts)
+    edges: dict[str, set[str]] = {}
+    for path in (path for path in FILES if folder in path.parents):
+        child = path.relative_to(folder).with_suffix("").parts[0]
+        inside = [name.split(".") for name in imports(path)]
+        targets = {name[len(start)] for name in inside if tuple(name[: len(start)]) == start and len(name) > len(start)}
+        edges.setdefault(child, set()).update(targets - {child})
+    for child in groups:
+        above = edges[child] & set(groups[groups.index(child) :])
+        assert not above, f"{'/'.join(start[1:])}/{child} must not import {', '.join(sorted(above))}"
+        assert child not in reached(edges, edges[child]), f"{child}/ imports a file that imports {child}/"
+
+
+def reached(edges: dict[str, set[str]], first: set[str]) -> set[str]:
+    """Everything that ``first`` imports, directly or through others."""
+    seen, left = set(first), list(first)
+    while left:
+        new = edges.get(left.pop(), set()) - seen
+        seen |= new
+        left += new
+    return seen
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

@@ -189,7 +189,7 @@ def test_a_recipe_is_shown_as_toml_with_the_meaning_of_every_key():
 
 
 def test_the_page_of_all_keys_is_up_to_date():
-    from steadyspike.train.recipe.meaning import keys, tables
+    from steadyspike.commands.shared.recipe_keys import keys, tables
 
     page = Path(__file__).parent.parent / "docs" / "recipe-keys.md"
     assert call("recipes", "--keys").output == page.read_text(), "run: steadyspike recipes --keys > docs/recipe-keys.md"

@@ -16,8 +16,8 @@ from steadyspike.data.augmentation.event_clips import OPERATIONS as EVENT_OPERAT
 from steadyspike.data.augmentation.event_clips import one_of_six
 from steadyspike.data.augmentation.mix import Mixing, beta, box
 from steadyspike.data.augmentation.rand_augment import OPERATIONS, Draw, RandAugment
-from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.errors import DataError
+from steadyspike.data.regularise import Regularise
 from steadyspike.data.sampler import TrainPlan
 
 PIL = pytest.importorskip("PIL", reason="Pillow is not installed")

@@ -9,7 +9,7 @@ import pytest
 
 from steadyspike.commands.common import run_or_name
 from steadyspike.commands.shared.deployed import folded
-from steadyspike.train.files.packaged import find_packaged
+from steadyspike.train.files.folder import find_packaged
 from steadyspike.train.run.loading import load_run
 from tests.deploy.c_program import CProgram, compiler, differing, images_of
 

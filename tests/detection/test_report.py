@@ -11,7 +11,7 @@ from steadyspike.report.run_list import list_runs
 from steadyspike.report.run_view import read_run, read_runs
 from steadyspike.report.write_page import render
 from steadyspike.train.recipe.kinds import ACCURACY, BOXES
-from steadyspike.train.recipe.numbers_of_recipe import Paper
+from steadyspike.train.recipe.schema import Paper
 from tests.report.made import made_run
 
 

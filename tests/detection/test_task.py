@@ -12,6 +12,7 @@ import torch
 from steadyspike.data import load
 from steadyspike.detection.box_scores import BoxSums
 from steadyspike.detection.task import DetectionTask
+from steadyspike.results.recording import measurement
 from steadyspike.train.build.dry_run import check_recipe, dry_run
 from steadyspike.train.build.optimizer import build_optimizer, build_schedule
 from steadyspike.train.build.task import task_for
@@ -20,7 +21,6 @@ from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.evaluation import evaluate_run, part_sums
 from steadyspike.train.run.loading import load_run
-from steadyspike.train.run.recording import measurement
 from steadyspike.train.run.training import train
 from steadyspike.train.state.weight_average import WeightAverage
 from tests.train.conftest import differing

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from steadyspike.results.measured import recorded
 from steadyspike.train.recipe import find_recipe
-from steadyspike.train.recipe.measured import recorded
 
 ROOT = Path(__file__).parent.parent.parent
 FIGURES = ROOT / "docs" / "figures"

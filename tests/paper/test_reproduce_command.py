@@ -17,7 +17,8 @@ from steadyspike.paper.work.experiment import Experiment
 from steadyspike.paper.work.page import Page
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.work import Case
-from steadyspike.train.recipe import find_recipe, measured
+from steadyspike.results import measured
+from steadyspike.train.recipe import find_recipe
 
 CASES = [Case("tiny", "tiny")]
 

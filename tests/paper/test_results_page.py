@@ -4,8 +4,8 @@ import pytest
 from benchmarks import results_page
 
 from steadyspike.paper.work.recorded import Recorded
+from steadyspike.results.measured import Measured, Spread, packaged_results, read_results, written
 from steadyspike.train.recipe import recipe_names
-from steadyspike.train.recipe.measured import Measured, Spread, packaged_results, read_results, written
 
 
 @pytest.mark.parametrize("page", sorted({where for where, _ in results_page.PARTS.values()}))

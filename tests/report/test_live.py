@@ -8,12 +8,11 @@ from typer.testing import CliRunner
 
 from steadyspike.cli import app
 from steadyspike.report.live import PAGE, LiveReport
+from steadyspike.report.run_figure import draw_runs
 from steadyspike.report.run_view import read_run
 from steadyspike.report.write_page import render
 from steadyspike.train.files import loggers as loggers_module
-from steadyspike.train.files.loggers import Loggers, check_loggers
-from steadyspike.train.files.run_figure import draw_runs
-from steadyspike.train.files.tensorboard import Board
+from steadyspike.train.files.loggers import Board, Loggers, check_loggers
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.recipe.identity import difference
 from steadyspike.train.run.training import Sparingly, train

@@ -12,7 +12,7 @@ from steadyspike.report.run_list import find_runs, list_runs
 from steadyspike.report.run_view import read_run, read_runs
 from steadyspike.report.sparkline import PLAIN, sparkline
 from steadyspike.train.files.folder import RunError
-from steadyspike.train.recipe.origin import origin
+from steadyspike.train.recipe.load import origin
 from tests.report.made import made_run, rewritten
 
 

@@ -20,8 +20,8 @@ from steadyspike.train.files.checkpoint import (
     save_checkpoint,
     write_state,
 )
+from steadyspike.train.files.loggers import Board
 from steadyspike.train.files.tables import Table, read_table
-from steadyspike.train.files.tensorboard import Board
 
 TOO_LARGE = "it would be larger than a file of this process may be (ulimit -f)"
 

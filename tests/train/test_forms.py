@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.intact import intact_result
+from steadyspike.train.files.weights import intact_result
 
 WRONG = (None, [], "x", -1, {})
 NEEDED = {

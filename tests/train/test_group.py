@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.run.evaluation import evaluate_run
-from steadyspike.train.run.processes import how_it_died
+from steadyspike.train.state.processes import how_it_died
 from tests.train.conftest import trained
 from tests.train.forked import GROUPS
 

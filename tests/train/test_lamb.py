@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import steadyspike as ss
-from steadyspike.train.build.lamb import Lamb
-from steadyspike.train.build.optimizer import lr_factor
+from steadyspike.train.build.optimizer import Lamb, lr_factor
 from steadyspike.train.recipe.schema import Schedule
 
 

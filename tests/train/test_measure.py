@@ -15,8 +15,7 @@ from steadyspike.train.build.optimizer import lr_factor
 from steadyspike.train.build.task import build_objective
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.state.weight_average import WeightAverage
-from steadyspike.train.watch.firing_rates import LayerWatch, layer_rows
-from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.layers import GradientWatch, LayerWatch, layer_rows
 from steadyspike.train.watch.scores import ScoreSums
 
 

@@ -15,12 +15,12 @@ from steadyspike import models
 from steadyspike.cli import app
 from steadyspike.data import dataset_catalogue
 from steadyspike.models import model_registry
+from steadyspike.results.recording import measurement
 from steadyspike.train import RunFolder, evaluate_run, load_recipe, train
 from steadyspike.train.build.dry_run import check_recipe, dry_run
 from steadyspike.train.build.task import Task
 from steadyspike.train.recipe import RecipeError, kinds
 from steadyspike.train.run.loading import load_run
-from steadyspike.train.run.recording import measurement
 
 
 class R2(NamedTuple):

@@ -5,8 +5,7 @@ import shutil
 import pytest
 
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.intact import intact_result
-from steadyspike.train.files.weights import NOTED, NOTED_RECIPE
+from steadyspike.train.files.weights import NOTED, NOTED_RECIPE, intact_result
 from steadyspike.train.run.evaluation import evaluate_run
 from steadyspike.train.run.loading import load_run
 from steadyspike.train.run.training import train

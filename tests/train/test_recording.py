@@ -8,10 +8,10 @@ from typer.testing import CliRunner
 
 import steadyspike as ss
 from steadyspike.cli import app
+from steadyspike.results.measured import recorded
+from steadyspike.results.recording import record
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import RecipeError, find_recipe
-from steadyspike.train.recipe.measured import recorded
-from steadyspike.train.run.recording import record
 
 OWN = 'base = "tiny"\nabout = "mine" # with a comment\n\n[schedule]\nepochs = 1\n'
 GRID = 'base = "tiny"\n[grid]\nname = "mine-{e}"\ne = [1, 2]\n[schedule]\nepochs = "{e}"\n'
@@ -83,7 +83,7 @@ def test_a_damaged_file_of_results_is_one_line(tmp_path, finished, text, message
 
 def test_the_packaged_recipe_of_a_run_is_found(finished, monkeypatch):
     written = {}
-    monkeypatch.setattr("steadyspike.train.run.recording.write_atomically", lambda path, write: written.update(p=path))
+    monkeypatch.setattr("steadyspike.results.recording.write_atomically", lambda path, write: written.update(p=path))
     entry = record(finished)
     assert entry.recipe == "tiny" and written["p"].parts[-2:] == ("results", "recipes.json") and entry.seed == 0
 

@@ -305,7 +305,7 @@ def test_a_resume_writes_lost_files_again(tmp_path, straight, name, damage):
 
 
 def test_an_ended_run_with_a_damaged_file_is_not_called_ended(tmp_path, straight):
-    from steadyspike.train.files.intact import intact_result
+    from steadyspike.train.files.weights import intact_result
 
     copy = RunFolder(tmp_path / "run")
     shutil.copytree(straight.root, copy.root)

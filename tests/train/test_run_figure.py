@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from steadyspike.commands.train import draw
-from steadyspike.train.files.run_figure import draw_runs, figure_of
+from steadyspike.report.run_figure import draw_runs, figure_of
 from steadyspike.train.files.tables import read_table
 
 pytest.importorskip("matplotlib")

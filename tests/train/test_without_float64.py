@@ -13,8 +13,7 @@ import steadyspike as ss
 from steadyspike.core import widest
 from steadyspike.train.recipe import RecipeError, load_recipe
 from steadyspike.train.run.accelerator import accelerator_of
-from steadyspike.train.watch.firing_rates import LayerWatch, layer_rows
-from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.layers import GradientWatch, LayerWatch, layer_rows
 from steadyspike.train.watch.scores import ScoreSums
 
 

@@ -14,8 +14,7 @@ import steadyspike as ss
 from steadyspike.cli import app
 from steadyspike.data.errors import DataError
 from steadyspike.train import RunError, evaluate_run, load_recipe
-from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.packaged import NETWORKS, packaged_names, run_folder
+from steadyspike.train.files.folder import NETWORKS, RunFolder, packaged_names, run_folder
 from steadyspike.train.run.training import train
 from steadyspike.zoo.adding import ALLOWED, LARGEST, add, points
 from steadyspike.zoo.description import read_description

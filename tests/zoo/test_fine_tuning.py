@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import steadyspike as ss
 from steadyspike import models
 from steadyspike.cli import app
-from steadyspike.train.build.start_weights import start_from
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.files.weights import start_from
 from steadyspike.train.recipe import RecipeError
 
 SHORT = ["--set", "schedule.epochs=1", "--set", "data.train_samples=128", "--set", "optimizer.lr=1e-4"]

@@ -42,7 +42,7 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
 
 def run_or_name(text: str) -> Path:
     """The folder of a run that a command is given: a path, or a name of `steadyspike zoo`."""
-    from steadyspike.train.files.packaged import find_packaged, run_folder
+    from steadyspike.train.files.folder import find_packaged, run_folder
 
     return Path(text) if find_packaged(text) is None else run_folder(text)
 
@@ -81,8 +81,8 @@ def print_scores(part: str, scores: dict[str, Any], rest: str) -> None:
 
 def record_number(root: Path, recipe: str | None) -> None:
     """Records a run's numbers and prints which."""
+    from steadyspike.results.recording import record
     from steadyspike.train.files.folder import RunFolder
-    from steadyspike.train.run.recording import record
 
     entry = record(RunFolder(root), recipe)
     console.print(f"recorded {entry.value} {entry.unit} (seed {entry.seed}) of {entry.recipe}", soft_wrap=True)

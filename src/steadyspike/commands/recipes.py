@@ -42,9 +42,9 @@ def command(
 @one_line_errors
 def show_one(name: str, settings: list[str]) -> int:
     """Prints one resolved recipe, default values in dim colour."""
+    from steadyspike.commands.shared.recipe_keys import explained
+    from steadyspike.results.measured import recorded
     from steadyspike.train.recipe import find_recipe, load_recipe
-    from steadyspike.train.recipe.meaning import explained
-    from steadyspike.train.recipe.measured import recorded
 
     text = explained(load_recipe(name, settings), min(max(console.width, 60), 120))
     entries = [] if settings else recorded(find_recipe(name))
@@ -62,7 +62,7 @@ def show_one(name: str, settings: list[str]) -> int:
 @one_line_errors
 def show_keys() -> int:
     """Prints docs/recipe-keys.md."""
-    from steadyspike.train.recipe.meaning import page
+    from steadyspike.commands.shared.recipe_keys import page
 
     print(page(), end="")
     return ENDED

@@ -157,8 +157,8 @@ def _show(experiment: Any, work: Any) -> None:
 
 def _record(experiment: Any, work: Any) -> None:
     """Records the numbers of the recipes that were run unchanged."""
+    from steadyspike.results.recording import record
     from steadyspike.train.files.folder import RunError, RunFolder
-    from steadyspike.train.run.recording import record
 
     if work.scale.name == "mini":
         errors.print("nothing recorded: mini runs are not the recipes' own configurations", style="yellow")

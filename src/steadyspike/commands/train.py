@@ -89,10 +89,10 @@ def _run(
 ) -> tuple[int, Path | None]:
     """The exit code and, in the one process that reports about the run, its folder."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
-    from steadyspike.train.recipe.origin import origin
+    from steadyspike.train.recipe.load import origin
     from steadyspike.train.run.display import Display
-    from steadyspike.train.run.processes import under_torchrun
     from steadyspike.train.run.start import Order, start
+    from steadyspike.train.state.processes import under_torchrun
 
     changes = [*settings, *([f"train.devices={devices}"] if devices is not None else [])]
     recipe, stem = load_recipe(name, changes), find_recipe(name).name
@@ -152,7 +152,7 @@ def draw(result: dict[str, Any], folder: Any) -> None:
     if result["status"] == "interrupted":
         return
     try:
-        from steadyspike.train.files.run_figure import draw_runs
+        from steadyspike.report.run_figure import draw_runs
 
         draw_runs({f"{folder.root.parent.name}/{folder.root.name}": folder}, folder.root / "figure.png")
     except Exception as error:

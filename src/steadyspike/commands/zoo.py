@@ -66,8 +66,7 @@ def show_card(name: str) -> int:
 @one_line_errors
 def add_run(source: Path, name: str | None, data_dir: Path | None, to: Path | None) -> int:
     """Makes an entry of a finished run; its name is that of the recipe without ``zoo-``."""
-    from steadyspike.train.files.folder import RunError
-    from steadyspike.train.files.packaged import NETWORKS
+    from steadyspike.train.files.folder import NETWORKS, RunError
     from steadyspike.zoo.adding import add, name_of
 
     root = to or NETWORKS

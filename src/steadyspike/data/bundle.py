@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.loader import EvalLoader, TrainLoader
+from steadyspike.data.regularise import Regularise
 from steadyspike.data.sampler import TrainPlan, eval_batches
 from steadyspike.data.splits import PARTS, SELECTIONS, Split
 

@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, whole_number
+from steadyspike.data.regularise import Regularise
 from steadyspike.data.sampler import TrainPlan
 from steadyspike.data.seeds import generator, mix
 from steadyspike.data.sources import Request

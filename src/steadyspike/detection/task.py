@@ -18,7 +18,7 @@ from steadyspike.detection.nms import Detections, detections
 from steadyspike.detection.pictures import PredictionPictures
 from steadyspike.train.build.task import Task
 from steadyspike.train.recipe import Recipe, RecipeError
-from steadyspike.train.recipe.detection_table import Detection
+from steadyspike.train.recipe.training_tables import Detection
 from steadyspike.train.state.session import Session
 
 Batch = tuple[Tensor, Targets]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from steadyspike.report.run_view import RUNNING, state_of
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe.kinds import ACCURACY, Measure, kind_of_columns, kind_of_result
-from steadyspike.train.recipe.origin import ORIGIN
+from steadyspike.train.recipe.load import ORIGIN
 
 DAMAGED = "damaged"
 _DEPTH = 12

@@ -12,7 +12,7 @@ from steadyspike.report.run_columns import Columns, LayerHistory, read_columns, 
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.kinds import Kind, Measure, kind_of
-from steadyspike.train.recipe.origin import ORIGIN
+from steadyspike.train.recipe.load import ORIGIN
 
 ORIGIN_DAMAGED = f"{ORIGIN} is damaged: the recipe is compared with the defaults, and named after its folder"
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"

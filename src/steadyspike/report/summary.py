@@ -8,10 +8,10 @@ from steadyspike.disk.plain_text import duration
 from steadyspike.report.comparison import best_first, differing_keys, groups, tested_on
 from steadyspike.report.markup import Markup, joined, number, table, tag
 from steadyspike.report.run_view import RunView
+from steadyspike.results.measured import Measured, recorded
 from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe, toml
 from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import imported
-from steadyspike.train.recipe.measured import Measured, recorded
 
 
 def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:

@@ -8,10 +8,10 @@ from typing import Any
 from steadyspike.disk.plain_text import duration
 from steadyspike.report.markup import Markup, data_table, joined, number, table, tag
 from steadyspike.report.run_view import RunView
+from steadyspike.train.files.environment import size
 from steadyspike.train.recipe import toml
 from steadyspike.train.recipe.identity import keys_of
 from steadyspike.train.recipe.schema import Recipe
-from steadyspike.train.run.memory_use import size
 
 _WHERE = (("Python", "python"), ("platform", "platform"), ("processor", "cpu"), ("threads", "threads"),
           ("cores", "cores"), ("commit", "commit"))  # fmt: skip

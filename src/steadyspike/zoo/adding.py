@@ -16,6 +16,7 @@ from steadyspike.deploy import CannotFold, fold
 from steadyspike.deploy.energy import count_operations
 from steadyspike.deploy.rewrite import Mode
 from steadyspike.disk.checksum import file_sha256
+from steadyspike.results.recording import recipe_of_run
 from steadyspike.train.build.task import task_for
 from steadyspike.train.files.environment import environment
 from steadyspike.train.files.folder import RunError, RunFolder
@@ -23,8 +24,7 @@ from steadyspike.train.files.weights import load_weights, save_weights
 from steadyspike.train.recipe.kinds import kind_of
 from steadyspike.train.run.evaluation import evaluate_part
 from steadyspike.train.run.loading import LoadedRun, load_run
-from steadyspike.train.run.recording import recipe_of_run
-from steadyspike.train.watch.firing_rates import LayerWatch
+from steadyspike.train.watch.layers import LayerWatch
 from steadyspike.zoo.card import card_of_run
 from steadyspike.zoo.description import Numbers, describe_run
 from steadyspike.zoo.saving import rounded, write_card, write_description, write_record

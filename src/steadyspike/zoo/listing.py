@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.packaged import NETWORKS, packaged_names
+from steadyspike.train.files.folder import NETWORKS, RunFolder, packaged_names
 from steadyspike.train.recipe.kinds import kind_of_result
 from steadyspike.zoo.description import Numbers, read_description
 

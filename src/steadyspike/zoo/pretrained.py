@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.disk.checksum import file_sha256
-from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.packaged import find_packaged, packaged_names, run_folder
+from steadyspike.train.files.folder import RunError, RunFolder, find_packaged, packaged_names, run_folder
 from steadyspike.train.files.weights import read_weights
 from steadyspike.zoo.description import (
     CARD,

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.bundle import DataBundle
 from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, brief_list
 from steadyspike.data.loader import AUGMENT, EvalLoader, TrainLoader
+from steadyspike.data.regularise import Regularise
 from steadyspike.data.sampler import TrainPlan, eval_batches
 from steadyspike.data.seeds import mix
 from steadyspike.data.sources import Request

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from steadyspike.train.files.run_figure import save_figure
+from steadyspike.report.run_figure import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,11 +1,11 @@
-"""Recorded numbers (`train.recipe.measured`) by recipe: the means and spreads that pages and lists show of them."""
+"""Recorded numbers (`results.measured`) by recipe: the means and spreads that pages and lists show of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from steadyspike.paper.work.over_seeds import Summary
-from steadyspike.train.recipe.measured import Measured, Spread, packaged_results
+from steadyspike.results.measured import Measured, Spread, packaged_results
 
 
 class Recorded:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from steadyspike.paper.work.planned_run import Run, key_of
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
-from steadyspike.train.files.intact import intact_result
+from steadyspike.train.files.weights import intact_result
 
 Arrays = dict[str, NDArray[Any]]
 _MARK = b"steadyspike:sha256:"

@@ -13,11 +13,11 @@ import torch
 
 from steadyspike.data import DataBundle, load
 from steadyspike.data.augmentation.mix import Mixing
-from steadyspike.data.augmentation.regularise import Regularise
 from steadyspike.data.dataset_catalogue import FRAME_OPTIONS, entry, load_options
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 from steadyspike.data.loader import EvalLoader, TrainLoader
+from steadyspike.data.regularise import Regularise
 from steadyspike.data.splits import Split
 from steadyspike.train.build.own_code import check_own_data, is_own, own_data
 from steadyspike.train.recipe import Recipe, RecipeError, schema

@@ -1,4 +1,4 @@
-"""The environment of a run: versions, hardware and the commit of the code."""
+"""The environment of a run: versions, hardware, the commit of the code, and the memory that it uses."""
 
 from __future__ import annotations
 
@@ -64,3 +64,34 @@ def commit() -> str | None:
     if top is None or head is None or not (Path(top) / "src" / "steadyspike").is_dir():
         return None
     return head + ("+changes" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def size(count: float) -> str:
+    """A number of bytes in words: ``"84 MB"``, ``"1.5 GB"``."""
+    return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
+
+
+def memory_held() -> tuple[int, int]:
+    """(bytes of memory that this process holds now, the most that it held so far).
+
+    Zeros if the system does not report it.
+    """
+    try:
+        fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
+        return int(fields["VmRSS"].split()[0]) * 1024, int(fields["VmHWM"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        pass
+    try:
+        import resource
+    except ImportError:
+        return 0, 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return most, most
+
+
+def most_memory() -> dict[str, int]:
+    """Returns the most bytes that this process held so far, and on its GPU; as far as the system reports it."""
+    import torch
+
+    gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0
+    return {name: count for name, count in (("process", memory_held()[1]), ("GPU", gpu)) if count}

@@ -16,8 +16,11 @@ report.html          the report, if one was made
 
 from __future__ import annotations
 
+import difflib
+import filecmp
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from steadyspike.data.cache import build_once, default_dir, writable_dir
+from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.lock import lock_file
 from steadyspike.disk.plain_text import PlainError
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
@@ -33,6 +38,7 @@ from steadyspike.train.files.forms import form_problem
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
 from steadyspike.train.recipe.identity import difference
 
+NETWORKS = Path(__file__).parents[2] / "zoo" / "networks"  # the folders of runs, without checkpoints
 _TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold for a moment
 
 
@@ -214,3 +220,47 @@ def resumable(folder: RunFolder, recipe: Recipe) -> None:
     changed = difference(recipe, then)
     if changed is not None:
         raise RecipeError(f"{folder.root} cannot be resumed with this recipe: {changed}")
+
+
+def packaged_names() -> list[str]:
+    """Names of the packaged networks."""
+    return sorted(path.parent.name for path in NETWORKS.glob("*/network.json"))
+
+
+def find_packaged(name: str | Path) -> Path | None:
+    """The folder of the packaged network with this name; None if ``name`` is a path or unknown."""
+    text = str(name)
+    return NETWORKS / text if text in packaged_names() else None
+
+
+def run_folder(source: str | Path) -> Path:
+    """The folder of a run, given as a path or as the name of a packaged network; RunError if it is neither.
+
+    A path that exists counts before a name. The folder of a packaged network is a copy in the user's cache, because
+    commands write files into a run's folder (folded.safetensors, report.html).
+    """
+    path = Path(source)
+    if path.exists() or len(path.parts) != 1:
+        return path
+    packaged = find_packaged(source)
+    if packaged is None:
+        close = difflib.get_close_matches(str(source), packaged_names(), 1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise RunError(f"{source} is neither a folder nor a network that `steadyspike zoo` lists{hint}")
+    return _copy(packaged)
+
+
+def _copy(packaged: Path) -> Path:
+    files = [path for path in sorted(packaged.iterdir()) if path.is_file()]
+    stamp = file_sha256(RunFolder(packaged).weights)[:12]
+    target = writable_dir(default_dir()) / "zoo" / f"{packaged.name}-{stamp}"
+
+    def complete(folder: Path) -> bool:
+        copies = [(file, folder / file.name) for file in files]
+        return all(copy.is_file() and filecmp.cmp(file, copy, shallow=False) for file, copy in copies)
+
+    def fill(folder: Path) -> None:
+        for file in files:
+            shutil.copyfile(file, folder / file.name)
+
+    return build_once(target, complete, fill)

@@ -6,12 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from steadyspike.disk.checksum import file_sha256
 from steadyspike.disk.sealed import BLANK, SealError, check_seal, seal
 from steadyspike.train.files.atomic import write_atomically
-from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.folder import RunError, RunFolder, run_folder
+from steadyspike.train.files.tables import Extent, extent_problem
+from steadyspike.train.recipe import Recipe, RecipeError
 
 NOTED, NOTED_RECIPE = "weights_sha256", "recipe_sha256"  # keys of result.json
 
@@ -88,3 +91,55 @@ def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
         raise RunError(
             f"{folder.weights} does not match result.json, it was copied from another run; --resume writes it again"
         )
+
+
+def intact_result(folder: RunFolder) -> dict[str, Any] | None:
+    """result.json of a run that has ended, if nothing is left to do.
+
+    None for a run that was interrupted, and if run.json, result.json, the weights or a table are missing, damaged or
+    from another run: continuing the run writes them again, or reports what is lost.
+    """
+    try:
+        folder.read_json("run.json")
+        result = folder.read_json("result.json")
+        if result["status"] != "interrupted":
+            read_weights(folder.weights)
+            check_own(folder, result)
+            if all(_same_table(folder.root / f"{name}.csv", extent) for name, extent in result["tables"].items()):
+                return result
+    except RunError:
+        pass
+    return None
+
+
+def _same_table(path: Path, extent: Extent) -> bool:
+    """Whether a CSV of a run that has ended is what the run wrote, with nothing behind it."""
+    return extent_problem(path, extent) is None and path.stat().st_size == extent["length"]
+
+
+def start_from(model: nn.Module, source: str) -> str:
+    """Copies the weights of a run or a network of the zoo into ``model``; returns a sentence about what was copied.
+
+    Tensors of the same name and shape are copied, with statistics of norms and MP-Init; the others, such as a last
+    layer for other classes, keep their random start. RecipeError if nothing fits.
+    """
+    try:
+        state, _ = read_weights(RunFolder(run_folder(source)).weights)
+    except RunError as error:
+        raise RecipeError(f"train.start = {source!r}: {error}") from None
+    own = model.state_dict()
+    fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
+    if not any(own[name].ndim > 1 for name in fits):
+        raise RecipeError(f"train.start = {source!r} is another network: none of its layers fits this one")
+    with torch.no_grad():
+        model.load_state_dict({**own, **fits})
+    new = [name for name in own if name not in fits]
+    added = f"; new: {', '.join(new[:4])}" if new else ""
+    return f"starts with {len(fits)} of {len(own)} tensors of {source}{added}"
+
+
+def start_record(recipe: Recipe) -> dict[str, Any]:
+    """The entry of run.json about the weights that a run started with."""
+    if not recipe.train.start:
+        return {}
+    return {"start_sha256": file_sha256(RunFolder(run_folder(recipe.train.start)).weights)}

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from steadyspike.train.recipe.errors import RecipeError, shortened, unknown_key
+from steadyspike.train.recipe.table import RecipeError, shortened, unknown_key
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text", dict: "a table"}
 

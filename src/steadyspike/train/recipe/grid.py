@@ -22,7 +22,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from steadyspike.train.recipe.errors import RecipeError
+from steadyspike.train.recipe.table import RecipeError
 
 _PLACE = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 _NOT_AXES = ("name", "paper", "only")

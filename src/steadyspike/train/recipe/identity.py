@@ -11,9 +11,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from steadyspike.train.recipe.errors import table_class
-from steadyspike.train.recipe.numbers_of_recipe import LATER, PLACE, REPEAT, TEXT, Mark
 from steadyspike.train.recipe.schema import Recipe
+from steadyspike.train.recipe.table import LATER, PLACE, REPEAT, TEXT, Mark, table_class
 
 
 def _has(field: FieldInfo, mark: Mark) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.errors import RecipeError, named
 from steadyspike.train.recipe.grid import expand
+from steadyspike.train.recipe.table import RecipeError, named
 from steadyspike.train.recipe.toml import merge
 
 ALL = "all"  # FILE.toml:all: every recipe of a file with [grid]

@@ -11,9 +11,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from steadyspike.train.recipe.detection_table import Detection
-from steadyspike.train.recipe.numbers_of_recipe import LATER, PLACE, REPEAT, TEXT, Paper, Table
-from steadyspike.train.recipe.optimizer_tables import Optimizer, Schedule
+from steadyspike.train.recipe.table import PLACE, REPEAT, TEXT, Table
+from steadyspike.train.recipe.training_tables import Detection, Health, Optimizer, Schedule, Train
 
 _VALIDATION = re.compile(r"none|test|holdout(:(?P<fraction>[0-9.eE+-]+)(:[0-9]+)?)?")
 
@@ -216,107 +215,21 @@ class Augment(Table):
     )
 
 
-class Train(Table):
-    """[train]: seed, devices, precision, memory, and how often to evaluate and to save."""
+class Paper(Table):
+    """[paper]: the published number of this configuration; not inherited."""
 
-    seed: int = Field(
-        json_schema_extra=REPEAT,
-        default=0,
-        ge=0,
-        lt=2**63,
-        description="The random seed of weights, sample order, augmentation and dropout.",
-    )
-    devices: int = Field(
-        json_schema_extra=PLACE,
-        default=1,
-        ge=1,
-        description="How many GPUs to use, or how many CPU processes if there is no GPU.",
-    )
-    accelerator: Literal["auto", "cpu", "gpu", "mps"] = Field(
-        json_schema_extra=PLACE,
-        default="auto",
-        description="The device to train on; auto takes a CUDA GPU if there is one. mps is Apple's GPU: neurons run on "
-        "the PyTorch reference there, in fp32.",
-    )
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="fp32, or mixed precision (bf16, fp16); neurons are computed in fp32 always."
-    )
-    clip: float = Field(default=0.0, ge=0, description="Clip the gradient norm to this value; 0 turns clipping off.")
-    accumulate: int = Field(
-        default=1, ge=1, description="How many forward passes are accumulated into one optimizer step."
-    )
-    channels_last: bool = Field(
-        default=True, description="Keep channels last in memory. Convolutions are faster; results differ by rounding."
-    )
-    checkpointing: bool = Field(default=False, description="Recompute activations in the backward pass to save memory.")
-    events: bool = Field(
-        default=True,
-        description="On a CPU, let convolutions add only the weights of neurons that fired, if that is faster.",
-    )
-    save_memory: bool = Field(
-        default=False,
-        description="Keep spikes as bits for the backward to save memory; the gradients are the same.",
-    )
-    ema: float = Field(
-        default=0.0,
-        ge=0,
-        lt=1,
-        description="The decay of a moving average of the weights, which is then evaluated; 0 turns it off.",
-    )
-    ema_ramp: int = Field(
-        default=0,
-        ge=0,
-        description="Multiply the decay of the average by 1 - exp(-step / ema_ramp); 0 means not at all.",
-    )
-    log_every: int = Field(
-        json_schema_extra=PLACE,
-        default=50,
-        ge=1,
-        description="Number of optimizer steps per row of steps.csv.",
-    )
-    save_every: int = Field(
-        json_schema_extra=PLACE,
-        default=0,
-        ge=0,
-        description="Write a checkpoint every so many optimizer steps too; 0 means after every epoch only.",
-    )
-    eval_every: int = Field(json_schema_extra=REPEAT, default=1, ge=1, description="Evaluate every so many epochs.")
-    report: bool = Field(
-        json_schema_extra=PLACE, default=False, description="Write report.html too, every few epochs and at the end."
-    )
-    start: str = Field(
-        json_schema_extra=LATER,
-        default="",
-        description="Start with the weights of a run, or of a name of `steadyspike zoo`; layers that differ are new.",
-    )
-    loggers: list[Literal["wandb", "mlflow"]] = Field(
-        json_schema_extra=PLACE, default=[], description="Also log there; the packages are not installed with this one."
-    )
+    value: float | None = Field(default=None, description="The published number.")
+    verdict: str = Field(default="", description="The paper's outcome if it prints no number, such as 'diverges'.")
+    spread: float | None = Field(default=None, ge=0, description="Its published spread (the +- behind it).")
+    unit: str = Field(default="% accuracy", description="The unit of the number.")
+    where: str = Field(description="The table, figure or section that shows it.")
+    note: str = Field(default="", description="What to know before comparing with it.")
 
-
-Policy = Literal["warn", "stop", "stop_keep_last_good"]
-
-
-class Health(Table):
-    """[health]: what is watched during training, and what happens then. A run that is stopped still has a result."""
-
-    non_finite: Policy = Field(
-        default="stop_keep_last_good", description="What to do if a loss or a membrane potential is not finite."
-    )
-    silent_layer: Policy = Field(default="warn", description="What to do if a layer does not fire in a whole epoch.")
-    collapsed_threshold: Policy = Field(
-        default="warn", description="What to do if a threshold falls below min_threshold."
-    )
-    exploding_gradient: Policy = Field(
-        default="warn", description="What to do if a gradient norm exceeds max_gradient."
-    )
-    worse_than_chance: Policy = Field(
-        default="warn",
-        description="What to do if the training loss stays above ln(classes), that of a constant guess.",
-    )
-    patience: int = Field(default=3, ge=1, description="After how many epochs in a row worse_than_chance acts.")
-    min_threshold: float = Field(default=1e-3, ge=0, description="The smallest threshold that counts as healthy.")
-    max_gradient: float = Field(default=1e6, gt=0, description="The largest gradient norm that counts as healthy.")
+    @model_validator(mode="after")
+    def _says_something(self) -> Paper:
+        if self.value is None and not self.verdict:
+            raise ValueError("[paper] needs paper.value or paper.verdict; a place without either is 'shown'")
+        return self
 
 
 class Recipe(Table):

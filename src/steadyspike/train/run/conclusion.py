@@ -6,15 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.disk.checksum import file_sha256
-from steadyspike.train.build.start_weights import start_record
 from steadyspike.train.files.checkpoint import read_best, read_checkpoint
-from steadyspike.train.files.environment import environment
+from steadyspike.train.files.environment import environment, most_memory
 from steadyspike.train.files.folder import RunFolder
-from steadyspike.train.files.weights import NOTED, NOTED_RECIPE, load_weights, save_weights
+from steadyspike.train.files.weights import NOTED, NOTED_RECIPE, load_weights, save_weights, start_record
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.identity import deciding
 from steadyspike.train.run.evaluation import evaluate_part
-from steadyspike.train.run.memory_use import most_memory
 from steadyspike.train.state.session import EndOfRun, Session
 
 

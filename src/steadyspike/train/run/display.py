@@ -13,7 +13,7 @@ from steadyspike.disk.plain_text import duration
 from steadyspike.kernels.scan.choose import choose_backend
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.nn.norm import TimeNorm
-from steadyspike.train.run.memory_use import memory_held, memory_line
+from steadyspike.train.files.environment import memory_held, size
 from steadyspike.train.state.session import Observer, Session
 
 _WARM_UP = 2  # steps before time is measured
@@ -167,4 +167,20 @@ def loaded_machine() -> str:
         return ""
     return (
         f"; other programs keep this machine busy (load {load:.1f} on {cores} cores), so the estimate may be too long"
+    )
+
+
+def memory_line(session: Session, before: int) -> str:
+    """The memory that must be free for this run, estimated after its first steps.
+
+    before: bytes that the process held before the first step.
+    """
+    each = " for each process" if session.processes.count > 1 else ""
+    most = max(before, memory_held()[1])
+    if session.device.type == "cuda":
+        reserved = torch.cuda.max_memory_reserved(session.device)
+        return f"memory: about {size(reserved)} on the GPU and {size(most)} must be free in addition{each}"
+    return (
+        f"memory: about {size(most)} must be free{each}: {size(before)} held before training, "
+        f"{size(most - before)} more in the first steps"
     )

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from steadyspike.train.build.task import Task
-from steadyspike.train.files.loggers import Loggers
+from steadyspike.train.files.loggers import Board, Loggers
 from steadyspike.train.files.tables import Extent, Table
-from steadyspike.train.files.tensorboard import Board
 from steadyspike.train.run.health_policy import COLUMNS as HEALTH_COLUMNS
 from steadyspike.train.state.session import Observer, Session
 from steadyspike.train.watch.membranes import MembraneWatch

@@ -13,14 +13,13 @@ from steadyspike.train.build.data import batch_per_process, load_data
 from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.files.atomic import CheckpointError
 from steadyspike.train.files.folder import RunError, RunFolder, new_folder, open_folder, resumable
-from steadyspike.train.files.intact import intact_result
+from steadyspike.train.files.weights import intact_result
 from steadyspike.train.recipe import Recipe
-from steadyspike.train.recipe.origin import ORIGIN
+from steadyspike.train.recipe.load import ORIGIN
 from steadyspike.train.run.accelerator import accelerator_of
 from steadyspike.train.run.conclusion import interrupted
-from steadyspike.train.run.processes import die_with_parent, launch, under_torchrun
 from steadyspike.train.run.training import Display, train
-from steadyspike.train.state.processes import Processes, leave_group
+from steadyspike.train.state.processes import Processes, die_with_parent, launch, leave_group, under_torchrun
 from steadyspike.train.state.signals import Signals, Stopped
 
 

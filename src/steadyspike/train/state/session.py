@@ -11,17 +11,16 @@ import torch
 from steadyspike.data import DataBundle
 from steadyspike.train.build.data import RunData
 from steadyspike.train.build.optimizer import build_optimizer, build_schedule
-from steadyspike.train.build.start_weights import start_from
 from steadyspike.train.build.task import Task, task_for
 from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import Extent, Table
+from steadyspike.train.files.weights import start_from
 from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.identity import fingerprint
 from steadyspike.train.state.processes import Processes
 from steadyspike.train.state.signals import Signals
 from steadyspike.train.state.weight_average import WeightAverage
-from steadyspike.train.watch.firing_rates import LayerRow, LayerWatch, layer_rows
-from steadyspike.train.watch.gradients import GradientWatch
+from steadyspike.train.watch.layers import GradientWatch, LayerRow, LayerWatch, layer_rows
 from steadyspike.train.watch.scores import EpochScores
 
 

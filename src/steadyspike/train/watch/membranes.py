@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.nn.neuron import Neuron, Tap, neurons
+from steadyspike.train.files.loggers import Histogram
 
 BINS = 48
-
-
-class Histogram(NamedTuple):
-    """counts of values in equal bins from low to high; total: their sum, squares: the sum of their squares."""
-
-    low: float
-    high: float
-    counts: list[float]
-    total: float
-    squares: float
 
 
 class MembraneWatch:

@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, in one line that names the key and the valid values."""
+"""The base of a recipe's tables: their types, the marks of their keys, and what is wrong with one in one line."""
 
 from __future__ import annotations
 
@@ -6,9 +6,22 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from steadyspike.disk.plain_text import PlainError
+
+Mark = dict[str, JsonValue]
+# Marks of keys; a key without one decides a run's numbers. `train.recipe.identity` reads them.
+TEXT: Mark = {"decides": "text"}  # describes one recipe, and is not inherited
+PLACE: Mark = {"decides": "place"}  # where a run happens and what it writes: may change when it is resumed
+REPEAT: Mark = {"decides": "repeat"}  # which run of one configuration this is, and how it is measured
+LATER: Mark = {"since": "later"}  # added after runs were made: at its default it does not change their fingerprint
+
+
+class Table(BaseModel):
+    """A TOML table: unknown keys and wrong types raise an error, and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class RecipeError(PlainError, ValueError):

@@ -1,4 +1,4 @@
-"""Records the numbers of a run in the results of the recipe that it ran (see `train.recipe.measured`)."""
+"""Records the numbers of a run in the results of the recipe that it ran (see `results.measured`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
+from steadyspike.results.measured import Measured, read_results, results_file, written
 from steadyspike.train.files.atomic import write_atomically
 from steadyspike.train.files.folder import RunError, RunFolder
 from steadyspike.train.recipe import Recipe, RecipeError, find_recipe, load_recipe, recipe_names
 from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import kind_of_result
-from steadyspike.train.recipe.measured import Measured, read_results, results_file, written
 from steadyspike.train.recipe.recipe_catalogue import Source
 
 

@@ -12,8 +12,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from steadyspike.train.recipe import toml
-from steadyspike.train.recipe.errors import table_class
 from steadyspike.train.recipe.schema import Recipe
+from steadyspike.train.recipe.table import table_class
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", dict: "table"}
 _LEFT = 32  # columns for the key and its value

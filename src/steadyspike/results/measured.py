@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
-from steadyspike.train.recipe.errors import RecipeError, explain
-from steadyspike.train.recipe.numbers_of_recipe import Table
+from steadyspike.train.recipe.table import RecipeError, Table, explain
 
 if TYPE_CHECKING:
     from steadyspike.train.recipe.recipe_catalogue import Source
