@@ -122,7 +122,8 @@ def speed_table(cases: dict[str, Any], kind: str) -> str:
     if not rows:
         return ""
     source = f"{kind}; [benchmarks](docs/benchmarks.md)"
-    head = f"Times as fast as SpikingJelly's PLIF in the same ResNet-19 that learned CIFAR-10 ({source}):"
+    head = "Training and evaluation of the same ResNet-19 that learned CIFAR-10, as a multiple of the speed of"
+    head += f" SpikingJelly's PLIF\n({source}):"
     return "\n".join([head, "", "| network | firing | training step | evaluation |", "|---|---|---|---|", *rows])
 
 

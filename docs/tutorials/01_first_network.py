@@ -31,7 +31,7 @@ print(digits)
 # %% [markdown]
 # ## The network
 #
-# Seven spiking layers. `neuron` makes one neuron layer: that is the only thing we will change.
+# Seven spiking layers. `neuron` makes one neuron layer; it is the only thing that we will change.
 #
 # * Tensors have time first: `[T, B, ...]`.
 # * An image is the same at every step, so the stem runs once and its output is repeated.
@@ -59,7 +59,7 @@ class Net(nn.Module):
 
 
 def usual():
-    """A LIF neuron as most papers use it: U[0] = 0, a gradient in M - V."""
+    """A LIF neuron as in most papers: U[0] = 0, a gradient in M - V."""
     return ss.LIF(init="zero", gradient="as")
 
 
@@ -122,8 +122,9 @@ _ = plt.legend()
 # %% [markdown]
 # ## Why the first step differs
 #
-# With U[0] = 0 the membrane needs some steps to reach its usual level, so deep layers fire little at first. MP-Init starts
-# it at a running mean of where it ended before. `ss.probe` records what happens inside, `ss.plot` draws it.
+# With U[0] = 0 the membrane needs some steps to reach its usual level, so deep layers fire little at first. MP-Init
+# starts the membrane at a running mean of its potential at the end of earlier windows. `ss.probe` records the values
+# inside a network, and `ss.plot` draws them.
 
 # %% mystnb={"image": {"alt": "Firing rate of every layer at every step, for both networks"}}
 images, labels = next(iter(digits.eval_loader("test", 64)))
@@ -157,4 +158,4 @@ _ = ss.plot.traces(seen["body.2"], sample=0)
 #
 # * [Your own network and data](02_own_network_and_data.py)
 # * [The method](../method.md) has the equations.
-# * [Results](../results.md) has what was measured on real data, with three seeds.
+# * [Results](../results.md) shows what was measured on real data, with three seeds.

@@ -28,8 +28,8 @@ torch.manual_seed(0)
 # %% [markdown]
 # ## Data
 #
-# Anything with `__len__` and `__getitem__ -> (image, class)` works: torchvision's data sets, or your own class. Here: bars
-# that stand or lie, in noise.
+# Anything with `__len__` and `__getitem__ -> (image, class)` works: torchvision's data sets, or your own class. Here
+# they are horizontal and vertical bars, in noise.
 
 
 # %%
@@ -53,8 +53,8 @@ data = ss.data.from_dataset(Bars(600, seed=0), Bars(200, seed=1))
 print(data)
 
 # %% [markdown]
-# A part of the training data is held out for choosing settings. No sample is in two parts, and a fingerprint in the split
-# lets you notice later if they changed:
+# A part of the training data is held out for choosing settings. No sample is in two parts. A fingerprint in the split
+# lets you detect later if the parts have changed:
 
 # %%
 print({part: len(data.indices(part)) for part in ("train", "validation", "test")})
@@ -71,8 +71,8 @@ for axis, index in zip(axes, range(6)):
 # %% [markdown]
 # ## A network with a mistake
 #
-# `nn.Linear` gives small currents. A neuron with V = 1 behind it may never fire, then nothing behind it learns, and
-# nothing complains. `ss.check_model` does.
+# `nn.Linear` gives small currents. A neuron with V = 1 behind it may never fire. Then nothing behind it learns, and
+# there is no error message. `ss.check_model` detects this.
 
 
 # %%
@@ -168,5 +168,5 @@ print(f"test accuracy {accuracy('test'):.1f} %")
 # cd examples/own && steadyspike train my_run.toml
 # ```
 #
-# [Training](../training.md#your-own-network-and-data) has the details, [extending](../extending.md) shows your own neurons,
-# norms and losses.
+# [Training](../training.md#your-own-network-and-data) has the details. [Extending](../extending.md) shows how to
+# write your own neurons, norms and losses.

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # 3. From SpikingJelly to a stabilised, folded network
 #
-# You have a SpikingJelly 2.0 model and a training loop. One call gives it MP-Init and TrSG; the loop stays. After training
-# the network is folded to binary spikes.
+# You have a SpikingJelly 2.0 model and a training loop. One call gives it MP-Init and TrSG; your loop stays. After
+# training the network is folded to binary spikes.
 
 # %%
 import copy
@@ -66,7 +66,7 @@ stable = ss.stabilize(copy.deepcopy(original), x)
 # %% [markdown]
 # ## Your loop stays
 #
-# We train the original and the stabilised network with the same code. `reset_net` is needed by the original only.
+# We train the original and the stabilised network with the same code. Only the original needs `reset_net`.
 
 
 # %%
@@ -106,8 +106,8 @@ print("stabilised,   accuracy in % after 1, 2, 3, 4 steps:", accuracy_by_steps(t
 #
 # ## Fold to binary spikes
 #
-# The fold takes models made of plain torch layers and this library's neurons. SpikingJelly's layers are torch layers with
-# another `forward`, so we copy the weights into a network written with this library's parts.
+# The fold takes models made of plain torch layers and this library's neurons. SpikingJelly's layers are torch layers
+# with a different `forward`. We therefore copy the weights into a network written with this library's parts.
 
 # %%
 from steadyspike.nn import Folded

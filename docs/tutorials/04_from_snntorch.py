@@ -11,8 +11,8 @@
 # %% [markdown]
 # # 4. From snnTorch
 #
-# You have an snnTorch 1.0 model with `snn.Leaky` and a loop over time. `ss.stabilize` gives it MP-Init and TrSG and leaves
-# the loop alone. Afterwards we write the same network with `ss.LIF`, which takes the whole sequence at once.
+# You have an snnTorch 1.0 model with `snn.Leaky` and a loop over time. `ss.stabilize` gives it MP-Init and TrSG and
+# does not change the loop. Afterwards we write the same network with `ss.LIF`, which takes the whole sequence at once.
 
 # %%
 import copy
@@ -53,8 +53,8 @@ class Net(nn.Module):
 # %% [markdown]
 # ## One call
 #
-# The network makes its own time steps, so the example is a static batch: `batch_dim=0`. The second layer is the output; its
-# membrane is what the loss reads, so we leave that neuron as it is.
+# The network makes its own time steps, so the example is a static batch: `batch_dim=0`. The second layer is the output.
+# The loss reads its membrane, so we do not change that neuron.
 
 # %%
 original = Net()
@@ -90,12 +90,12 @@ for name, model in {"snnTorch": original, "stabilised": stable}.items():
 print(f"MP-Init's mean {stable.lif1.running_mean.item():.3f}, V {stable.lif1.threshold.item():.3f}")
 
 # %% [markdown]
-# `ss.undo(stable)` gives the snnTorch neurons back, with the trained weights.
+# `ss.undo(stable)` restores the snnTorch neurons, with the trained weights.
 #
-# ## The same network in this library's own words
+# ## The same network with this library's layers
 #
-# A converted model still calls its neurons once per step, so it is not faster. Written with `ss.LIF` a layer gets the whole
-# sequence `[T, B, ...]` and runs as one operator.
+# A converted model still calls its neurons once per step, so it is not faster. If a layer is written with `ss.LIF`, it
+# gets the whole sequence `[T, B, ...]` and runs as one operator.
 
 
 # %%
@@ -132,4 +132,4 @@ def shortest(model, rounds=10):
 print(f"snnTorch {shortest(original):.1f} ms, ss.LIF {shortest(model):.1f} ms")
 
 # %% [markdown]
-# [From snnTorch](../from-snntorch.md) has the table of settings, checkpoints and what differs.
+# [From snnTorch](../from-snntorch.md) has the table of settings, notes about checkpoints, and what differs.

@@ -11,9 +11,9 @@
 # %% [markdown]
 # # 5. Event camera data
 #
-# An event camera reports changes of brightness: a list of (x, y, time, polarity). Here such recordings become frames, a
-# network is trained on them, and your own recordings are loaded. The data are digits before a simulated camera; they come
-# with the package.
+# An event camera reports changes of brightness: a list of (x, y, time, polarity). In this tutorial such recordings
+# become frames, a network is trained on them, and your own recordings are loaded. The data are digits in front of a
+# simulated camera; they come with the package.
 
 # %%
 import matplotlib.pyplot as plt
@@ -30,8 +30,8 @@ print(data)
 # %% [markdown]
 # ## From events to frames
 #
-# The events of a recording are counted per pixel and polarity in T slices. `by="number"` puts equally many events into each
-# slice, `by="time"` cuts equal durations. A batch is `[T, B, 2, H, W]`.
+# The events of a recording are counted per pixel and polarity in T slices. `by="number"` puts the same number of events
+# into each slice, `by="time"` cuts slices of equal duration. A batch is `[T, B, 2, H, W]`.
 
 # %% mystnb={"image": {"alt": "The six frames of one recording"}}
 clips, labels = next(iter(data.train_loader(32, seed=0)))
@@ -107,7 +107,7 @@ print("decided at step", decision.steps.tolist())
 # %% [markdown]
 # ## Your own recordings
 #
-# Arrays with the fields x, y, t (microseconds) and p work as they are: so do tonic's data sets.
+# Arrays with the fields x, y, t (microseconds) and p can be used directly. The data sets of tonic can, too.
 
 # %%
 random = np.random.default_rng(0)

@@ -51,7 +51,7 @@ def make(init="mp", timesteps=4):
 print(ss.check_model(make(), images[:8], batch_dim=0))
 
 # %% [markdown]
-# The same with one neuron that gets `[T*B, ...]` and so scans the batch as if it were time. It trains, and a sample's
+# The same with one neuron that gets `[T*B, ...]` and so scans the batch as if it were time. It trains, but a sample's
 # result depends on the other samples. This happened in a published model.
 
 
@@ -75,9 +75,9 @@ for failure in report.failures:
     print(failure.name, "|", failure.message)
 
 # %% [markdown]
-# ## health: who was first?
+# ## health: which layer was the first?
 #
-# NaN spreads through a network within one forward. `ss.health` raises at the first layer that has it.
+# NaN spreads through a network within one forward. `ss.health` raises an error at the first layer that has it.
 
 # %%
 broken = make()
@@ -114,8 +114,9 @@ networks = {"U[0] = 0": train(make("zero")), "MP-Init": train(make("mp"))}
 # %% [markdown]
 # ## analyse: do the layers drift?
 #
-# For every layer: how far the distribution of the membrane at the first steps is from that at the last step (total
-# variation, 0 to 1), less what chance would give. Below 0.1 on average a network is called steady.
+# For every layer: the distance of the membrane's distribution at the first steps from that at the last step (total
+# variation distance, 0 to 1). The distance that chance alone would give is subtracted. A network is called steady if
+# the mean over its layers is below 0.1.
 
 # %%
 for name, model in networks.items():

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # 7. Deploy: binary spikes, integers, ONNX, energy
 #
-# A trained network becomes a network of plain LIF neurons that emit 0 or 1. That network is proved equal to the model, then
-# saved, quantised, exported and counted.
+# A trained network becomes a network of plain LIF neurons that emit 0 or 1. That network is proved equal to the model,
+# then saved, quantised and exported, and its operations are counted.
 
 # %%
 import matplotlib.pyplot as plt
@@ -68,7 +68,7 @@ print(torch.equal(again(images), network(images)), ss.deploy.load_extra("digits.
 # %% [markdown]
 # ## Stop early
 #
-# A sample is done as soon as the network is confident.
+# A sample is finished as soon as the network is confident.
 
 # %% mystnb={"image": {"alt": "Histogram of the step at which samples were decided"}}
 decision = ss.stream(network, exit_when=ss.deploy.Confidence(0.8)).run(images, timesteps=4)
@@ -82,7 +82,7 @@ _ = plt.ylabel("samples")
 # %% [markdown]
 # ## Integers
 #
-# Weights with 8 bits, potentials and thresholds as integers in the scale of their layer, computed bit for bit.
+# Weights with 8 bits, potentials and thresholds as integers in the scale of their layer; all sums are exact integers.
 
 # %%
 from steadyspike.deploy.integers import IntegerNetwork
@@ -93,8 +93,8 @@ print(f"test accuracy with int8 weights: {accuracy(integers.run):.1f} %")
 # %% [markdown]
 # ## Operations and energy
 #
-# Spikes cost an accumulate for every output that they reach; the first layer multiplies. The estimate uses 4.6 pJ per
-# multiply-accumulate and 0.9 pJ per accumulate (45 nm), as most papers do; memory is not included.
+# A spike costs one accumulate for every output that it reaches; the first layer multiplies. The estimate uses 4.6 pJ
+# per multiply-accumulate and 0.9 pJ per accumulate (45 nm), as most papers do; memory is not included.
 
 # %%
 from steadyspike.deploy.energy import count_operations
@@ -126,4 +126,5 @@ print("largest difference of the logits:", f"{abs(torch.from_numpy(logits) - net
 # steadyspike predict runs/demo/001 image.png
 # ```
 #
-# [Deploy](../deploy.md) has the rules of the fold, NIR for neuromorphic tools, the CPU runtime and what fits which chip.
+# [Deploy](../deploy.md) has the rules of the fold, NIR for neuromorphic tools, the CPU runtime, and which networks
+# fit which chip.

@@ -30,8 +30,8 @@ SEEDS, EPOCHS, T = (0, 1), 3, 4
 # %% [markdown]
 # ## From the command line
 #
-# Every table and figure of the paper is a command. It trains what is missing, keeps what it has, and prints each claim with
-# a verdict: held or not, and whether chance would explain it.
+# Every table and figure of the paper is a command. It trains what is missing and keeps finished results. It prints each
+# claim with a verdict: whether it held, and whether the difference could be chance.
 #
 # ```bash
 # steadyspike reproduce --list
@@ -41,7 +41,7 @@ SEEDS, EPOCHS, T = (0, 1), 3, 4
 #
 # ## The same in Python
 #
-# A method is a neuron by name with options. `at(site)` builds it wherever the network needs one.
+# A method is the name of a neuron with options. `at(site)` builds the neuron for each position in the network.
 
 # %%
 methods = {
@@ -114,8 +114,8 @@ plt.xticks(range(len(results)), list(results))
 _ = plt.ylabel("test accuracy (%)")
 
 # %% [markdown]
-# Two seeds and three epochs say little: run more of both before you compare. [Results](../results.md) has three seeds on
-# real data.
+# Two seeds and three epochs show little: run more of both before you compare. [Results](../results.md) has three seeds
+# on real data.
 #
 # ## As a recipe
 #
