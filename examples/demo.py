@@ -12,7 +12,7 @@ import time
 from rich.console import Console
 from rich.table import Table
 
-from steadyspike.commands.export import run as export
+from steadyspike.commands.export import command as export
 from steadyspike.disk.plain_text import duration
 from steadyspike.report.run_figure import draw_runs
 from steadyspike.train.files.folder import RunFolder, new_folder
@@ -48,7 +48,7 @@ def main(settings: list[str]) -> None:
     console.print(table)
     figure = draw_runs(runs, parent.root / "demo.png")
     console.print(f"figure: {figure.resolve()}", markup=False, soft_wrap=True)
-    export(runs[RUNS["demo"]].root, "page", parent.root / "network.html", None, "faithful", False, None)
+    export(runs[RUNS["demo"]].root, to="page", out=parent.root / "network.html")
     console.print(
         f"took {duration(time.monotonic() - start)}; everything is in {parent.root}", markup=False, soft_wrap=True
     )

@@ -42,8 +42,8 @@ def damage(root: Path, chance: random.Random) -> str:
 
 def command(root: Path, resume: bool) -> int:
     if resume:
-        return train.run("tiny", list(SETTINGS), None, None, True, root)
-    return evaluate.run(root, None, "validation", None)
+        return train.command("tiny", settings=list(SETTINGS), resume=True, out=root)
+    return evaluate.command(root, part="validation")
 
 
 def problem(root: Path, straight: Path, resume: bool, log: Path) -> str | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _FRAMES = 1024  # most frames of a batch: long windows need more memory in large batches
 
 
+@one_line_errors
 def command(
     source: Annotated[
         Path,
@@ -33,16 +34,8 @@ def command(
     samples: Annotated[int, typer.Option(min=2, help="How many samples to run.")] = 512,
     timesteps: Annotated[int | None, typer.Option(min=2, help="Still images: show them for so many steps.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw the distributions, as .png, .pdf or .svg.")] = None,
-) -> None:
-    """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
-    raise typer.Exit(run(source, data_dir=data_dir, part=part, samples=samples, timesteps=timesteps, figure=figure))
-
-
-@one_line_errors
-def run(
-    source: Path, data_dir: Path | None, part: str, samples: int, timesteps: int | None, figure: Path | None
 ) -> int:
-    """Prints the report of a run's network, or of a checkpoint's; ``figure``: also draws it there."""
+    """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
     from steadyspike.commands.analyse import with_progress

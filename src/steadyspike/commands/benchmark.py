@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from steadyspike.deploy.neurobench import Comparison
 
 
+@one_line_errors
 def command(
     folder: Run,
     neurobench: Annotated[
@@ -21,13 +21,8 @@ def command(
     ] = False,
     data_dir: DataDir = None,
     samples: Annotated[int, typer.Option(min=1, help="Test samples to measure on.")] = 256,
-) -> None:
+) -> int:
     """Measure a run's folded network by NeuroBench's metrics: size, sparsity, operations."""
-    raise typer.Exit(run(folder, neurobench=neurobench, data_dir=data_dir, samples=samples))
-
-
-@one_line_errors
-def run(folder: Path, *, neurobench: bool, data_dir: Path | None, samples: int) -> int:
     from importlib.util import find_spec
 
     import torch

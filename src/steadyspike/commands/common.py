@@ -7,6 +7,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from typer import Exit
+
 from steadyspike.commands.terminal import SafeConsole
 from steadyspike.disk.plain_text import PlainError
 from steadyspike.extras import advice
@@ -36,6 +38,16 @@ def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
                 raise
             errors.print(f"error: {_text(message)}", style="red", soft_wrap=True)
             return FAILED
+
+    return wrapped
+
+
+def exits(command: Callable[P, int]) -> Callable[P, None]:
+    """Ends the program with the exit code that a command returns."""
+
+    @wraps(command)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> None:
+        raise Exit(command(*args, **kwargs))
 
     return wrapped
 

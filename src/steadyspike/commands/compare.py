@@ -19,20 +19,15 @@ if TYPE_CHECKING:
     from steadyspike.train.recipe.kinds import Measure
 
 
+@one_line_errors
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN RUN...", parser=run_argument, help="Run folders.")],
-) -> None:
+) -> int:
     """Compare runs: best first, what differs between their recipes, and the spread over seeds."""
-    raise typer.Exit(run(folders))
-
-
-@one_line_errors
-def run(roots: list[Path]) -> int:
-    """Prints the table of runs, what differs between their recipes, and the spread over seeds."""
     from steadyspike.report.comparison import best_first, groups, tested_on
     from steadyspike.report.run_view import read_runs
 
-    runs = best_first(read_runs(roots))
+    runs = best_first(read_runs(folders))
     if len(runs) < 2:
         errors.print("error: compare needs two runs; one is shown by `steadyspike show`", style="red", soft_wrap=True)
         return 2

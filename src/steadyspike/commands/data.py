@@ -45,35 +45,18 @@ def show_command(
     download: Annotated[bool, typer.Option(help="Download what is missing.")] = True,
 ) -> None:
     """Write a contact sheet: images by class, events as two-colour frames over time, images with their boxes."""
-    from steadyspike.data.dataset_catalogue import load
-    from steadyspike.data.show import show as write_sheet
-    from steadyspike.detection.data.detection_set import DetectionBundle
+    from steadyspike.data.dataset_catalogue import entry, load
+    from steadyspike.train.recipe.kinds import imported, kind_named
 
     options: dict[str, Any] = {} if size is None else {"size": size}
     try:
         bundle = load(name, data_dir, split=split, timesteps=timesteps, download=download, **options)
-        file = out or Path(f"{bundle.name}.png")
-        boxes = isinstance(bundle, DetectionBundle)
-        path = write_boxes(bundle, file, part, 2 * per_class) if boxes else write_sheet(bundle, file, part, per_class)
+        write_sheet = imported(kind_named(entry(name)[1].task).sheet)
+        path = write_sheet(bundle, out or Path(f"{bundle.name}.png"), part, per_class)
     except DataError as error:
         raise _ended(error) from None
     typer.echo(str(bundle))
     typer.echo(f"wrote {path}")
-
-
-def write_boxes(bundle: Any, path: Path, part: str, most: int) -> Path:
-    """The first images of a detection set's part with their true boxes."""
-    from steadyspike.data.errors import disk_errors
-    from steadyspike.detection.drawing import contact_sheet, draw_boxes
-
-    table, item = bundle.dataset.table, bundle.dataset.item
-    drawn = [
-        draw_boxes(item.image(i), table.coco([i])["annotations"], table.categories)
-        for i in bundle.indices(part)[:most].tolist()
-    ]
-    with disk_errors(path):
-        contact_sheet(drawn).save(path, "PNG")
-    return path
 
 
 def _ended(error: DataError) -> typer.Exit:

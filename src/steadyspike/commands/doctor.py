@@ -21,9 +21,21 @@ def command(
     devices: Annotated[int | None, typer.Option(help="Check for this many devices.")] = None,
     backend: Annotated[str | None, typer.Option(help="Check for this kernel: reference, cpu or triton.")] = None,
     data_dir: DataDir = None,
-) -> None:
+) -> int:
     """Versions, devices, kernels and data found. Exits with 1 if something that you asked for cannot run."""
-    raise typer.Exit(run(recipe, settings=settings or [], devices=devices, backend=backend, data_dir=data_dir))
+    for number, section in enumerate(sections(data_dir)):
+        if number:
+            console.print()
+        _print(section)
+    problems = _asked(recipe, settings or [], devices, backend, data_dir)
+    if all(wish is None for wish in (recipe, devices, backend, data_dir)):
+        return ENDED
+    console.print("\nasked for", style="bold")
+    for problem in problems:
+        console.print(f"  cannot run: {problem}", style="red", soft_wrap=True)
+    if not problems:
+        console.print("  everything that you asked for can run here", style="green")
+    return FAILED if problems else ENDED
 
 
 def _print(section: Section) -> None:
@@ -33,25 +45,6 @@ def _print(section: Section) -> None:
         console.print(f"  {section.note}", style="dim")
     for row in section.rows:
         console.print(f"  {marks[row.ok]}  {row.name:<15} [dim]{escape(row.text)}[/]", soft_wrap=True, markup=True)
-
-
-def run(
-    recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
-) -> int:
-    """Prints what is available; returns 1 if something requested is missing."""
-    for number, section in enumerate(sections(data_dir)):
-        if number:
-            console.print()
-        _print(section)
-    problems = _asked(recipe, settings, devices, backend, data_dir)
-    if all(wish is None for wish in (recipe, devices, backend, data_dir)):
-        return ENDED
-    console.print("\nasked for", style="bold")
-    for problem in problems:
-        console.print(f"  cannot run: {problem}", style="red", soft_wrap=True)
-    if not problems:
-        console.print("  everything that you asked for can run here", style="green")
-    return FAILED if problems else ENDED
 
 
 def _asked(

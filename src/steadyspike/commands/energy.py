@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from steadyspike.deploy.energy import EnergyReport
 
 
+@one_line_errors
 def command(
     source: RunOrFile,
     files: Annotated[
@@ -29,23 +30,9 @@ def command(
     strict: Annotated[bool, typer.Option("--strict", help="Layers that read averages need MACs.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
     memory: Annotated[bool, typer.Option("--memory", help="Also with memory, compared with a quantised twin.")] = False,
-) -> None:
-    """Count the operations of a folded network and their energy."""
-    code = run(source, files or [], data_dir, samples=samples, strict=strict, every_step=every_step, memory=memory)
-    raise typer.Exit(code)
-
-
-@one_line_errors
-def run(
-    source: Path,
-    files: list[Path],
-    data_dir: Path | None,
-    samples: int,
-    strict: bool,
-    every_step: bool,
-    memory: bool = False,
 ) -> int:
-    """``files``: count on these inputs; without them on test samples of the run that ``place`` is or belongs to."""
+    """Count the operations of a folded network and their energy."""
+    files = files or []
     from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.energy import count_operations, show_energy
 

@@ -14,6 +14,7 @@ from steadyspike.commands.options import DataDir, Run
 from steadyspike.data.errors import DataError
 
 
+@one_line_errors
 def command(
     folder: Run,
     data_dir: DataDir = None,
@@ -26,13 +27,12 @@ def command(
     early_exit: Annotated[
         bool, typer.Option("--early-exit", help="Also accuracy against average steps, when samples stop early.")
     ] = False,
-) -> None:
+) -> int:
     """Evaluate the weights of a run and compare with the number it logged."""
     code = run(folder, data_dir=data_dir, part=part, split=split, record=record, recipe=recipe)
-    raise typer.Exit(code or (show_early_exit(folder, data_dir=data_dir, part=part) if early_exit else 0))
+    return show_early_exit(folder, data_dir=data_dir, part=part) if early_exit and code == ENDED else code
 
 
-@one_line_errors
 def run(
     folder: Path, data_dir: Path | None, part: str, split: str | None, record: bool = False, recipe: str | None = None
 ) -> int:
@@ -73,7 +73,6 @@ def _rest(record: dict[str, Any]) -> str:
     return f"loss {math.nan if record['loss'] is None else record['loss']:.4f} ({record['samples']} samples)"
 
 
-@one_line_errors
 def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
     """A table: accuracy and average number of time steps for a few confidences at which a sample stops."""
     import torch

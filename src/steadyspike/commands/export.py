@@ -15,6 +15,7 @@ PAGE_SAMPLES = 12  # test samples that the page offers
 PRECISIONS = ("int8", "float32")
 
 
+@one_line_errors
 def command(
     source: RunOrFile,
     to: Annotated[str, typer.Option(help="nir, onnx, int8, c or page.")],
@@ -27,27 +28,8 @@ def command(
     samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
     precision: Annotated[str, typer.Option(help="c: int8 or float32.")] = "int8",
     main: Annotated[bool, typer.Option("--main", help="c: add a program that reads inputs, for tests.")] = False,
-) -> None:
+) -> int:
     """Export a folded network to NIR, ONNX, integers, a C file that needs no library, or a page that runs it."""
-    code = run(
-        source,
-        to=to,
-        out=out,
-        data_dir=data_dir,
-        mode=mode,
-        streaming=streaming,
-        samples=samples,
-        precision=precision,
-        main=main,
-    )
-    raise typer.Exit(code)
-
-
-@one_line_errors
-def run(
-    source: Path, to: str, out: Path | None, data_dir: Path | None, mode: str, streaming: bool, samples: int | None,
-    precision: str = "int8", main: bool = False,
-) -> int:  # fmt: skip
     from steadyspike.commands.shared.deployed import folded
     from steadyspike.deploy.to_nir import MODES
 

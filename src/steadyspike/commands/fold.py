@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@one_line_errors
 def command(
     folder: Run,
     data_dir: DataDir = None,
@@ -24,17 +24,8 @@ def command(
     float64: Annotated[
         bool, typer.Option("--float64", help="Compare in float64 too; there every decision must be the same.")
     ] = False,
-) -> None:
+) -> int:
     """Turn a run's model into an equal network of binary spikes, prove it, and save it in the run folder."""
-    raise typer.Exit(run(folder, data_dir=data_dir, mode=mode, samples=samples, float64=float64))
-
-
-@one_line_errors
-def run(folder: Path, data_dir: Path | None, mode: str, samples: int | None, float64: bool = False) -> int:
-    """``float64``: also compare both networks in float64; there every decision must be the same.
-
-    Exit code 1 if it is not, or if more than one sample in a thousand is decided differently in float32.
-    """
     from steadyspike.commands.shared.deployed import FILE, batches, decisions, decisions_in_float64, fold_run
     from steadyspike.deploy.rewrite import MODES, Mode
     from steadyspike.train.run.loading import load_run

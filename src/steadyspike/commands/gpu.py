@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line_errors
+from steadyspike.commands.common import ENDED, FAILED, console, errors, exits, one_line_errors
 
 if TYPE_CHECKING:
     from steadyspike.analysis.gpu.bench import Row
@@ -17,17 +17,14 @@ app = typer.Typer(no_args_is_help=True, help="Check the GPU kernels without a GP
 
 
 @app.command()
+@exits
+@one_line_errors
 def kernels(
     timesteps: Annotated[int, typer.Option("-T", "--timesteps", min=1, help="Time steps of the layer.")] = 4,
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
     channels_last: Annotated[bool, typer.Option("--channels-last", help="The memory layout of the layer.")] = False,
-) -> None:
+) -> int:
     """Compile every kernel of a layer for six GPUs; print registers, spills, shared memory and occupancy."""
-    raise typer.Exit(show_kernels(timesteps, dtype, channels_last=channels_last))
-
-
-@one_line_errors
-def show_kernels(timesteps: int, dtype: str, *, channels_last: bool) -> int:
     import torch
 
     from steadyspike.analysis.gpu.compiled_kernels import CARDS, TARGETS, compiled, layer_launches, usage
@@ -49,15 +46,12 @@ def show_kernels(timesteps: int, dtype: str, *, channels_last: bool) -> int:
 
 
 @app.command()
+@exits
+@one_line_errors
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Networks; default: all registered ones.")] = None,
-) -> None:
+) -> int:
     """Run networks on tensors of the device "cuda" without values: needs a CUDA build of torch, and no card."""
-    raise typer.Exit(check_devices(names or []))
-
-
-@one_line_errors
-def check_devices(names: list[str]) -> int:
     from steadyspike import models
     from steadyspike.analysis.gpu.device_check import check_network, why_not_here
 
@@ -75,18 +69,15 @@ def check_devices(names: list[str]) -> int:
 
 
 @app.command()
+@exits
+@one_line_errors
 def bench(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file for the numbers.")] = Path("gpu-bench.json"),
     device: Annotated[str, typer.Option(help="The device, such as cuda or cuda:1.")] = "cuda",
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
     small: Annotated[bool, typer.Option("--small", help="Tiny sizes: to try the command on any computer.")] = False,
-) -> None:
+) -> int:
     """Measure kernels and training steps on this computer's GPU, against SpikingJelly, torch.compile and a copy."""
-    raise typer.Exit(measure(output, device=device, dtype=dtype, small=small))
-
-
-@one_line_errors
-def measure(output: Path, *, device: str, dtype: str, small: bool) -> int:
     import torch
 
     from steadyspike.analysis.gpu.bench import FULL, SMALL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +10,7 @@ from steadyspike.commands.common import ENDED, console, one_line_errors
 from steadyspike.commands.options import DataDir, Settings
 
 
+@one_line_errors
 def command(
     recipe: Annotated[str, typer.Argument(help="A name that `steadyspike recipes` lists, or a .toml file.")],
     card: Annotated[str, typer.Option(help="The GPU: 3090, 4090, 5090, a100-40, a100 or h100.")] = "4090",
@@ -19,30 +19,15 @@ def command(
     samples: Annotated[int | None, typer.Option(min=1, help="Training samples of your own data set.")] = None,
     settings: Settings = None,
     data_dir: DataDir = None,
-) -> None:
-    """Predict memory, step time and hours of a recipe on a GPU, from counted bytes and operations."""
-    code = run(recipe, card=card, cards=cards, batch=batch, samples=samples, settings=settings or [], data_dir=data_dir)
-    raise typer.Exit(code)
-
-
-@one_line_errors
-def run(
-    recipe: str,
-    *,
-    card: str,
-    cards: int,
-    batch: int | None,
-    samples: int | None,
-    settings: list[str],
-    data_dir: Path | None,
 ) -> int:
+    """Predict memory, step time and hours of a recipe on a GPU, from counted bytes and operations."""
     from steadyspike.analysis.gpu.cards import CARDS
     from steadyspike.analysis.gpu.plan import plan
     from steadyspike.train.recipe.load import load_recipe
 
     if card not in CARDS:
         raise typer.BadParameter(f"unknown card {card!r}; known: {', '.join(CARDS)}", param_hint="--card")
-    loaded = load_recipe(recipe, settings)
+    loaded = load_recipe(recipe, settings or [])
     prediction = plan(loaded, card, cards=cards, batch=batch, samples=samples, data_dir=data_dir)
     console.print(str(prediction), soft_wrap=True)
     return ENDED

@@ -12,6 +12,7 @@ from steadyspike.commands.options import DataDir, RunOrFile
 from steadyspike.data.errors import DataError
 
 
+@one_line_errors
 def command(
     source: RunOrFile,
     files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
@@ -23,23 +24,8 @@ def command(
     ] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Detection: folder for pictures and JSON.")] = None,
-) -> None:
-    """Predict the class of image or event files, or find the boxes in them; prints the step of the decision."""
-    raise typer.Exit(
-        run(source, files=files, data_dir=data_dir, top=top, confidence=confidence, resize=resize, out=out)
-    )
-
-
-@one_line_errors
-def run(
-    source: Path,
-    files: list[Path],
-    data_dir: Path | None,
-    top: int,
-    confidence: float | None,
-    resize: bool,
-    out: Path | None = None,
 ) -> int:
+    """Predict the class of image or event files, or find the boxes in them; prints the step of the decision."""
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import kinds
 

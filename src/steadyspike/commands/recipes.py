@@ -19,6 +19,7 @@ _HELP_GRIDS = "\nall of a family: steadyspike recipes frozen (or --all)"
 _WIDE = 150  # columns from which there is room for more than names and numbers
 
 
+@one_line_errors
 def command(
     words: Annotated[
         list[str] | None,
@@ -30,16 +31,15 @@ def command(
     every: Annotated[bool, typer.Option("--all", help="Also each recipe of the large grids.")] = False,
     bases: Annotated[bool, typer.Option("--bases", help="Also those that are only bases of others.")] = False,
     keys: Annotated[bool, typer.Option("--keys", help="Print all keys of a recipe as Markdown.")] = False,
-) -> None:
+) -> int:
     """List the recipes with the paper's number and the measured ones, or explain one."""
     if keys:
-        raise typer.Exit(show_keys())
+        return show_keys()
     if show is not None:
-        raise typer.Exit(show_one(show, settings=settings or []))
-    raise typer.Exit(run(words or [], where=where, bases=bases, every=every))
+        return show_one(show, settings=settings or [])
+    return run(words or [], where=where, bases=bases, every=every)
 
 
-@one_line_errors
 def show_one(name: str, settings: list[str]) -> int:
     """Prints one resolved recipe, default values in dim colour."""
     from steadyspike.commands.shared.recipe_keys import explained
@@ -59,7 +59,6 @@ def show_one(name: str, settings: list[str]) -> int:
     return ENDED
 
 
-@one_line_errors
 def show_keys() -> int:
     """Prints docs/recipe-keys.md."""
     from steadyspike.commands.shared.recipe_keys import page
@@ -78,7 +77,6 @@ class Line(NamedTuple):
     measured: Any  # `Summary` of the recorded numbers, or None
 
 
-@one_line_errors
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
     """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``.
 

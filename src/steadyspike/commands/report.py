@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from steadyspike.train.files.folder import RunFolder
 
 
+@one_line_errors
 def command(
     folders: Annotated[list[Path], typer.Argument(metavar="RUN [RUN...]", parser=run_argument, help="Run folders.")],
     out: Annotated[
@@ -28,25 +29,19 @@ def command(
     baseline: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Several runs: which one to compare with; default: the first.")
     ] = None,
-) -> None:
+) -> int:
     """Write one HTML file about a run, or several runs side by side: it needs no network."""
-    raise typer.Exit(run(folders, out=out, data_dir=data_dir, no_data=no_data, baseline=baseline))
-
-
-@one_line_errors
-def run(roots: list[Path], out: Path | None, data_dir: Path | None, no_data: bool, baseline: Path | None) -> int:
-    """Writes the page and prints its path."""
     from steadyspike.report.run_view import read_runs
     from steadyspike.report.write_page import write_report
 
-    keys = roots if baseline is None or baseline.resolve() in [root.resolve() for root in roots] else [*roots, baseline]
+    other = [] if baseline is None or baseline.resolve() in [one.resolve() for one in folders] else [baseline]
     if out is not None:
         check_place(out)
-    views = read_runs(keys)
+    views = read_runs([*folders, *other])
     for view in views:
         add_details(view, data_dir, no_data)
     base = next((v for v in views if baseline is not None and v.root.resolve() == baseline.resolve()), None)
-    path = write_report(views, out or default_place(roots), base)
+    path = write_report(views, out or default_place(folders), base)
     for view in views:
         for text in [*([] if view.state.ended else [view.state.text]), *view.warnings]:
             console.print(f"{view.label}: {text}", style="yellow", soft_wrap=True)

@@ -15,6 +15,7 @@ from steadyspike.commands.terminal import SafeConsole
 _MINI_SEEDS = 2
 
 
+@one_line_errors
 def command(
     name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,
@@ -29,15 +30,13 @@ def command(
     record: Annotated[
         bool, typer.Option("--record", help="Add the numbers to the recipes' results, which `recipes` shows.")
     ] = False,
-) -> None:
+) -> int:
     """Make a table or figure of the paper. It can be stopped and started again; what was computed is kept."""
     if listed or name is None:
-        raise typer.Exit(show_list())
-    code = run(name, scale=scale, data=data, data_dir=data_dir, seeds=seeds, out=out, train=not show, record=record)
-    raise typer.Exit(code)
+        return show_list()
+    return run(name, scale=scale, data=data, data_dir=data_dir, seeds=seeds, out=out, train=not show, record=record)
 
 
-@one_line_errors
 def show_list() -> int:
     """Prints every table and figure with what it needs."""
     from rich.table import Table
@@ -64,7 +63,6 @@ def _screen() -> Any:
     return console if console.is_terminal else SafeConsole(width=160, file=console.file)
 
 
-@one_line_errors
 def run(
     name: str,
     scale: str,

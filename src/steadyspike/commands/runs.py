@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from steadyspike.report.run_list import RunLine
 
 
+@one_line_errors
 def command(
     root: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder that holds runs.")] = Path("runs"),
     words: Annotated[
@@ -25,23 +26,17 @@ def command(
     ] = None,
     sort: Annotated[str, typer.Option(help="changed, accuracy or name; the highest comes last.")] = "changed",
     last: Annotated[int | None, typer.Option(min=1, help="Only so many, from the end of the list.")] = None,
-) -> None:
+) -> int:
     """List all runs below a folder: recipe, state, accuracy, when and how long."""
     if sort not in ("changed", "accuracy", "name"):
         raise typer.BadParameter(f"{sort!r} is not changed, accuracy or name", param_hint="--sort")
-    raise typer.Exit(run(root, words=words or [], state=state, sort=sort, last=last))
-
-
-@one_line_errors
-def run(root: Path, words: list[str], state: str | None, sort: str, last: int | None) -> int:
-    """Exit code 1 if there is no such run."""
     from rich.text import Text
 
     from steadyspike.disk.plain_text import duration
     from steadyspike.report.run_list import list_runs
 
     all_runs = list_runs(root)
-    lines = [line for line in all_runs if _is_chosen(line, words, state)]
+    lines = [line for line in all_runs if _is_chosen(line, words or [], state)]
     if not lines:
         asked = " that fits" if all_runs else ""
         errors.print(f"there is no run{asked} below {root}", style="red", soft_wrap=True)

@@ -21,28 +21,22 @@ if TYPE_CHECKING:
 
 _LOOK = 1.0  # seconds between two reads of a run that trains
 _CURVE = 40  # characters of a curve
-_CLASSES = 10  # number of classes whose mAP is shown
-
-
-def command(
-    folder: Run,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
-) -> None:
-    """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
-    raise typer.Exit(run(folder, follow=follow))
 
 
 @one_line_errors
-def run(root: Path, follow: bool) -> int:
-    """Prints one run; ``follow``: again and again until it ends."""
+def command(
+    folder: Run,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
+) -> int:
+    """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
     from steadyspike.report.run_view import read_run
 
-    view = read_run(root)
+    view = read_run(folder)
     if not follow or view.state.kind != "running":
         wide_enough(console).print(glance(view, marks(console)))
         return ENDED
     try:
-        return _live(root, view) if console.is_terminal else _lines(root, view)
+        return _live(folder, view) if console.is_terminal else _lines(folder, view)
     except KeyboardInterrupt:
         return exit_code(signal.SIGINT)
 
@@ -123,7 +117,7 @@ def _numbers(view: RunView) -> list[RenderableType]:
         listed = "  ".join(measure.number(value) for value in scores)
         after = " after each time step" if len(scores) > 1 else ""
         lines.append(Text.assemble(f"test {measure.name}{after}  ", (listed, "bold"), f" {measure.unit}".rstrip()))
-        lines += _classes(view)
+        lines += _parts(view)
         lines.append(Text(f"weights: {view.result.get('weights', '')}", style="dim"))
     done, whole = (view.epochs[-1] if view.epochs else 0), view.recipe.schedule.epochs
     took = view.result.get("seconds")
@@ -138,23 +132,12 @@ def _numbers(view: RunView) -> list[RenderableType]:
     return lines
 
 
-def _classes(view: RunView) -> list[RenderableType]:
-    """mAP by class and by size of a run that finds boxes; nothing for another one."""
-    from rich.text import Text
+def _parts(view: RunView) -> list[RenderableType]:
+    """What the kind of the run shows of its result besides the score, such as mAP by class."""
+    from steadyspike.train.recipe.kinds import imported
 
-    test, measure = view.result.get("test", {}), view.measure
-    if not (view.kind.scores and test):
-        return []
-    from steadyspike.detection.report_section import SIZES
-
-    parts = {"all": test, **dict(list(test["classes"].items())[:_CLASSES])}
-    table = bare_table("", "mAP@.5", "mAP@.5:.95", right=("mAP@.5", "mAP@.5:.95"))
-    for name, row in parts.items():
-        table.add_row(name, measure.number(row["AP50"]), measure.number(row["AP"]))
-    sizes = ", ".join(f"{name} {measure.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
-    more = len(test["classes"]) - _CLASSES
-    rest = [Text(f"and {more} more classes: `steadyspike report` shows all", style="dim")] if more > 0 else []
-    return [table, *rest, Text(f"mAP@.5:.95 by size of box: {sizes}", style="dim")]
+    test: dict[str, Any] = view.result.get("test", {})
+    return list(imported(view.kind.glance)(test)) if view.kind.glance and test else []
 
 
 def _curves(view: RunView, blocks: str) -> list[RenderableType]:

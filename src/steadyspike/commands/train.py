@@ -14,6 +14,7 @@ from steadyspike.commands.options import DataDir, Settings
 from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 
+@one_line_errors
 def command(
     recipe: Annotated[str, typer.Argument(help="A name that `steadyspike recipes` lists, or a .toml file.")],
     settings: Settings = None,
@@ -27,38 +28,14 @@ def command(
     record: Annotated[
         bool, typer.Option("--record", help="Add the test numbers to the recipe's results, which `recipes` shows.")
     ] = False,
-) -> None:
-    """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
-    weights = [] if start is None else [f"train.start={start}"]
-    code = run(
-        recipe,
-        settings=[*(settings or []), *weights],
-        data_dir=data_dir,
-        devices=devices,
-        resume=resume,
-        out=out,
-        record=record,
-    )
-    raise typer.Exit(code)
-
-
-@one_line_errors
-def run(
-    name: str,
-    settings: list[str],
-    data_dir: Path | None,
-    devices: int | None,
-    resume: bool,
-    out: Path | None,
-    record: bool = False,
 ) -> int:
-    """Exit code of a training run; ``record``: its number goes into the recipe's file.
-
-    ``FILE.toml:all`` trains the recipes of a grid one after the other, below ``out`` each in a folder of its name.
-    """
+    """Train a recipe. Exit codes: 0 ended (also a run that diverged), 130 and 143 stopped by a signal: use --resume."""
     from steadyspike.train.recipe.recipe_catalogue import each_of
 
-    names, code = each_of(name), ENDED
+    changes = [*(settings or [])]
+    changes += [] if start is None else [f"train.start={start}"]
+    changes += [] if devices is None else [f"train.devices={devices}"]
+    names, code = each_of(recipe), ENDED  # FILE.toml:all: the recipes of a grid, each in a folder of its name
     with Signals(commands=True) as signals:
         try:
             for count, one in enumerate(names, 1):
@@ -66,7 +43,7 @@ def run(
                 if len(names) > 1:
                     console.print(f"\nrecipe {count} of {len(names)}: {one}", style="bold", soft_wrap=True)
                     folder = None if out is None else out / one.rpartition(":")[2]
-                code, root = _run(one, settings, data_dir, devices, resume, folder, signals)
+                code, root = _run(one, changes, data_dir, resume, folder, signals)
                 if record and code == ENDED and root is not None:
                     record_number(root, one)
                 if code != ENDED:
@@ -79,13 +56,7 @@ def run(
 
 
 def _run(
-    name: str,
-    settings: list[str],
-    data_dir: Path | None,
-    devices: int | None,
-    resume: bool,
-    out: Path | None,
-    signals: Signals,
+    name: str, changes: list[str], data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
 ) -> tuple[int, Path | None]:
     """The exit code and, in the one process that reports about the run, its folder."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
@@ -94,7 +65,6 @@ def _run(
     from steadyspike.train.run.start import Order, start
     from steadyspike.train.state.processes import under_torchrun
 
-    changes = [*settings, *([f"train.devices={devices}"] if devices is not None else [])]
     recipe, stem = load_recipe(name, changes), find_recipe(name).name
     again = ["train", name, *(text for change in changes for text in ("--set", change))]
     order = Order(recipe, stem, origin(name, changes), again, data_dir, resume, out)

@@ -12,6 +12,7 @@ from steadyspike.commands.options import DataDir
 from steadyspike.commands.terminal import bare_table, plain, wide_enough
 
 
+@one_line_errors
 def command(
     name: Annotated[str | None, typer.Argument(help="Show the card of this network, or of a saved folder.")] = None,
     add: Annotated[
@@ -19,14 +20,13 @@ def command(
     ] = None,
     data_dir: DataDir = None,
     to: Annotated[Path | None, typer.Option(help="With --add: a folder of entries; default: the library's.")] = None,
-) -> None:
+) -> int:
     """List the trained networks that come with the library: score, size, firing rate, energy, time."""
     if add is not None:
-        raise typer.Exit(add_run(add, name=name, data_dir=data_dir, to=to))
-    raise typer.Exit(show_list() if name is None else show_card(name))
+        return add_run(add, name=name, data_dir=data_dir, to=to)
+    return show_list() if name is None else show_card(name)
 
 
-@one_line_errors
 def show_list() -> int:
     """A line per network, with what was measured."""
     from steadyspike.deploy.energy import show_energy
@@ -53,7 +53,6 @@ def show_list() -> int:
     return ENDED
 
 
-@one_line_errors
 def show_card(name: str) -> int:
     """The card of a network: of the zoo, or of a folder that `save_pretrained` wrote."""
     from steadyspike.zoo.pretrained import load
@@ -63,7 +62,6 @@ def show_card(name: str) -> int:
     return ENDED
 
 
-@one_line_errors
 def add_run(source: Path, name: str | None, data_dir: Path | None, to: Path | None) -> int:
     """Makes an entry of a finished run; its name is that of the recipe without ``zoo-``."""
     from steadyspike.train.files.folder import NETWORKS, RunError

@@ -5,11 +5,16 @@ from __future__ import annotations
 import colorsys
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from steadyspike.data.errors import disk_errors
 
 if TYPE_CHECKING:
     from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
+
+    from steadyspike.detection.data.detection_set import DetectionBundle
 
 Corners = tuple[float, float, float, float]
 WHITE, DARK = (255, 255, 255), (32, 32, 32)
@@ -111,3 +116,15 @@ def contact_sheet(images: Sequence[Image], columns: int | None = None) -> Image:
     for index, image in enumerate(images):
         sheet.paste(image, (index % columns * wide, index // columns * tall))
     return sheet
+
+
+def write_sheet(bundle: DetectionBundle, path: Path, part: str, per_class: int) -> Path:
+    """The first ``2 * per_class`` images of a part with their true boxes, as a PNG file."""
+    table, item = bundle.dataset.table, bundle.dataset.item
+    drawn = [
+        draw_boxes(item.image(i), table.coco([i])["annotations"], table.categories)
+        for i in bundle.indices(part)[: 2 * per_class].tolist()
+    ]
+    with disk_errors(path):
+        contact_sheet(drawn).save(path, "PNG")
+    return path

@@ -99,10 +99,7 @@ def depth_cases(scale: str) -> list[Case]:
 
 
 def depth(work: Work) -> Page:
-    page = Page("The ablation by depth (own evidence)")
-    for cases in chains(depth_cases(work.scale.name)):
-        page.tables.append(accuracy_table(work, cases[0].group, cases, [("both above neither", "both", "neither")]))
-    return page
+    return _by_group(work, "The ablation by depth (own evidence)", depth_cases(work.scale.name))
 
 
 def optimizer_cases(scale: str) -> list[Case]:
@@ -114,9 +111,14 @@ def optimizer_cases(scale: str) -> list[Case]:
 
 
 def optimizers(work: Work) -> Page:
-    page = Page("The ablation by optimizer (own evidence)")
-    for cases in chains(optimizer_cases(work.scale.name)):
-        page.tables.append(accuracy_table(work, cases[0].group, cases, [("both above neither", "both", "neither")]))
+    return _by_group(work, "The ablation by optimizer (own evidence)", optimizer_cases(work.scale.name))
+
+
+def _by_group(work: Work, title: str, cases: list[Case]) -> Page:
+    """A table for each group of cases."""
+    page = Page(title)
+    for group in chains(cases):
+        page.tables.append(accuracy_table(work, group[0].group, group, [("both above neither", "both", "neither")]))
     return page
 
 

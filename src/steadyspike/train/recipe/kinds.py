@@ -60,8 +60,9 @@ class Kind:
     to the numbers that a figure shows side by side (classes of boxes); None: those after each time step. classifies:
     the network gives scores of classes after every time step, so that early exit, folding, a confusion table and the
     accuracy of a constant guess have a meaning. needs: for recipes that lack what belongs to the kind. section, cards,
-    curves, predict, scores: places of functions for the report, for `steadyspike predict` and for a table of scores on
-    the screen; "" for none. smallest: a run of some minutes that replaces this kind at mini scale.
+    curves, predict, scores, glance, sheet: places of functions for the report, for `steadyspike predict`, for a table
+    of scores on the screen, for `steadyspike show`, and for the samples of `steadyspike data show`; "" for none.
+    smallest: a run of some minutes that replaces this kind at mini scale.
     """
 
     name: str
@@ -81,6 +82,8 @@ class Kind:
     curves: str = ""
     predict: str = ""
     scores: str = ""
+    glance: str = ""
+    sheet: str = "steadyspike.data.show:show"
     smallest: str = ""
 
     def test_scores(self, test: dict[str, Any]) -> list[float]:
@@ -126,7 +129,8 @@ KINDS: dict[str, Kind] = {
         section="steadyspike.detection.report_section:section", cards="steadyspike.detection.report_section:cards",
         curves="steadyspike.detection.report_section:class_curves",
         predict="steadyspike.detection.predict_files:predict_boxes",
-        scores="steadyspike.detection.score_table:map_table", smallest="detect-demo",
+        scores="steadyspike.detection.score_table:map_table", glance="steadyspike.detection.score_table:glance",
+        sheet="steadyspike.detection.drawing:write_sheet", smallest="detect-demo",
     ),
     "classification": CLASSIFICATION,  # the last: every recipe that belongs to no other kind
 }  # fmt: skip
