@@ -77,9 +77,9 @@ PARTS = {
     "nn": {
         "BNTT", "Check", "CheckReport", "ConstantInit", "DIET", "Folded", "HealthError", "IF", "InitialPotential",
         "LIF", "LOSSES", "LTMD", "LearnedInit", "MPBN", "MPInit", "MPS", "NEURONS", "NORMS", "Neuron", "NeuronSpec",
-        "Objective", "PLIF", "RateLIF", "Readout", "Site", "StepBN", "StepNorm", "TAB", "TDBN", "TEBN", "TERMS",
-        "TaskLoss", "Term", "TimeNorm", "check_model", "fold_time", "health", "make_norm", "make_objective",
-        "neuron_factory", "parameter_groups", "repeat_in_time",
+        "Normed", "Objective", "PLIF", "RateLIF", "Readout", "Site", "StepBN", "StepNorm", "TAB", "TDBN", "TEBN",
+        "TERMS", "TaskLoss", "Term", "TimeNorm", "check_model", "fold_time", "health", "make_norm", "make_objective",
+        "neuron_factory", "norm_neuron", "parameter_groups", "repeat_in_time",
     },
     "plot": {"raster", "rates", "traces"},
     "train": {

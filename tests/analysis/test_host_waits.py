@@ -1,4 +1,4 @@
-"""Training steps read nothing from the device; what would make the host wait is noticed."""
+"""Training steps read nothing from the device and repeat themselves; what would make the host wait is noticed."""
 
 from __future__ import annotations
 
@@ -48,11 +48,63 @@ with HostWaits() as waits:
 assert not waits.seen, waits.seen
 """
 
+# A CUDA graph replays the operations of one step with the numbers and the addresses that they had then.
+REPEATED = """
+import torch, steadyspike as ss
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from steadyspike.kernels.scan.triton.launch import Launch
 
-def test_a_training_step_reads_nothing_from_the_device() -> None:
+class Recorded(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls.append((str(func), [described(a) for a in tree_leaves((args, kwargs))]))
+        return func(*args, **(kwargs or {}))
+
+def described(value):
+    if isinstance(value, Tensor):
+        return (tuple(value.shape), value.stride(), value.dtype)
+    return value if isinstance(value, (int, float, bool, str, type(None))) else str(value)
+
+launch = Launch.run
+
+def run(self, device, *rest):
+    record.calls.append((self.kernel.__name__, [(k, described(v)) for k, v in self.arguments.items()]))
+    launch(self, device, *rest)
+
+Launch.run = run
+model = ss.models.create("sew_resnet34_tiny", timesteps=2, num_classes=3)
+for neuron in ss.nn.neuron.neurons(model).values():
+    neuron.backend = "triton"
+optimizer = torch.optim.SGD(model.parameters(), 0.1, 0.9)
+x, y = torch.randn(2, 2, 3, 32, 32), torch.zeros(2, dtype=torch.long)
+steps, addresses = [], []
+for step in range(4):
+    with Recorded() as record:
+        nn.functional.cross_entropy(model(x).mean(0), y).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+    steps.append(record.calls)
+    addresses.append([t.data_ptr() for t in (*model.parameters(), *model.buffers())])
+assert any("backward_kernel" in name for name, _ in steps[3])
+# The first step makes gradients and momentum.
+for one, other in zip(steps[2], steps[3], strict=True):
+    assert one == other, (one, other)
+assert addresses[0] == addresses[3]
+assert not any("lift_fresh" in name for name, _ in steps[3])  # torch.tensor(...)
+"""
+
+
+@pytest.mark.parametrize("script", [STEP, REPEATED], ids=["reads nothing from the device", "repeats itself"])
+def test_a_training_step(script: str) -> None:
     pytest.importorskip("triton")
     environment = os.environ | {"TRITON_INTERPRET": "1"}
-    command, root = [sys.executable, "-c", STEP], Path(__file__).parents[2]
+    command, root = [sys.executable, "-c", script], Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -67,6 +119,8 @@ def test_a_training_step_reads_nothing_from_the_device() -> None:
         lambda x: x.to("meta"),
         lambda x: torch.empty(3, device="meta").copy_(x),
         lambda x: x.unique(),
+        lambda x: torch.ones(3, device="meta")[torch.tensor([0, 2])],
+        lambda x: torch.ones(3, device="meta").index_put_([torch.tensor([0, 2])], torch.ones(2, device="meta")),
     ],
 )
 def test_what_makes_the_host_wait_is_noticed(wait) -> None:  # type: ignore[no-untyped-def]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -19,7 +20,8 @@ from steadyspike.models.weight_init import initialise
 from steadyspike.nn.factory import Site
 from steadyspike.nn.neuron import neurons
 from steadyspike.nn.norm import TEBN
-from tests.models.members import images, member
+from steadyspike.nn.norm.tdbn import TDBN
+from tests.models.members import TINY, clip, images, member
 
 SHAPE = Shape(8, 6, 6)
 QUIET = partial(ss.LIF, threshold=0.7, init="zero")
@@ -218,3 +220,42 @@ def test_a_convolution_with_a_forward_of_its_own_runs_it(name: str, how: str) ->
         layer.forward = lambda x: 2 * plain(x)
     branch = block.conv2(block.lif1(block.conv1(x)))
     assert torch.equal(block(x), block.lif2(branch + block.shortcut(x)))
+
+
+def readers(out: Tensor) -> Counter[object]:
+    """How many operations read the result of each node of the graph behind ``out``."""
+    assert out.grad_fn is not None
+    count: Counter[object] = Counter()
+    left, seen = [out.grad_fn], {out.grad_fn}
+    while left:
+        for node, _ in left.pop().next_functions:
+            count[node] += 1
+            if node is not None and node not in seen:
+                seen.add(node)
+                left.append(node)
+    return count
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_current_that_only_a_neuron_reads_is_never_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Norm and neuron are one node. The current of a stream, which a later sum reads too, has to be in memory, and so
+    do those between Spikingformer's first layers, each of which starts with its neuron."""
+    normed: list[Tensor] = []
+    read: list[Tensor] = []
+    norm_forward, neuron_forward = TDBN.forward, ss.LIF.forward
+
+    def seen_norm(norm: TDBN, y: Tensor) -> Tensor:
+        normed.append(norm_forward(norm, y))
+        return normed[-1]
+
+    def seen_neuron(neuron: ss.LIF, x: Tensor) -> Tensor:
+        read.append(x)
+        return neuron_forward(neuron, x)
+
+    model = member(name, timesteps=2)
+    monkeypatch.setattr(TDBN, "forward", seen_norm)
+    monkeypatch.setattr(ss.LIF, "forward", seen_neuron)
+    count = readers(model(clip(name, 2, 2)))
+    currents = [x for x in read for y in normed if x is y]
+    alone = sum(count[x.grad_fn] == 1 for x in currents)
+    assert alone == (4 if name == "spikingformer_tiny" else 0)

@@ -4,6 +4,7 @@
 """
 
 from steadyspike.nn.factory import Site
+from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.groups import parameter_groups
 from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, LearnedInit, MPInit
 from steadyspike.nn.lif import LIF
@@ -53,6 +54,7 @@ __all__ = [
     "MPInit",
     "Neuron",
     "NeuronSpec",
+    "Normed",
     "Objective",
     "RateLIF",
     "Readout",
@@ -68,6 +70,7 @@ __all__ = [
     "make_norm",
     "make_objective",
     "neuron_factory",
+    "norm_neuron",
     "parameter_groups",
     "repeat_in_time",
 ]

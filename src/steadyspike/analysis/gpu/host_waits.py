@@ -18,12 +18,14 @@ _READS = frozenset(
      "equal", "is_nonzero", "bincount", "repeat_interleave")
 )  # fmt: skip
 _COPIES = frozenset(("_to_copy", "copy_", "copy", "to"))
+_INDEXES = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
 
 
 class HostWaits(TorchDispatchMode):
     """``with HostWaits() as waits``: afterwards ``waits.seen`` has the name of every operation that made the host wait.
 
-    A copy counts if it changes the device; filling a tensor on the device from Python numbers does not.
+    A copy counts if it changes the device, and so does an index on another device; filling a tensor on the device from
+    a Python number does not.
     """
 
     def __init__(self) -> None:
@@ -33,8 +35,8 @@ class HostWaits(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        indexed_by_mask = name in ("index", "index_put", "index_put_") and any(t.dtype == torch.bool for t in given[1:])
-        if name in _READS or indexed_by_mask:
+        indexes = given[1:] if name in _INDEXES else []
+        if name in _READS or any(t.dtype == torch.bool or t.device != given[0].device for t in indexes):
             self.seen.append(name)
         out = func(*args, **(kwargs or {}))
         if name in _COPIES:

@@ -55,10 +55,11 @@ class CurrentMLP(nn.Module):
         self.fc2 = ConvNorm(parts, inner, shape.channels, kernel=1, bias=bias or None, residual=True)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.fc1(self.lif1(x))
+        s = self.lif1(x)
         if self.inner_residual:
-            x = y = x + y
-        return x + self.fc2(self.lif2(y))
+            x = x + self.fc1(s)
+            return x + self.fc2(self.lif2(x))
+        return x + self.fc2(self.fc1.spikes(s, self.lif2))
 
 
 class GroupMLP(nn.Module):
@@ -87,5 +88,4 @@ class GroupMLP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         u = self.fc1(self.lif1(x))
-        m = u + self.conv(self.lif2(u))
-        return x + self.fc2(self.lif3(m))
+        return x + self.fc2(self.conv.spikes(self.lif2(u), self.lif3, u))

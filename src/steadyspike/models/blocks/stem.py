@@ -31,7 +31,7 @@ class Stem(nn.Module):
         super().__init__()
         shape = image.conv(channels, stride)
         self.shape = shape.conv(channels, 2) if pool else shape
-        self.pool_first = pool_first or not neuron
+        self.pool_first = (pool and pool_first) or not neuron
         self.conv_norm = ConvNorm(parts, image, channels, kernel, stride)
         self.lif = parts.make_neuron(self.shape if self.pool_first else shape) if neuron else nn.Identity()
         self.pool = pool_spikes() if pool else nn.Identity()
