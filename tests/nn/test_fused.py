@@ -292,7 +292,7 @@ def test_bad_arguments_are_refused() -> None:
     job = fused_job.fused_job(x, v, v, start, ss.LIF().spec, (SOFTPLUS, SIGMOID))
     assert job is not None
     plan, memory = job.plan, job.memory
-    constants = neuron_calls.RunConstants(v, v / 2, v, v)
+    constants = v, v / 2, v, v
     assert neuron_calls.neuron_forward(plan, x, constants, start, memory) is not None
     wrong = plan._replace(fixed=plan.fixed[:56] + (9).to_bytes(8, "little") + plan.fixed[64:])  # a dtype that is none
     with pytest.raises(RuntimeError, match="out of range"):

@@ -77,14 +77,15 @@ def dense_steps(x: Tensor) -> Tensor:
 
 
 def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient ``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``; copied only if it differs."""
+    """The gradient ``g`` [T, B, ...] in ``dtype``, laid out like a dense ``x``; copied only if it differs."""
     if g.shape != x.shape:
         raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
     if g.device != x.device:
         raise ValueError(f"the gradient is on {g.device} but x is on {x.device}; move one of them")
-    if g.dtype == dtype and (g.stride()[1:] == x.stride()[1:] or same_strides(g[0], x[0])):
+    inside = x.stride()[1:]
+    if g.dtype == dtype and all(s == r or n == 1 for s, r, n in zip(g.stride()[1:], inside, x.shape[1:])):
         return g
-    return empty_steps(x, dtype).copy_(g)
+    return x.new_empty_strided(x.shape, (x.shape[1:].numel(), *inside), dtype=dtype).copy_(g)
 
 
 def like_step(u0: Tensor, x: Tensor) -> Tensor:

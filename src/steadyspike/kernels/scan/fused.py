@@ -23,8 +23,8 @@ from steadyspike.core.spec import FAMILIES
 from steadyspike.core.surrogate import SURROGATES
 from steadyspike.core.torch_private import apply_directly
 from steadyspike.kernels.once import once
-from steadyspike.kernels.scan.contract import Call, OutputGradients
-from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_forward
+from steadyspike.kernels.scan.contract import Call
+from steadyspike.kernels.scan.cpu.neuron_calls import neuron_forward
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.scan.fused_gradients import fused_gradients
 from steadyspike.kernels.scan.fused_job import Job, affine_of, current_map, layout
@@ -66,15 +66,14 @@ class _Fused(torch.autograd.Function):
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)
         start = job.start if u0 is None else u0
-        constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
+        constants = v, a, None if to_v is None else k, None if to_a is None else w
         results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
         if results is None:
             # A parameter was out of its range, and C++ has computed nothing: run again with the limited constants.
             job.inside = False
             v = v if to_v is None else to_v.limited(k)
             a = a if to_a is None else to_a.limited(w)
-            constants = RunConstants(v, a, None, None)
-            results = neuron_forward(plan, x, constants, start, job.memory, affine, words, job.potential)
+            results = neuron_forward(plan, x, (v, a, None, None), start, job.memory, affine, words, job.potential)
             assert results is not None
         out, u, m = results
         if words is not None:
@@ -102,9 +101,9 @@ class _Fused(torch.autograd.Function):
             return (None,) * len(ctx.needs_input_grad)
         saved = ctx.saved_tensors  # read once: activation checkpointing returns saved tensors only once
         if not torch.is_grad_enabled():
-            return None, *fused_gradients(ctx, OutputGradients(g, g_u, g_m), saved)
+            return None, *fused_gradients(ctx, (g, g_u, g_m), saved)
         with torch.no_grad():
-            grads = fused_gradients(ctx, OutputGradients(g, g_u, g_m), saved)
+            grads = fused_gradients(ctx, (g, g_u, g_m), saved)
         return None, *once(grads, NOT_TWICE, g, g_u, g_m, ctx.job.source, *saved)
 
 
@@ -131,12 +130,11 @@ def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, o
     """Notes ``words``, which the forward has written, on its output. own_v: the tensor V will not be changed."""
     level, spikes = _level(call, v, out, own_v), None
     if level is not None:
-        spikes = PackedSpikes(words.bits, level, out.shape, out.stride())
-        spikes.__dict__["counted"] = words.counts
+        spikes = PackedSpikes(words.bits, level, out.shape, out.stride(), words.counts)
         if not has_no_values(out):
             # One read of all counts; the last one is the mark of a NaN, which bits cannot represent.
             *counts, has_nan = words.counts.tolist()
-            spikes.__dict__["total"] = sum(counts)
+            spikes.total = sum(counts)
             spikes = None if has_nan else spikes
     note_spikes(out, spikes, words.needed, node)
 

@@ -15,15 +15,17 @@ from torch import Tensor
 from steadyspike.core.reference_scan import per_channel
 from steadyspike.kernels.eager import runs_directly
 from steadyspike.kernels.layout import laid_out_like, like_step
-from steadyspike.kernels.scan.contract import NormSums, OutputGradients
+from steadyspike.kernels.scan.contract import NormSums
 from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_backward
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
 from steadyspike.kernels.scan.fused_job import Job, Statistics, current_map, layout, mapped
 from steadyspike.kernels.scan.operator import gradients_like, lif_scan_backward_op
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
+Into = tuple[Tensor | None, Tensor | None, Tensor | None]  # gradients into the node's outputs: out, U[T] and M
 
-def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
+
+def fused_gradients(ctx: Any, grads: Into, saved: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
     """The gradients of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node has inputs."""
     job: Job = ctx.job
     v, a = job.computed
@@ -47,9 +49,9 @@ def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...])
     if g_u is not None or g_m is not None:
         grads = gradients_like(x, g, g_u, g_m)
     elif g is not None and (g.shape, g.stride(), g.dtype) != job.x_memory:
-        grads = OutputGradients(laid_out_like(g, x, x.dtype))
+        grads = laid_out_like(g, x, x.dtype), None, None
     to_v, to_a = job.links
-    constants = RunConstants(v, a, None if to_v is None else k, None if to_a is None else w)
+    constants = v, a, None if to_v is None else k, None if to_a is None else w
     wants = ctx.needs_input_grad  # job, x, k, w, u0, ...
     needs = (u0 is not None and wants[4], wants[2], wants[3])
     start = job.memory if u0 is None else u0
@@ -61,7 +63,7 @@ def fused_gradients(ctx: Any, grads: OutputGradients, saved: tuple[Tensor, ...])
 
 def _with_norms(
     job: Job,
-    grads: OutputGradients,
+    grads: Into,
     x: Tensor,
     constants: RunConstants,
     start: Any,
@@ -129,9 +131,7 @@ def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Te
     return dx, by_weight.reshape(-1), by_bias.reshape(-1)
 
 
-def _by_operator(
-    job: Job, grads: OutputGradients, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]
-) -> Sequence[Tensor | None]:
+def _by_operator(job: Job, grads: Into, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]) -> Sequence[Tensor | None]:
     """`fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
     x, v, a, u0, weight, kept, weight2 = saved
     extra = kept

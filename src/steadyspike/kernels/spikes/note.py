@@ -119,7 +119,7 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
     if not has_no_values(x) and not may_be(x, spikes.words, spikes.level, inner):
         return None
     seen = PackedSpikes(spikes.words.view(x.shape[0], -1), spikes.level, x.shape, x.stride())
-    seen.__dict__["total"] = spikes.total
+    seen.total = spikes.total
     return seen
 
 

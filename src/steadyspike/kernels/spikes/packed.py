@@ -20,19 +20,20 @@ from steadyspike.kernels.spikes.words import can_pack, count_words, first_level,
 _GATHER = 0x0102040810204080  # multiplies eight bytes of 0 or 1, so that the highest byte has their bits side by side
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PackedSpikes:
     """Spikes [T, B, C, ...]: each element is 0 or its channel's level.
 
     words: int64 [T, ceil(n / 64)] for n elements per step: bit i % 64 of word i / 64 is element i of its memory.
-    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block. A scan that has counted its spikes
-    leaves the counts in the attribute ``counted``, int64 [T or more].
+    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block. counted: spikes per step, int64
+    [T or more], if the scan has counted them.
     """
 
     words: Tensor
     level: Tensor
     shape: torch.Size
     stride: tuple[int, ...]
+    counted: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -42,9 +43,8 @@ class PackedSpikes:
     @cached_property
     def counts(self) -> Tensor:
         """Spikes per step, int64 [T]."""
-        counted: Tensor | None = self.__dict__.get("counted")
-        if counted is not None:
-            return counted[: self.shape[0]]
+        if self.counted is not None:
+            return self.counted[: self.shape[0]]
         if can_pack(self.words):
             return count_words(self.words)
         table = _bytes_to_bits(self.words.device).sum(1)

@@ -14,7 +14,6 @@ from steadyspike.kernels.scan.cpu.neuron_calls import (
     Build,
     LinkRange,
     NeuronPlan,
-    RunConstants,
     neuron_backward,
     neuron_forward,
     neuron_plan,
@@ -56,7 +55,7 @@ class CpuBackend:
         if x.numel() == 0:
             return _forward_of_nothing(scan)
         plan = _plan(scan)
-        memory, constants = plan.memory(), RunConstants(v, a, None, None)
+        memory, constants = plan.memory(), (v, a, None, None)
         results = neuron_forward(plan, x, constants, u0, memory, affine, words, potential, self.build)
         assert results is not None
         active = x.new_empty(plan.scan.active, dtype=torch.float64) if has_no_values(x) else statistics(plan, memory)
@@ -68,7 +67,7 @@ class CpuBackend:
         x, u0, v, a, _, affine = scan
         if x.numel() == 0:
             return empty_steps(x, x.dtype), torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a)
-        constants, all_of_them = RunConstants(v, a, None, None), (True, True, True)
+        constants, all_of_them = (v, a, None, None), (True, True, True)
         return neuron_backward(_plan(scan), x, constants, u0, gradients, all_of_them, affine, norm, self.build)
 
     def _check(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steadyspike.core.torch_private import count_change
 from steadyspike.kernels.library import LIBRARY, load_library
-from steadyspike.kernels.scan.contract import Affine, Call, Gradients, NormSums, OutputGradients
+from steadyspike.kernels.scan.contract import Affine, Call, Gradients, NormSums
 from steadyspike.kernels.scan.cpu.abi import (
     MEMORY_FIELDS,
     AffineStruct,
@@ -101,20 +101,23 @@ def neuron_plan(
     return NeuronPlan(scan, call, links + scan.settings, memory, 8 * statistics, own_start, x[1] == scan.strides)
 
 
-class RunConstants(NamedTuple):
-    """V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not check."""
-
-    v: Tensor
-    a: Tensor
-    k: Tensor | None
-    w: Tensor | None
+# V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not check. Plain tuples
+# here and below: making a named one takes as long as several checks.
+RunConstants = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
-class Build(NamedTuple):
+class Build:
     """The library to call, and its instruction set: an index into `instruction_sets`, or -1 for the best there is."""
 
-    path: Path = LIBRARY
-    isa: int = -1
+    def __init__(self, path: Path = LIBRARY, isa: int = -1) -> None:
+        self.path, self.isa = path, isa
+
+    @cached_property
+    def functions(self) -> Sequence[Callable[[bytes], int]]:
+        """The forward and the backward."""
+        library = load_library(_NAMES, self.path)
+        assert not isinstance(library, str)  # a plan was made
+        return [getattr(library, name) for name in _NAMES[:2]]
 
 
 _BEST = Build()
@@ -129,13 +132,6 @@ def why_no_library(path: Path = LIBRARY) -> str | None:
     if library.steadyspike_neuron_abi() == _ABI:
         return None
     return f"{path.name} was built from another version of the sources; reinstall steadyspike"
-
-
-@cache
-def _function(name: str, path: Path) -> Callable[[bytes], int]:
-    library = load_library(_NAMES, path)
-    assert not isinstance(library, str)
-    return getattr(library, name)
 
 
 def _raise(name: str, status: int) -> None:
@@ -183,7 +179,8 @@ def neuron_forward(
     else:
         u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
     current = None if affine is None else _affine_struct(x, affine)
-    status = _function(_NAMES[0], build.path)(
+    bits, needed, counts = (0, 0, 0) if words is None else words.addresses()
+    status = build.functions[0](
         plan.fixed
         + _pack_forward(
             x.data_ptr(),
@@ -199,7 +196,9 @@ def neuron_forward(
             0 if m is None else m.data_ptr(),
             active,
             plan.call.channelwise,
-            *((0, 0, 0) if words is None else words.addresses()),
+            bits,
+            needed,
+            counts,
             0 if k is None else k.data_ptr(),
             0 if w is None else w.data_ptr(),
             own,
@@ -233,7 +232,7 @@ def neuron_backward(
     x: Tensor,
     constants: RunConstants,
     u0: Any,
-    gradients: OutputGradients,
+    gradients: tuple[Tensor | None, Tensor | None, Tensor | None],
     needs: Sequence[bool],
     affine: Affine | None = None,
     norm: NormSums | None = None,
@@ -241,8 +240,8 @@ def neuron_backward(
 ) -> Gradients:
     """The gradients of the current, of U[0] and of the parameters of V and a, or of V and a if they are fixed.
 
-    u0: the tensor, or the forward's memory. gradients: laid out like x. needs: whether U[0], V and a need one. norm:
-    filled during the scan.
+    u0: the tensor, or the forward's memory. gradients: as `OutputGradients`, laid out like x. needs: whether U[0], V
+    and a need one. norm: filled during the scan.
     """
     v, a, k, w = constants
     dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)
@@ -253,7 +252,7 @@ def neuron_backward(
         return dx, du0, dv, da
     g, g_u, g_m = gradients
     current = None if affine is None else _affine_struct(x, affine)
-    status = _function(_NAMES[1], build.path)(
+    status = build.functions[1](
         plan.fixed
         + _pack_backward(
             x.data_ptr(),
@@ -275,7 +274,8 @@ def neuron_backward(
             0 if da is None else da.data_ptr(),
             0,
             0,
-            *((0, 0) if norm is None else (norm.center.data_ptr(), norm.sums.data_ptr())),
+            0 if norm is None else norm.center.data_ptr(),
+            0 if norm is None else norm.sums.data_ptr(),
             0 if k is None else k.data_ptr(),
             0 if w is None else w.data_ptr(),
         )
