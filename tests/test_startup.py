@@ -51,6 +51,16 @@ def test_no_torch(command: str, code: int, tmp_path: Path) -> None:
     assert done.returncode == 0 and done.stdout.splitlines()[-1] == "[]", done.stdout[-500:] + done.stderr[-2000:]
 
 
+def test_training_does_not_import_the_compiler(tmp_path: Path) -> None:
+    program = (
+        "import sys; from steadyspike_command import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        "print(sorted({'torch._dynamo', 'torch._inductor', 'sympy', 'onnx', 'lightning'} & set(sys.modules)))"
+    )
+    done = python(program, "train", "tiny", "--set", "schedule.epochs=1", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0 and done.stdout.splitlines()[-1] == "[]", done.stdout[-500:] + done.stderr[-2000:]
+
+
 def test_without_extras_commands_say_what_to_install() -> None:
     done = python(HIDE + "from steadyspike_command import main; main()", EXTRAS, "train", "tiny")
     assert done.returncode == 1 and done.stdout == ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -262,3 +264,37 @@ def test_a_compiled_module_is_told() -> None:
     assert not private.is_compiled(layer)
     layer.compile(backend="eager")
     assert private.is_compiled(layer)
+
+
+POSTPONED = """
+import sys, torch
+from steadyspike.core.torch_private import postpone_compiler
+
+def trained(kind, options):
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(3, 2)
+    optimizer, calls = kind(layer.parameters(), lr=0.1, **options), []
+    optimizer.register_step_post_hook(lambda *_: calls.append(1))
+    for _ in range(3):
+        optimizer.zero_grad()
+        layer(torch.ones(4, 3)).square().sum().backward()
+        optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert len(calls) == 3 and layer.weight.is_leaf and layer.weight.requires_grad
+    return layer.weight.detach().clone()
+
+kinds = {torch.optim.SGD: {"momentum": 0.9}, torch.optim.Adam: {}, torch.optim.AdamW: {}}
+postpone_compiler()
+postponed = [trained(*one) for one in kinds.items()]
+assert "torch._dynamo" not in sys.modules
+import torch._dynamo
+assert all(trained(*one).equal(before) for one, before in zip(kinds.items(), postponed))
+excluded = vars(torch.optim.Optimizer.zero_grad.__wrapped__)["__dynamo_disable"]
+assert "steadyspike" not in excluded.__module__
+print("equal")
+"""
+
+
+def test_an_optimizer_works_without_the_compiler_and_equally_with_it() -> None:
+    done = subprocess.run([sys.executable, "-c", POSTPONED], capture_output=True, text=True)
+    assert done.stdout == "equal\n", done.stderr

@@ -6,11 +6,15 @@ one broke; the repair belongs in this file. core/, kernels/, nn/ and train/ use 
 
 from __future__ import annotations
 
+import inspect
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any, TypeVar
 
 import torch
+import torch._compile
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -123,6 +127,45 @@ def constant_while_compiling(function: Function) -> Function:
     """Does the same as torch.compiler.assume_constant_result, without importing the whole compiler."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def postpone_compiler() -> None:
+    """Lets optimizers of this process work without importing the compiler, which takes as long as the rest of torch.
+
+    Torch imports it to exclude some methods from compiling, and in `step` to break a compiled graph. Without the
+    compiler neither has an effect; after other code has imported it, torch's own methods run.
+    """
+    for method in vars(torch.optim.Optimizer).values():
+        function = getattr(method, "__wrapped__", None)
+        is_excluded = getattr(getattr(method, "__code__", None), "co_filename", None) == torch._compile.__file__
+        if function is not None and is_excluded and not hasattr(function, "__dynamo_disable"):
+            vars(function)["__dynamo_disable"] = _excluded_later(function)
+    for kind in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+        if "step" in vars(kind) and not hasattr(kind.step, "hooked"):  # torch adds hooks to the step of a used class
+            kind.step = _step_without_compiler(kind.step)  # type: ignore[method-assign]
+
+
+def _excluded_later(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        excluded = vars(function)["__dynamo_disable"] = torch._dynamo.disable(function, wrapping=False)
+        return excluded(*args, **kwargs)
+
+    return call
+
+
+def _step_without_compiler(step: Callable[..., Any]) -> Callable[..., Any]:
+    plain = inspect.unwrap(step)
+
+    @wraps(step)
+    def call(optimizer: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> Any:
+        if "torch._dynamo" in sys.modules:
+            return step(optimizer, *args, **kwargs)
+        with torch.set_grad_enabled(optimizer.defaults["differentiable"]):
+            return plain(optimizer, *args, **kwargs)
+
+    return call
 
 
 def remove_forward_hooks(module: nn.Module, condition: Callable[[Any], bool]) -> None:

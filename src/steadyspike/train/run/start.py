@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from steadyspike.core.torch_private import postpone_compiler
 from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.build.data import batch_per_process, load_data
 from steadyspike.train.build.dry_run import check_recipe
@@ -61,7 +62,9 @@ def start(order: Order, signals: Signals, display: Display | None = None, live: 
     live: returns a function that is called after epochs, or None.
     """
     recipe = order.recipe
-    keep_freed_memory()  # the process is ours: large activations need no new pages at every step
+    # The process is ours: large activations need no new pages at every step, and nothing here compiles.
+    keep_freed_memory()
+    postpone_compiler()
     check_recipe(recipe)
     accelerator_of(recipe)
     here = Processes.of_torchrun() if under_torchrun() else Processes(count=recipe.train.devices)
