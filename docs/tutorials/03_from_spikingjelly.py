@@ -146,6 +146,7 @@ network = ss.deploy.fold(plain, x)
 for proof in network.proofs:
     print(proof)
 
-# %% [markdown] Every neuron of `network` emits 0 or 1; thresholds and norms are in the weights. [Deploy](07_deploy.py)
+# %% [markdown]
+# Every neuron of `network` emits 0 or 1; thresholds and norms are in the weights. [Deploy](07_deploy.py)
 # continues here. [From SpikingJelly](../from-spikingjelly.md) lists what is converted, and the same settings with this
 # library's layers.

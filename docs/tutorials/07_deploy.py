@@ -85,9 +85,7 @@ _ = plt.ylabel("samples")
 # Weights with 8 bits, potentials and thresholds as integers in the scale of their layer; all sums are exact integers.
 
 # %%
-from steadyspike.deploy.integers import IntegerNetwork
-
-integers = IntegerNetwork(network)
+integers = ss.deploy.IntegerNetwork(network)
 print(f"test accuracy with int8 weights: {accuracy(integers.run):.1f} %")
 
 # %% [markdown]
@@ -97,9 +95,7 @@ print(f"test accuracy with int8 weights: {accuracy(integers.run):.1f} %")
 # per multiply-accumulate and 0.9 pJ per accumulate (45 nm), as most papers do; memory is not included.
 
 # %%
-from steadyspike.deploy.energy import count_operations
-
-print(count_operations(network, [images]))
+print(ss.deploy.count_operations(network, [images]))
 
 # %% [markdown]
 # ## ONNX
@@ -109,9 +105,7 @@ print(count_operations(network, [images]))
 # %%
 import onnxruntime
 
-from steadyspike.deploy.to_onnx import export_onnx
-
-export_onnx(network, "digits.onnx")
+ss.deploy.export_onnx(network, "digits.onnx")
 session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
 (logits,) = session.run(None, {session.get_inputs()[0].name: images[:32].numpy()})
 print("largest difference of the logits:", f"{abs(torch.from_numpy(logits) - network(images[:32])).max():.1e}")

@@ -22,7 +22,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import steadyspike as ss
-from steadyspike.core.spec import ScanSpec
 
 digits = ss.data.load("digits")
 SEEDS, EPOCHS, T = (0, 1), 3, 4
@@ -65,7 +64,7 @@ class SharedLIF(ss.nn.Neuron):
     no_decay = ("p",)
 
     def __init__(self):
-        super().__init__(ScanSpec("trsg"), init="mp")
+        super().__init__(ss.nn.ScanSpec("trsg"), init="mp")
         self.p = nn.Parameter(torch.full((1,), 0.54))  # V = 1.0, a = 0.63 at the start
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from steadyspike.nn.time import Folded, repeat_in_time
+from steadyspike.nn import Folded, repeat_in_time
 
 
 class Net(nn.Module):

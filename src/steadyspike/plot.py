@@ -24,6 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["raster", "rates", "traces"]
 
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 # Okabe and Ito's palette: the colours differ for all kinds of colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.docs.markdown import DOCS, blocks
+from tests.docs.markdown import DOCS, ROOT, blocks, pages
+from tests.docs.markdown import name as page_name
 
 MODULES = ["", "analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train", "zoo"]
 DIRECTIVE = re.compile(r"^\.\. (?:auto\w+|py:data):: steadyspike\.([\w.]+)$", re.MULTILINE)
@@ -53,6 +56,40 @@ def test_every_public_name_has_a_docstring(part: str) -> None:
             assert text and len(text.split()) >= 3, f"steadyspike.{part}.{name} has no docstring"
             if inspect.isclass(value):
                 assert value.__doc__ != object.__doc__, f"{name} only inherits a docstring"
+
+
+@pytest.mark.parametrize("part", MODULES)
+def test_completion_shows_public_names_only(part: str) -> None:
+    parts = {name for name in MODULES if name} if not part else set()  # `dir(steadyspike)` lists its parts, too
+    assert set(dir(module(part))) == set(module(part).__all__) | parts
+
+
+@pytest.mark.parametrize("part", MODULES)
+def test_a_reference_page_has_the_name_of_its_module(part: str) -> None:
+    page = DOCS / "reference" / f"{part or 'steadyspike'}.md"
+    assert page.read_text().splitlines()[0] == f"# `{module(part).__name__}`"
+
+
+def lessons() -> list[Path]:
+    """Returns the pages for users who do not change the library: none may depend on what can change at any time."""
+    chosen = [page for page in pages() if page.name.startswith(("README", "start", "from-", "index", "deploy", "zoo"))]
+    own = sorted((ROOT / "examples" / "own").glob("*.py"))
+    return [*chosen, *sorted((DOCS / "reference").glob("*.md")), *sorted((DOCS / "tutorials").glob("*.py")), *own]
+
+
+@pytest.mark.parametrize("page", lessons(), ids=page_name)
+def test_lessons_use_public_names_only(page: Path) -> None:
+    codes = [page.read_text()]
+    if page.suffix == ".md":
+        codes = [block.code for block in blocks(page) if block.language == "python"]
+    public = {module(part).__name__: set(dir(module(part))) for part in MODULES}
+    for node in (node for code in codes for node in ast.walk(ast.parse(code))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "steadyspike":
+            assert node.module in public, f"{page_name(page)} imports from {node.module}, which is not public"
+            assert {alias.name for alias in node.names} <= public[node.module]
+        if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("ss", *(f"ss.{part}" for part in MODULES)):
+            owner = ast.unparse(node.value).replace("ss", "steadyspike", 1)
+            assert node.attr in public[owner], f"{page_name(page)}: {owner}.{node.attr} is not on a reference page"
 
 
 def test_parts_are_on_the_index() -> None:

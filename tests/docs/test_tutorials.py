@@ -48,3 +48,10 @@ def test_cells_that_draw_have_a_text_alternative(path: Path) -> None:
         first, _, body = cell.partition("\n")
         if re.search(r"plt\.(plot|subplots|hist|figure)\(|ss\.plot\.", re.sub(r"^#.*$", "", body, flags=re.MULTILINE)):
             assert '"alt"' in first, f"{path.name}: a cell that draws has no alt text:\n{body[:200]}"
+
+
+@pytest.mark.parametrize("path", TUTORIALS, ids=lambda path: path.stem)
+def test_prose_does_not_stand_on_the_line_of_the_marker(path: Path) -> None:
+    """There it would be the cell's title, which no page shows."""
+    titles = re.findall(r"^# %% (?:\[markdown\] )?(?!\[markdown\]|mystnb=)\S.*", path.read_text(), re.MULTILINE)
+    assert titles == [], f"{path.name}: begin a new line after the marker: {titles}"

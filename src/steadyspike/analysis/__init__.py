@@ -3,3 +3,7 @@
 from steadyspike.analysis.networks.shift import LayerShift, ShiftReport, analyse
 
 __all__ = ["LayerShift", "ShiftReport", "analyse"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,10 +1,12 @@
 """Trained models for use elsewhere: the folded network of binary spikes, and its exports."""
 
+from steadyspike.deploy.energy import count_operations
 from steadyspike.deploy.errors import CannotFold, DamagedFile
 from steadyspike.deploy.file import load, load_extra, save
 from steadyspike.deploy.fold import fold
 from steadyspike.deploy.from_nir import from_nir
 from steadyspike.deploy.graph import Graph, Node
+from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.deploy.network import FoldedNetwork
 from steadyspike.deploy.proof import Proof, prove
 from steadyspike.deploy.runtime import Runtime, compile
@@ -19,12 +21,14 @@ __all__ = [
     "Decision",
     "FoldedNetwork",
     "Graph",
+    "IntegerNetwork",
     "Margin",
     "Node",
     "Proof",
     "Runtime",
     "Stream",
     "compile",
+    "count_operations",
     "export_nir",
     "export_onnx",
     "fold",
@@ -35,3 +39,7 @@ __all__ = [
     "save",
     "stream",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

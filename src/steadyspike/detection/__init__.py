@@ -24,3 +24,7 @@ __all__ = [
     "suppress",
     "yolo_ap",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,6 +3,7 @@
 `steadyspike.nn.compose` and `steadyspike.nn.loss` have more functions for combining methods.
 """
 
+from steadyspike.core.spec import ScanSpec
 from steadyspike.nn.factory import Site
 from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.groups import parameter_groups
@@ -58,6 +59,7 @@ __all__ = [
     "Objective",
     "RateLIF",
     "Readout",
+    "ScanSpec",
     "Site",
     "StepBN",
     "StepNorm",
@@ -74,3 +76,7 @@ __all__ = [
     "parameter_groups",
     "repeat_in_time",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
