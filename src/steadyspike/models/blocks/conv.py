@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +46,8 @@ class ConvNorm(nn.Module):
     padding: None: half the kernel.
     """
 
+    overrides_forward: ClassVar[bool] = False  # decided when a subclass is defined
+
     def __init__(
         self,
         parts: Parts,
@@ -63,6 +66,10 @@ class ConvNorm(nn.Module):
         padding = kernel // 2 if padding is None else padding
         self.conv: nn.Module = nn.Conv2d(shape.channels, channels, kernel, stride, padding, groups=groups, bias=bias)
         self.norm = parts.make_norm(channels, residual)
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.overrides_forward = cls.forward is not ConvNorm.forward
 
     def forward(self, x: Tensor) -> Tensor:
         if not is_repeated(x):
@@ -84,7 +91,7 @@ class ConvNorm(nn.Module):
 
     def is_plain(self) -> bool:
         """True if convolution and norm may run without a call of this layer: its forward is this one, unseen."""
-        return type(self).forward is ConvNorm.forward and not must_be_called(self)
+        return not (self.overrides_forward or must_be_called(self))
 
 
 def pool_spikes() -> Folded:

@@ -102,7 +102,8 @@ class Loop:
         with self.loss.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with autocast(self.session.device, self.session.recipe.train.precision):
                 loss = self.loss(batch)
-            self.session.scaler.scale(loss / self.accumulate).backward()
+            share = loss if self.accumulate == 1 else loss / self.accumulate
+            self.session.scaler.scale(share).backward()
 
     def _update(self) -> None:
         """One optimizer step."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor, nn
 
 from steadyspike.models.blocks.conv import ConvNorm
@@ -11,7 +13,12 @@ from steadyspike.nn.fused import must_be_called
 class ProjectedAttention(nn.Module):
     """``proj(mixed(x))``, [T, B, C, H, W] -> the same: a current. Subclasses give ``proj`` and `mixed`."""
 
+    overrides_forward: ClassVar[bool] = False  # decided when a subclass is defined
     proj: ConvNorm
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        cls.overrides_forward = cls.forward is not ProjectedAttention.forward
 
     def mixed(self, x: Tensor) -> Tensor:
         """The spikes that go into the projection."""
@@ -22,6 +29,6 @@ class ProjectedAttention(nn.Module):
 
     def spikes(self, x: Tensor, neuron: nn.Module) -> Tensor:
         """``neuron(self(x))``; the last norm and the scan run as one operator if possible."""
-        if type(self).forward is not ProjectedAttention.forward or must_be_called(self):
+        if self.overrides_forward or must_be_called(self):
             return neuron(self(x))
         return self.proj.spikes(self.mixed(x), neuron)
