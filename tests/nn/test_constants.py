@@ -17,7 +17,7 @@ import steadyspike as ss
 from steadyspike.nn.factory import Site
 from steadyspike.nn.groups import no_decay_names
 from steadyspike.nn.neurons import neuron_factory
-from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, leak_from_w, threshold_from_k
+from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS
 from steadyspike.paper.statistics.overhead import stored
 
 
@@ -86,7 +86,7 @@ def test_fixed_constants_are_the_numbers_that_were_asked_for(threshold: float, t
 def test_learned_constants_start_as_near_as_the_parameter_can(threshold: float, tau: float) -> None:
     lif = ss.LIF(threshold, tau)
     k, w = lif.k.detach(), lif.w.detach()
-    for raw, value, expected in ((k, threshold_from_k, threshold), (w, leak_from_w, 1 / tau)):
+    for raw, value, expected in ((k, SOFTPLUS.value, threshold), (w, SIGMOID.value, 1 / tau)):
         error = abs(value(raw).item() - expected)
         for end in (-torch.inf, torch.inf):
             assert error <= abs(value(torch.nextafter(raw, torch.full_like(raw, end))).item() - expected)
@@ -213,7 +213,7 @@ def test_a_layer_survives_any_learning_rate_and_learns_again(optimizer, lr: floa
 def test_the_gradient_is_exact_where_networks_live() -> None:
     k = torch.tensor([-6.0, -2.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True)
     w = torch.tensor([-6.9, -1.0, 0.0, 2.0, 6.8], dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(threshold_from_k, k) and torch.autograd.gradcheck(leak_from_w, w)
+    assert torch.autograd.gradcheck(SOFTPLUS.value, k) and torch.autograd.gradcheck(SIGMOID.value, w)
 
 
 def test_repr_says_what_the_layer_is() -> None:

@@ -223,6 +223,7 @@ def test_functional_call_uses_its_own_mean() -> None:
 
 
 def test_saved_tensors_that_get_hooks_later() -> None:
+    """C++ reads V, 1/tau and their parameters as plain vectors, and hooks may return other strides."""
     layer, x = ss.LIF(channels=8), current().requires_grad_()
     want = gradients(copy.deepcopy(layer), x.detach())
     out = layer(x)
@@ -335,20 +336,6 @@ def test_a_parameter_out_of_its_range_comes_back() -> None:
         layer.k.fill_(-1e9)
     layer(torch.randn(4, 2, 3)).sum().backward()
     assert layer.k.item() > -100 and layer.k.grad is not None and torch.isfinite(layer.k.grad).all()
-
-
-def test_saved_tensors_that_come_back_with_other_strides() -> None:
-    """The C++ scan multiplies by the slopes of V and a in their memory, which has to be that of a plain vector."""
-    actual = []
-    for unpack in (lambda t: t, lambda t: t.repeat_interleave(2, -1)[..., ::2]):
-        torch.manual_seed(0)
-        layer, x = ss.LIF(channels=4), torch.randn(3, 2, 4, requires_grad=True)
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, unpack):
-            out = layer(x)
-        out.backward(torch.linspace(-1, 1, out.numel()).view_as(out))
-        actual.append([x.grad, layer.k.grad, layer.w.grad])
-    for got, want in zip(*actual, strict=True):
-        torch.testing.assert_close(got, want)
 
 
 def test_refuses_second_derivatives() -> None:

@@ -38,12 +38,12 @@ def test_start_values_are_what_was_asked_for(threshold, tau):
 @given(st.floats(1e-8, 1e8), st.floats(1.0001, 1e8))
 @settings(deadline=None)
 def test_inverse_parametrisation(threshold, tau):
-    from steadyspike.nn.parametrization import k_from_threshold, leak_from_w, threshold_from_k, w_from_tau
+    from steadyspike.nn.parametrization import SIGMOID, SOFTPLUS, k_from_threshold, w_from_tau
 
     k = torch.tensor(k_from_threshold(threshold), dtype=torch.float64)
     w = torch.tensor(w_from_tau(tau), dtype=torch.float64)
-    assert threshold_from_k(k).item() == pytest.approx(threshold, rel=1e-7)
-    assert 1 / leak_from_w(w).item() == pytest.approx(tau, rel=1e-9)
+    assert SOFTPLUS.value(k).item() == pytest.approx(threshold, rel=1e-7)
+    assert 1 / SIGMOID.value(w).item() == pytest.approx(tau, rel=1e-9)
 
 
 def test_paper_defaults():

@@ -172,16 +172,6 @@ RAW = Link(_identity, _unit_slope, _same, -math.inf, math.inf)
 AT_MOST_ONE = replace(RAW, high=1.0)
 
 
-def threshold_from_k(k: Tensor) -> Tensor:
-    """V = softplus(k) in float32 or better, from 1e-9 to 1e9."""
-    return SOFTPLUS.value(k)
-
-
-def leak_from_w(w: Tensor) -> Tensor:
-    """a = 1/tau = sigmoid(w) in float32 or better; tau from 1.000001 to 1e8."""
-    return SIGMOID.value(w)
-
-
 def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int | None, name: str) -> list[float]:
     """``value`` as a list of 1 (layer-wise) or ``channels`` floats."""
     many = isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0

@@ -179,7 +179,7 @@ def neuron_forward(
     else:
         u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
     current = None if affine is None else _affine_struct(x, affine)
-    bits, needed, counts = (0, 0, 0) if words is None else words.addresses()
+    bits, needed, counts = (None, None, None) if words is None else words
     status = build.functions[0](
         plan.fixed
         + _pack_forward(
@@ -196,9 +196,9 @@ def neuron_forward(
             0 if m is None else m.data_ptr(),
             active,
             plan.call.channelwise,
-            bits,
-            needed,
-            counts,
+            0 if bits is None else bits.data_ptr(),
+            0 if needed is None else needed.data_ptr(),
+            0 if counts is None else counts.data_ptr(),
             0 if k is None else k.data_ptr(),
             0 if w is None else w.data_ptr(),
             own,

@@ -30,13 +30,3 @@ class SpikeWords(NamedTuple):
         bits = x.new_empty((steps, words), dtype=torch.int64)
         counts = (x.new_empty if words else x.new_zeros)(steps + 1, dtype=torch.int64)
         return cls(bits, torch.empty_like(bits) if needed else None, counts)
-
-    @property
-    def has_nan(self) -> bool:
-        """True if some output is NaN."""
-        return bool(self.counts[-1])
-
-    def addresses(self) -> tuple[int, int, int]:
-        """The addresses of bits, needed and counts; 0 for None."""
-        needed = 0 if self.needed is None else self.needed.data_ptr()
-        return self.bits.data_ptr(), needed, self.counts.data_ptr()
