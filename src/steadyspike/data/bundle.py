@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ class DataBundle:
 
     dataset: DataSet
     split: Split
+    _evaluation: ClassVar[type[EvalLoader]] = EvalLoader
 
     @property
     def name(self) -> str:
@@ -83,6 +84,12 @@ class DataBundle:
         """
         index = self.indices("train")
         plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
+        return self._training(plan, index, device, workers, regularise)
+
+    def _training(
+        self, plan: TrainPlan, index: NDArray[np.int64], device: torch.device | str, workers: int,
+        regularise: Regularise | None,
+    ) -> TrainLoader:  # fmt: skip
         return TrainLoader(self.dataset, index, plan, device, workers, regularise)
 
     def eval_loader(
@@ -97,7 +104,8 @@ class DataBundle:
     ) -> EvalLoader:
         """Every sample of a part exactly once over all processes, in order, without augmentation."""
         index = self.indices(part)
-        return EvalLoader(self.dataset, index, eval_batches(len(index), batch_size, rank, world_size), device, workers)
+        batches = eval_batches(len(index), batch_size, rank, world_size)
+        return self._evaluation(self.dataset, index, batches, device, workers)
 
     def describe(self) -> dict[str, Any]:
         """Describes the data that a run was trained and measured on, as plain values for JSON."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from steadyspike.data.bundle import DataBundle
@@ -15,7 +16,7 @@ from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError, brief_list
 from steadyspike.data.loader import AUGMENT, EvalLoader, TrainLoader
 from steadyspike.data.regularise import Regularise
-from steadyspike.data.sampler import TrainPlan, eval_batches
+from steadyspike.data.sampler import TrainPlan
 from steadyspike.data.seeds import mix
 from steadyspike.data.sources import Request
 from steadyspike.data.splits import Population, Split
@@ -121,52 +122,6 @@ def detection_set(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class DetectionBundle(DataBundle):
-    """A detection set and a split of it; its loaders give (images, `Targets`)."""
-
-    dataset: DetectionSet
-
-    def truth(self, part: str) -> dict[str, Any]:
-        """The true boxes of a part in COCO's form; an image's id is its place in the set's table."""
-        return self.dataset.table.coco(self.indices(part).tolist())
-
-    def train_loader(
-        self,
-        batch_size: int,
-        *,
-        seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
-        device: torch.device | str = "cpu",
-        workers: int = 0,
-        drop_last: bool = False,
-        repeats: int = 1,
-        regularise: Regularise | None = None,
-    ) -> TrainLoader:
-        """Augmented, shuffled batches of the training part, which is the only source of mosaics."""
-        if regularise is not None and regularise != Regularise():
-            raise DataError("mixing and erasing of whole batches are for classes, not for boxes")
-        index = self.indices("train")
-        plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
-        source = BoxSource(replace(self.dataset.item, pool=index))
-        return BoxTrainLoader(replace(self.dataset, source=source), index, plan, device, workers)
-
-    def eval_loader(
-        self,
-        part: str,
-        batch_size: int,
-        *,
-        rank: int = 0,
-        world_size: int = 1,
-        device: torch.device | str = "cpu",
-        workers: int = 0,
-    ) -> EvalLoader:
-        index = self.indices(part)
-        batches = eval_batches(len(index), batch_size, rank, world_size)
-        return BoxEvalLoader(self.dataset, index, batches, device, workers)
-
-
 class BoxTrainLoader(TrainLoader):
     """`TrainLoader` whose batches are (images, `Targets`)."""
 
@@ -186,3 +141,25 @@ class BoxEvalLoader(EvalLoader):
         requests = [Request(index, False, 0) for index in self._batches]
         for index, (x, boxes) in zip(self._batches, self._reader.stream(requests)):
             yield self.dataset.finish(x.to(self.device)), Targets(boxes.to(self.device), index)
+
+
+@dataclass(frozen=True)
+class DetectionBundle(DataBundle):
+    """A detection set and a split of it; its loaders give (images, `Targets`)."""
+
+    dataset: DetectionSet
+    _evaluation: ClassVar[type[EvalLoader]] = BoxEvalLoader
+
+    def truth(self, part: str) -> dict[str, Any]:
+        """The true boxes of a part in COCO's form; an image's id is its place in the set's table."""
+        return self.dataset.table.coco(self.indices(part).tolist())
+
+    def _training(
+        self, plan: TrainPlan, index: NDArray[np.int64], device: torch.device | str, workers: int,
+        regularise: Regularise | None,
+    ) -> TrainLoader:  # fmt: skip
+        """The training part is the only source of mosaics."""
+        if regularise is not None and regularise != Regularise():
+            raise DataError("mixing and erasing of whole batches are for classes, not for boxes")
+        source = BoxSource(replace(self.dataset.item, pool=index))
+        return BoxTrainLoader(replace(self.dataset, source=source), index, plan, device, workers)
