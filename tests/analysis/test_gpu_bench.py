@@ -25,7 +25,7 @@ def test_bench_writes_every_row_with_a_time_or_a_reason(tmp_path: Path) -> None:
     for row in saved["rows"]:
         assert (row["median"] is None) != (row["why_not"] is None), row
     timed = {row["name"] for row in saved["rows"] if row["median"] is not None}
-    assert {"steadyspike", "norm and neuron as one", "one after the other", "resnet19_tiny, batch 2"} <= timed
+    assert {"steadyspike", "norm and neuron fused", "one after the other", "resnet19_tiny, batch 2"} <= timed
     assert all(row["low"] <= row["median"] <= row["high"] for row in saved["rows"] if row["median"] is not None)
 
 

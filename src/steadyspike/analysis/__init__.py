@@ -1,4 +1,4 @@
-"""What users ask about their own network: does its membrane shift over time (`analyse`), what does it need on a GPU."""
+"""Tools for a user's own network: does its membrane shift over time (`analyse`), and what does it need on a GPU."""
 
 from steadyspike.analysis.networks.shift import LayerShift, ShiftReport, analyse
 

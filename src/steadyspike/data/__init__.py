@@ -1,6 +1,6 @@
 """Data, from archive to batch: `load(name)` gives a bundle whose train, validation and test parts never overlap.
 
-The names below are imported when they are first used, since most of them need torch.
+The names below are imported when they are first used, because most of them need torch.
 """
 
 from importlib import import_module

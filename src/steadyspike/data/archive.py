@@ -1,6 +1,6 @@
-"""Safe extraction of tar and zip archives: only plain files, only inside the target, whole or not at all.
+"""Safe extraction of tar and zip archives: only plain files, only inside the target folder, completely or not at all.
 
-What an archive may unpack to, and how many members it may have, follows from its own size: see `budget`.
+The size of an archive limits what it may unpack to and how many members it may have: see `budget`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from steadyspike.data.decompress import Unpacked, budget
 from steadyspike.data.errors import DataError, brief
 from steadyspike.data.events import regular_size
 
-# A published member has far more than 512 compressed bytes; extracting 400,000 empty members takes a minute.
+# Every member of a published archive has far more than 512 compressed bytes. Extracting 400,000 empty members takes a
+# minute.
 MEMBERS, BYTES_PER_MEMBER = 1000, 512
-# The most folders inside each other. Without a limit every member could need a long new chain of them.
+# The largest allowed depth of nested folders. Without a limit every member could need a long new chain of them.
 DEPTH = 16
 _DAMAGE = (
     tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, zlib.error, lzma.LZMAError, ValueError, KeyError,
@@ -33,7 +34,7 @@ _DAMAGE = (
 def extract(archive: Path, target: Path, limit: int | None = None) -> Path:
     """Extract `archive` to the folder `target` unless that is there already.
 
-    limit: of the unpacked bytes; by default what `budget` allows for the archive's own size.
+    limit: the largest number of unpacked bytes; the default depends on the archive's own size (see `budget`).
     """
     return build_once(target, Path.is_dir, lambda folder: _extract_into(archive, folder, limit))
 
@@ -50,7 +51,7 @@ def _extract_into(archive: Path, folder: Path, limit: int | None) -> None:
     except DataError:
         raise
     except _DAMAGE as error:
-        if isinstance(error, OSError) and error.errno is not None:  # the disk's fault, not the archive's
+        if isinstance(error, OSError) and error.errno is not None:  # the disk caused this error, not the archive
             raise DataError(f"cannot be extracted to {folder} ({error.strerror})", archive) from error
         raise DataError(f"is a damaged or truncated archive ({brief(error)})", archive) from error
 
@@ -62,7 +63,7 @@ def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
         if count > most:
             raise DataError(f"has more than {most} members, which is more than its size accounts for", archive)
         if is_folder:
-            if PurePosixPath(name).parts:  # "." is the target itself: `tar c .` writes it
+            if PurePosixPath(name).parts:  # "." is the target folder itself; `tar c .` writes such a member
                 safe_path(name, archive)
             continue
         total += size
@@ -82,7 +83,7 @@ def _write_members(archive: Path, folder: Path, limit: int, most: int) -> None:
 
 
 def safe_path(name: str, archive: Path) -> Path:
-    """`name` as a relative path that stays below its folder; DataError for one that does not."""
+    """Returns `name` as a relative path; raises DataError if the path would leave the target folder."""
     pure = PurePosixPath(name.replace("\\", "/"))
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or ":" in pure.parts[0] or "\0" in name:
         raise DataError(f"member '{name}' would be written outside the target folder; nothing was extracted", archive)
@@ -95,12 +96,13 @@ Member = tuple[str, int, bool, Callable[[], IO[bytes]]]
 
 
 def _members(archive: Path, limit: int) -> Iterator[Member]:
-    """(name, size, whether it is a folder, how to open it) of every member."""
+    """Yields (name, size, whether it is a folder, how to open it) for every member."""
     if zipfile.is_zipfile(archive):
         yield from zip_members.members(archive)
         return
     with open(archive, "rb") as source:
-        # Headers and padding count too: at most a block and a half for every block of content, and one for the end.
+        # Headers and padding count too: at most a block and a half for every block of content, and one block for the
+        # end.
         stream = Unpacked(source, archive, 2 * limit + (1 << 20))
         for info, content in tar_stream.members(stream, archive):
             yield info.name, info.size, info.isdir(), lambda c=content: c  # type: ignore[misc]

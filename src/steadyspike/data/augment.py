@@ -1,6 +1,8 @@
-"""Batched augmentation by torch ops on the device of the batch; every random number comes from the generator passed in.
+"""Batched augmentation with torch operations on the device of the batch.
 
-All frames of a clip [B, T, C, H, W] share one draw per sample. Draws are made on the CPU, so the same seed gives
+All random numbers come from the generator that is passed in.
+
+All frames of a clip [B, T, C, H, W] share one random draw per sample. Draws are made on the CPU, so the same seed gives
 the same augmentation on every device.
 """
 
@@ -21,7 +23,9 @@ from steadyspike.data.errors import DataError, switch, whole_number
 
 
 def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Zero-pad by `padding`, crop back to size at a random place, mirror with probability 1/2; one draw per sample.
+    """Zero-pads by `padding`, crops back to the original size at a random position, and mirrors with probability 1/2.
+
+    One random draw per sample.
 
     x: [B, ..., H, W] of any dtype (a clip's frames and channels share the draw); returns the same shape.
     """
@@ -36,7 +40,11 @@ def crop_and_flip(x: Tensor, padding: int, flip: bool, generator: torch.Generato
 
 
 def apply_crop_and_flip(x: Tensor, padding: int, offset: Tensor, mirrored: Tensor) -> Tensor:
-    """The deterministic half: `offset` [B, 2], (row, column) of the crop in the padded image; `mirrored` [B], bool."""
+    """The deterministic part of `crop_and_flip`.
+
+    offset: [B, 2], (row, column) of the crop in the padded image
+    mirrored: [B], bool
+    """
     batch, height, width = x.shape[0], x.shape[-2], x.shape[-1]
     flat = pad(x.reshape(batch, -1, height, width), (padding,) * 4)
     rows = offset[:, :1] + torch.arange(height, device=x.device)
@@ -56,11 +64,15 @@ def normalise(x: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
 
 @dataclass(frozen=True)
 class Augment:
-    """The augmentation of a training batch: padding of the random crop (0: none), horizontal flip, and more.
+    """The augmentation of a training batch.
 
-    rand: RandAugment of still images, as ``rand-m9-n1-mstd0.4-inc1``; operations: those that it draws from (default:
-    all fifteen); interpolation: of its rotations, shears and shifts. clip: for event clips ``"one-of-six"`` or
-    ``"one-of-three"``, see `augmentation.event_clips`. All come after crop and flip; "" turns them off.
+    padding: of the random crop (0: no crop)
+    flip: horizontal flip with probability 1/2
+    rand: RandAugment of still images, written as ``rand-m9-n1-mstd0.4-inc1``
+    operations: the operations that RandAugment draws from (default: all fifteen)
+    interpolation: of RandAugment's rotations, shears and shifts
+    clip: for event clips ``"one-of-six"`` or ``"one-of-three"``, see `augmentation.event_clips`
+    All but padding and flip come after crop and flip; "" turns them off.
     """
 
     padding: int = 0
@@ -86,7 +98,7 @@ class Augment:
         return RandAugment.parse(self.rand, self.operations, self.interpolation)
 
     def __call__(self, x: Tensor, generator: torch.Generator, fill: Fill = GREY) -> Tensor:
-        """fill: the colour that RandAugment puts where an image was moved away; timm uses the data set's mean."""
+        """fill: the colour for pixels that RandAugment moves an image away from; timm uses the data set's mean."""
         if self.padding or self.flip:
             x = crop_and_flip(x, self.padding, self.flip, generator)
         if self.rand:
@@ -94,6 +106,6 @@ class Augment:
         return CLIP_AUGMENTATIONS[self.clip](x, generator) if self.clip else x
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values; the settings of RandAugment only with it."""
+        """Returns the settings as plain values; those of RandAugment only if it is used."""
         rand = {"operations": list(self.operations), "interpolation": self.interpolation} if self.rand else {}
         return {"padding": self.padding, "flip": self.flip, "rand": self.rand, **rand, "clip": self.clip}

@@ -43,12 +43,12 @@ class DataBundle:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(height, width) of the loaders' samples."""
+        """Returns (height, width) of the loaders' samples."""
         return self.dataset.size
 
     @property
     def timesteps(self) -> int | None:
-        """Frames of a clip; None for still images, which the model shows for as many steps as it runs."""
+        """Returns the number of frames of a clip; None for still images, which the model repeats for its steps."""
         return self.dataset.timesteps
 
     @property
@@ -80,7 +80,8 @@ class DataBundle:
     ) -> TrainLoader:
         """Augmented, shuffled batches of the training part for one process; `batch_size` is per process.
 
-        repeats: see `TrainPlan`. regularise: random erasing and mixing, see `Regularise`.
+        repeats: see `TrainPlan`
+        regularise: random erasing and mixing, see `Regularise`
         """
         index = self.indices("train")
         plan = TrainPlan(len(index), batch_size, seed, rank, world_size, drop_last, repeats)
@@ -102,7 +103,7 @@ class DataBundle:
         device: torch.device | str = "cpu",
         workers: int = 0,
     ) -> EvalLoader:
-        """Every sample of a part exactly once over all processes, in order, without augmentation."""
+        """Yields every sample of a part exactly once over all processes, in order, without augmentation."""
         index = self.indices(part)
         batches = eval_batches(len(index), batch_size, rank, world_size)
         return self._evaluation(self.dataset, index, batches, device, workers)

@@ -1,7 +1,8 @@
-"""Folders that the library makes: whole or not at all, by one process at a time.
+"""Folders that the library writes: complete or not at all, by one process at a time.
 
-A folder is built under another name in the same parent folder and renamed when it is complete. A lock that ends with
-its process lets one builder work while others wait; the builder removes partial folders that a killed process left.
+A folder is built under another name in the same parent folder and renamed when it is complete. A lock lets one process
+build the folder while others wait; it ends with its process. The builder removes partial folders that a killed process
+left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from steadyspike.disk.lock import lock_file
 
 
 def key_of(settings: dict[str, Any]) -> str:
-    """A short hash of `settings` (anything JSON holds), independent of the order of its keys."""
+    """Returns a short hash of `settings` (any JSON value), independent of the order of its keys."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -33,13 +34,16 @@ def default_dir() -> Path:
 
 
 def can_write(folder: Path) -> bool:
-    """Whether `folder` can be written to or made; nothing is made."""
+    """Returns whether `folder` can be written to or made; nothing is made."""
     nearest = next((p for p in (folder, *folder.absolute().parents) if p.exists()), None)
     return nearest is not None and nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
 
 
 def writable_dir(*candidates: Path) -> Path:
-    """The first of `candidates` (then a folder in the temporary one) that can be written to; nothing is made yet."""
+    """Returns the first of `candidates` that can be written to, or else a folder in the temporary one.
+
+    Nothing is made yet.
+    """
     user = os.getuid() if hasattr(os, "getuid") else "user"
     for folder in (*candidates, Path(tempfile.gettempdir()) / f"steadyspike-{user}"):
         if can_write(folder):
@@ -49,9 +53,10 @@ def writable_dir(*candidates: Path) -> Path:
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `path`; the system releases it when the process ends, however it ends.
+    """Holds an exclusive lock on `path`; the system releases it when the process ends, for whatever reason.
 
-    If the disk has no locks (some network disks) work may be done twice, never wrongly: renames decide.
+    If the disk has no locks (some network disks), work may be done twice, but the result is still correct, because the
+    first rename decides.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a") as handle:
@@ -62,7 +67,7 @@ def lock(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_folder(target: Path) -> Iterator[Path]:
-    """A new folder to fill that becomes `target` when the block ends well and vanishes when it does not."""
+    """Gives a new folder to fill. It becomes `target` if the block ends without an error, and is deleted otherwise."""
     partial = target.with_name(f"{target.name}.partial-{uuid.uuid4().hex[:8]}")
     partial.mkdir(parents=True)
     try:
@@ -77,9 +82,11 @@ def atomic_folder(target: Path) -> Iterator[Path]:
 
 
 def build_once(target: Path, complete: Callable[[Path], bool], build: Callable[[Path], None]) -> Path:
-    """`target`, built by `build(folder)` unless `complete(target)`; safe with any number of processes at once.
+    """Returns `target`; builds it by `build(folder)` unless `complete(target)`.
 
-    A complete entry is only read, so its folder may be read-only. Errors of the disk become a DataError.
+    Safe with any number of processes at once.
+
+    A complete entry is only read, so its folder may be read-only. Disk errors become a DataError.
     """
     if complete(target):
         return target

@@ -1,7 +1,7 @@
 """A simulated event camera: every pixel sends an event when its log intensity has changed by a threshold.
 
 A pixel remembers the level of its last event. Between two images of the scene its log intensity is interpolated
-linearly; each time it crosses the next level up (down) an event of polarity 1 (0) is sent with the time of the
+linearly. Each time it crosses the next level up (down), an event of polarity 1 (0) is sent with the time of the
 crossing.
 """
 
@@ -24,9 +24,11 @@ from steadyspike.data.events import Events
 class Camera:
     """The settings of the simulated camera.
 
-    threshold: change of log intensity per event; mismatch: its relative spread over pixels (a fixed pattern).
+    threshold: change of log intensity per event
+    mismatch: relative spread of the threshold over pixels (a fixed pattern)
 
-    dark: intensity added before the logarithm (the sensor's dark current). noise: random events per pixel and second.
+    dark: intensity added before the logarithm (the sensor's dark current)
+    noise: random events per pixel and second
     """
 
     threshold: float = 0.4
@@ -52,7 +54,10 @@ class Camera:
 
 
 def record(scene: Iterable[tuple[int, NDArray[np.floating]]], camera: Camera) -> list[Events]:
-    """Recordings of N scenes at once. `scene` yields (time in us, intensities [N, H, W] in 0..1), times growing."""
+    """Makes the recordings of N scenes at once.
+
+    `scene` yields (time in us, intensities [N, H, W] in 0..1) in order of time.
+    """
     frames = iter(scene)
     before, image = next(frames)
     level = np.log(image + camera.dark)
@@ -85,12 +90,15 @@ def _crossings(
     old: NDArray[np.floating], new: NDArray[np.floating], reference: NDArray[np.floating], step: NDArray[np.floating],
     span: tuple[int, int],
 ) -> Columns:  # fmt: skip
-    """Events of all pixels between two images; moves `reference` to the level of each pixel's last event."""
+    """Returns the events of all pixels between two images.
+
+    Changes `reference` to the level of each pixel's last event.
+    """
     crossed = np.trunc((new - reference) / step).astype(np.int64)
     flat = np.flatnonzero(crossed)
     number = np.abs(crossed.ravel()[flat])
     which = np.repeat(flat, number)
-    # 1, 2, ... within each pixel: the running number of its crossings
+    # 1, 2, ... within each pixel: the number of this crossing
     nth = np.arange(len(which)) - np.repeat(np.cumsum(number) - number, number) + 1
     up = crossed.ravel()[which] > 0
     at = reference.ravel()[which] + np.where(up, nth, -nth) * step.ravel()[which]

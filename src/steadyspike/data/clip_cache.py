@@ -1,7 +1,8 @@
-"""Clips on disk: one memory-mapped array per hash of every setting that changes it.
+"""Clips on disk: one memory-mapped array for each combination of settings.
 
-A cache entry is a folder `<name>-<key>` with `clips.npy` and `meta.json`, which holds the settings and the checksum of
-the whole array. An entry that is lost, damaged or of another shape is made again.
+A cache entry is a folder `<name>-<key>`, in which the key is a hash of all settings that change the clips. It contains
+`clips.npy`, and `meta.json` with the settings and the checksum of the whole array. A missing entry is made again, and
+so is one that is damaged or of another shape.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from steadyspike.data.events import read_bytes, regular_size
 from steadyspike.disk.checksum import file_sha256
 
 Clips = Iterable[tuple[int, NDArray[Any]]]
-# What `ClipWriter` writes: counts, or frames that were resized.
+# The two types that `ClipWriter` writes: counts, or frames that were resized.
 DTYPES = ("|u1", "<u2", "<u4", "<u8", "<f4")
 # Large enough for the names of a million recordings and the settings.
 MOST_META = 1 << 28
 
 
 class ClipWriter:
-    """Writes clips [N, *shape] to one .npy file; integer counts start as uint8 and widen when one does not fit."""
+    """Writes clips [N, *shape] to one .npy file.
+
+    Integer counts start as uint8; the type becomes wider if a count does not fit.
+    """
 
     def __init__(self, folder: Path, count: int, first: NDArray[Any]) -> None:
         self.folder, self.shape = folder, (count, *first.shape)
@@ -40,7 +44,8 @@ class ClipWriter:
     def _open(self, name: str, dtype: np.dtype) -> NDArray[Any]:
         array = np.lib.format.open_memmap(self.folder / name, mode="w+", dtype=dtype, shape=self.shape)
         if hasattr(os, "posix_fallocate"):
-            # Writing to a mapped hole on a full disk kills the process; reserving the space first raises instead.
+            # Writing to a sparse memory map on a full disk kills the process; if the space is reserved first, an error
+            # is raised instead.
             with open(self.folder / name, "r+b") as handle:
                 try:
                     os.posix_fallocate(handle.fileno(), 0, (self.folder / name).stat().st_size)
@@ -74,10 +79,13 @@ def cached_clips(
     ready: Iterable[Path] = (),
     shape: tuple[int, ...] | None = None,
 ) -> NDArray[Any]:
-    """The read-only memory map [count, T, 2, H, W] for `settings`; `make()` yields (index, clip) when it is not there.
+    """Returns the read-only memory map [count, T, 2, H, W] for `settings`.
 
-    `make` may yield in any order but must yield every index once. `ready`: caches that are only read.
-    shape: the shape of a clip, if it is known: an entry of another shape is made again.
+    If it does not exist, `make()` is called; it yields (index, clip).
+
+    `make` may yield in any order but must yield every index once.
+    ready: caches that are only read
+    shape: the shape of a clip, if it is known; an entry of another shape is made again
     """
     settings = {**settings, "count": count, "layout": 2}
     entry = f"{name}-{key_of(settings)}"
@@ -105,7 +113,7 @@ def cached_clips(
 
 
 def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
-    """Whether an entry is complete and undamaged: checksum, shape, type and size of the file are as written."""
+    """Returns whether an entry is complete and undamaged: its checksum, shape, type and file size are as written."""
     try:
         meta = json.loads(read_bytes(folder / "meta.json", MOST_META))
         if not isinstance(meta, dict) or not isinstance(meta.get("sha256"), str):
@@ -121,13 +129,13 @@ def _is_whole(folder: Path, count: int, shape: tuple[int, ...] | None) -> bool:
 
 
 def _header(file: Path) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape and type that an .npy file states, and the number of bytes after its header.
+    """Returns the shape and type that an .npy file states, and the number of bytes after its header.
 
     Raises ValueError if the file is not an .npy file.
     """
     size = regular_size(file)
     with open(file, "rb") as handle, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's warning about a header that we did not write
+        warnings.simplefilter("ignore")  # numpy's warning about a header that this library did not write
         try:
             version = np.lib.format.read_magic(handle)
             shape, fortran, dtype = np.lib.format.read_array_header_1_0(handle, max_header_size=1024)

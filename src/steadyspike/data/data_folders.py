@@ -1,4 +1,4 @@
-"""The folders in which a data set is searched and files made from it are kept."""
+"""The folders in which data sets are searched, and those for files made from them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from steadyspike.data.errors import DataError
 class DataFolders:
     """The folders of the data sets and of files made from them.
 
-    data_dir: holds the data sets; cache_dir: for clips and extracted archives; download: allowed or not.
+    data_dir: holds the data sets
+    cache_dir: for clips and extracted archives
+    download: whether downloads are allowed
 
-    ready: caches that cannot be written to; complete entries in them are used.
+    ready: read-only caches; complete entries in them are used
     """
 
     data_dir: Path
@@ -28,7 +30,7 @@ class DataFolders:
 
     @classmethod
     def of(cls, data_dir: str | Path | None, cache_dir: str | Path | None, download: bool) -> DataFolders:
-        """Defaults: the user's cache folder for data, a folder inside data_dir for files made from it."""
+        """Fills in the defaults: the user's cache folder for data, a folder inside data_dir for files made from it."""
         data = default_dir() / "data" if data_dir is None else Path(data_dir).expanduser()
         if data_dir is not None and not data.is_dir():
             raise DataError("is not a folder (data_dir)", data)
@@ -42,20 +44,20 @@ class DataFolders:
         return cls(data, cache, download)
 
     def within(self, name: str) -> DataFolders:
-        """The same folders, with a subfolder of the caches."""
+        """Returns the same folders, with a subfolder of the caches."""
         return replace(self, cache_dir=self.cache_dir / name, ready=tuple(folder / name for folder in self.ready))
 
     def where(self, inside: str, complete: Callable[[Path], bool] = Path.is_dir) -> Path:
-        """The path of `inside` in a read-only cache if it is complete there, otherwise in `cache_dir`."""
+        """Returns the path of `inside` in a read-only cache if it is complete there, otherwise in `cache_dir`."""
         complete_paths = (folder / inside for folder in self.ready if complete(folder / inside))
         return next(complete_paths, self.cache_dir / inside)
 
     def first(self, names: Iterable[str]) -> Path | None:
-        """The first of `names` that exists below data_dir."""
+        """Returns the first of `names` that exists below data_dir."""
         return next((self.data_dir / name for name in names if (self.data_dir / name).exists()), None)
 
     def unpacked(self, remote: Remote, subfolders: Iterable[str] = ("",)) -> Path | None:
-        """The content of a published archive in data_dir (or a subfolder of it), checked and extracted."""
+        """Returns the content of a published archive in data_dir (or a subfolder of it), checked and extracted."""
         target = self.where(f"extracted/{remote.name.split('.')[0]}")
         if target.is_dir():
             return target
@@ -66,9 +68,9 @@ class DataFolders:
         return None
 
     def downloaded(self, remote: Remote, what: str) -> Path:
-        """The published file, downloaded into data_dir.
+        """Returns the published file, downloaded to data_dir if needed.
 
-        If that is not allowed, a DataError that explains what to do.
+        If downloads are not allowed, raises a DataError that explains what to do.
         """
         if not self.download:
             raise DataError(

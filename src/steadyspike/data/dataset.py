@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 class DataSet:
     """The samples of a data set, their labels, and how a batch of them is prepared.
 
-    size: (height, width) of a sample; timesteps: frames of a clip (None: a still image).
+    size: (height, width) of a sample
+    timesteps: frames of a clip (None: a still image)
 
-    mean, std: of a uint8 image divided by 255 (None: values are used unchanged). settings: everything else that
-    shapes a sample (frames, resize, transforms), as plain values for a run's record.
+    mean, std: of a uint8 image divided by 255 (None: values are used unchanged)
+    settings: everything else that changes a sample (frames, resize, transforms), as plain values for a run's record
     """
 
     name: str
@@ -49,7 +50,7 @@ class DataSet:
         return torch.from_numpy(self.population.labels)
 
     def augmented(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """A raw training batch, augmented; areas that are moved into an image get the data set's mean colour."""
+        """Augments a raw training batch; pixels that an image is moved away from get the data set's mean colour."""
         if self.mean is None:
             return self.augment(x, generator)
         return self.augment(x, generator, [min(255.0, round(255 * value)) for value in self.mean])
@@ -63,18 +64,18 @@ class DataSet:
         return x.to(torch.float32)
 
     def bundle(self, split: Split) -> DataBundle:
-        """The set with a split of it, ready for loaders."""
+        """Returns the set together with a split of it, ready for loaders."""
         from steadyspike.data.bundle import DataBundle
 
         return DataBundle(self, split)
 
     @property
     def augments_while_decoding(self) -> bool:
-        """Whether augmentation is part of reading a sample, so that it cannot be switched off."""
+        """Returns whether augmentation is part of reading a sample, so that it cannot be switched off."""
         return isinstance(self.source, ItemSource)
 
     def with_augment(self, chosen: Any) -> DataSet:
-        """The set with another augmentation: an `Augment`, a table of its options, or "none"."""
+        """Returns the set with another augmentation: an `Augment`, a table of its options, or "none"."""
         return replace(self, augment=_augment(chosen))
 
 
@@ -84,7 +85,7 @@ def adjusted(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> DataSet:
-    """`dataset` with another augmentation or normalisation; None keeps the data set's own."""
+    """Returns `dataset` with another augmentation or normalisation; None keeps the data set's own."""
     if augment is not None:
         dataset = dataset.with_augment(augment)
     return replace(

@@ -40,8 +40,8 @@ class Shape(NamedTuple):
 class Entry:
     """A data set: how to load and find it, a description, its shape and splits, and for event data the default frames.
 
-    task: what networks learn from it, with the name in the registry of networks. own_folder: data_dir is the data set
-    itself, not a folder that holds data sets.
+    task: what networks learn from it; networks are registered with the same name
+    own_folder: data_dir is the data set itself, not a folder that holds data sets
     """
 
     load: Callable[..., DataSet]
@@ -112,7 +112,7 @@ DATA_SETS: dict[str, Entry] = {
         digits.load, _embedded, "1,797 handwritten digits on a 16 x 16 canvas", Shape(10, 1, (16, 16)), ("random:SEED",)
     ),
     "digits-events": Entry(
-        digits_events.load, _embedded, "the same digits before a simulated event camera", Shape(10, 2, (20, 20)),
+        digits_events.load, _embedded, "the same digits in front of a simulated event camera", Shape(10, 2, (20, 20)),
         ("random:SEED",), FrameSettings(timesteps=6),
     ),
     "cifar10": _cifar(cifar.CIFAR10, "32 x 32 colour, 10 classes"),
@@ -128,7 +128,7 @@ DATA_SETS: dict[str, Entry] = {
     ),
     "folder": Entry(
         _load_folder, lambda p: None, "any image folder: data_dir with train/<class> and val/<class>, or <class> only",
-        Shape(10, 3, (224, 224)),  # the classes are those of the user's folder; ten is used until the folder is read
+        Shape(10, 3, (224, 224)),  # the number depends on the user's folder; ten is used until the folder is read
         ("official", "random:SEED"), own_folder=True,
     ),
     "event-folder": Entry(
@@ -147,7 +147,8 @@ DATA_SETS: dict[str, Entry] = {
         frames=FrameSettings(timesteps=16),
     ),
     "dvs128-objects": Entry(
-        event_folder.load_objects, event_folder.find_objects, "five objects before a DVS128 camera, resized to 64 x 64",
+        event_folder.load_objects, event_folder.find_objects,
+        "five objects in front of a DVS128 camera, resized to 64 x 64",
         Shape(5, 2, (64, 64)), frames=FrameSettings(timesteps=6, size=(64, 64)),
     ),
 }  # fmt: skip
@@ -157,7 +158,7 @@ ALIASES = {
     "n-mnist": "nmnist",
     "dvs128-gesture": "dvs-gesture",
 }
-# Folders of the package that add data sets and build on this one; imported when a name is first looked up.
+# Packages that add data sets and build on this one. They are imported when a name is first looked up.
 ROOMS = ("steadyspike.detection.sets",)
 FRAME_OPTIONS = ("by", "size", "antialias", "total")
 COMMON_OPTIONS = ("augment", "mean", "std")
@@ -171,19 +172,19 @@ def register(name: str, added: Entry) -> None:
 
 
 def data_sets() -> dict[str, Entry]:
-    """All data sets by name."""
+    """Returns all data sets by name."""
     for room in ROOMS:
         import_module(room)
     return DATA_SETS
 
 
 def names() -> tuple[str, ...]:
-    """The names that `load` accepts."""
+    """Returns the names that `load` accepts."""
     return tuple(data_sets())
 
 
 def entry(name: str) -> tuple[str, Entry]:
-    """The canonical name and catalogue entry; DataError that lists the valid names otherwise."""
+    """Returns the canonical name and the catalogue entry; raises DataError with the valid names if there is none."""
     canonical = ALIASES.get(str(name).lower(), str(name).lower())
     if canonical not in data_sets():
         raise DataError(f"there is no data set '{name}'; valid are {', '.join(DATA_SETS)}")
@@ -193,7 +194,7 @@ def entry(name: str) -> tuple[str, Entry]:
 def expected_shape(
     name: str, size: int | Sequence[int] | None = None, canvas: int | None = None, total: bool = False
 ) -> Shape:
-    """The shape of a data set's samples without reading its files; size, canvas and total as for `load`."""
+    """Returns the shape of a data set's samples without reading its files; size, canvas and total are as in `load`."""
     canonical, data_entry = entry(name)
     classes, channels, sides = data_entry.shape
     if total and data_entry.frames is not None:
@@ -219,16 +220,18 @@ def load(
     cache_dir: str | Path | None = None,
     **options: Any,
 ) -> DataBundle:
-    """A data set, split and ready for loaders.
+    """Loads a data set, split and ready for loaders.
 
-    data_dir: the folder that holds data sets (downloads go there too); default: the user's cache folder.
-    split: "official", "tebn", "tet" or "random:SEED"; default: the data set's own.
-    validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`).
-    timesteps: frames of event data.
-    options: of the data set. Event data: by ("number" or "time"), size ((height, width) or None), antialias, total (a
-    third channel, the sum of both polarities); a folder of recordings also sensor ((height, width)), axes. Image
-    folders: size, policy, resize, least_area, interpolation. All: augment ({"padding": 4, "flip": True}, or
-    "none"), mean, std.
+    data_dir: the folder that holds data sets (downloads go there too); default: the user's cache folder
+    split: "official", "tebn", "tet" or "random:SEED"; default: the data set's own
+    validation: "holdout[:FRACTION[:SEED]]", "none" or "test" (see `make_split`)
+    timesteps: frames of event data
+    options: the options of the data set:
+    - for event data: by ("number" or "time"), size ((height, width) or None), antialias, total (adds a third channel,
+      the sum of both polarities);
+    - for a folder of recordings also: sensor ((height, width)), axes;
+    - for image folders: size, policy, resize, least_area, interpolation;
+    - for all: augment ({"padding": 4, "flip": True}, or "none"), mean, std
     """
     name, data_entry = entry(name)
     folders = DataFolders.of(data_dir, cache_dir, download)
@@ -242,7 +245,7 @@ def load(
 
 
 def load_options(data_entry: Entry) -> list[str]:
-    """Returns the options of a data set: the arguments of its `load` without the folders (the first) and the frames."""
+    """Returns the options of a data set: the arguments of its `load`, except the folders (the first) and the frames."""
     return [name for name in list(inspect.signature(data_entry.load).parameters)[1:] if name != "frames"]
 
 
@@ -262,7 +265,7 @@ def _load(
 
 
 def frame_settings(default: FrameSettings, timesteps: int | None, chosen: dict[str, Any]) -> FrameSettings:
-    """`default` with the given number of frames and options; a single number as size means a square."""
+    """Returns `default` with the given number of frames and options; a single number as size means a square."""
     merged: dict[str, Any] = {**asdict(default), **chosen}
     if timesteps is not None:
         merged["timesteps"] = timesteps

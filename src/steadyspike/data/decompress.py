@@ -1,4 +1,4 @@
-"""Decompression with a budget: gzip, bzip2 and xz streams that stop before they exceed a limit."""
+"""Decompression with a limit: gzip, bzip2 and xz streams that stop before they exceed it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import IO, Any
 from steadyspike.data.errors import DataError
 
 BLOCK = 1 << 16
-# Published data compresses by a factor below 20; gzip itself reaches 1,000, bzip2 100,000.
+# Published data is compressed by a factor below 20; gzip itself can reach 1,000 and bzip2 100,000.
 ROOM, RATIO = 1 << 24, 50
-# Largest dictionary that an xz file may use. `xz -9` needs 65 MiB to unpack, the format allows 4 GiB.
+# The largest dictionary that an xz file may use. `xz -9` needs 65 MiB to unpack, the format allows 4 GiB.
 XZ_MEMORY = 1 << 27
-# Compressed streams in one file. Tools write one, or one per 64 KiB; a million empty ones would only cost time.
+# The largest number of compressed streams in one file. Tools write one stream, or one per 64 KiB; a million empty ones
+# would only take time.
 STREAMS = 4096
 DAMAGE = (OSError, EOFError, zlib.error, lzma.LZMAError, ValueError)
 
@@ -29,12 +30,12 @@ _KINDS: dict[bytes, Callable[[], Any]] = {
 
 
 def budget(packed: int) -> int:
-    """The most bytes that a compressed file of `packed` bytes may unpack to."""
+    """Returns the largest number of bytes that a compressed file of `packed` bytes may unpack to."""
     return ROOM + RATIO * packed
 
 
 class _Zlib:
-    """zlib's gzip decompressor with the interface that bz2 and lzma have."""
+    """zlib's gzip decompressor with the same interface as those of bz2 and lzma."""
 
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -56,10 +57,10 @@ class _Zlib:
 
 
 class Unpacked(io.RawIOBase):
-    """Reads a plain, gzip, bzip2 or xz file as its unpacked bytes; DataError once they exceed `most`.
+    """Reads a plain, gzip, bzip2 or xz file as its unpacked bytes; raises DataError if these exceed `most`.
 
-    source: opened for reading at its beginning. Several compressed streams one after the other count as one, as the
-    tools that made them do; zeros after the last one are ignored.
+    source: opened for reading at its beginning. Several compressed streams in sequence count as one, as in the tools
+    that write them. Zeros after the last one are ignored.
     """
 
     def __init__(self, source: IO[bytes], path: str | Path, most: int) -> None:
@@ -73,7 +74,10 @@ class Unpacked(io.RawIOBase):
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """At most `size` bytes, fewer only at the end; a negative size reads everything within the budget."""
+        """Returns at most `size` bytes, and fewer only at the end.
+
+        A negative size reads everything within the limit.
+        """
         parts, count = [], self._left + 1 if size < 0 else size
         while count > 0 and (part := self._some(count)):
             parts.append(part)
@@ -107,7 +111,7 @@ class Unpacked(io.RawIOBase):
         return b""
 
     def _next_stream(self) -> bool:
-        """Open the compressed stream that follows the one that ended; False at the end of the file."""
+        """Opens the compressed stream that follows the one that ended; returns False at the end of the file."""
         rest = (self._stream.unused_data + self._pending).lstrip(b"\0")
         while len(rest) < 6 and (more := self._source.read(BLOCK)):
             rest = (rest + more).lstrip(b"\0")
@@ -120,7 +124,7 @@ class Unpacked(io.RawIOBase):
 
 
 def read_unpacked(path: str | Path, most: int) -> bytes:
-    """The unpacked bytes of a plain or compressed file, at most `most`."""
+    """Returns the unpacked bytes of a plain or compressed file, at most `most`."""
     try:
         with open(path, "rb") as source:
             return Unpacked(source, path, most).read()

@@ -1,4 +1,4 @@
-"""Downloads that resume: a partial file is continued, checked by its hash, and only then renamed."""
+"""Downloads that can be resumed: a partial file is continued, checked by its hash, and only then renamed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from steadyspike.data.errors import DataError, brief, disk_errors
 from steadyspike.data.events import regular_size
 
 BLOCK = 1 << 20
-# The largest file that is downloaded has 1.1 GB; the limit keeps a server that never stops from filling the disk.
+# The largest download has 1.1 GB. With this limit, a server that never stops sending cannot fill the disk.
 MOST_BYTES = 1 << 32
 
 
@@ -27,8 +27,8 @@ MOST_BYTES = 1 << 32
 class Remote:
     """A file of a public data set: its name on disk, address and md5.
 
-    unpacked: the md5 is that of the bytes inside a compressed file. Compressing a file again changes its header, so
-    published copies of one data set may differ in their packed bytes.
+    unpacked: the md5 is that of the bytes inside a compressed file. Compressing a file again changes its header, so the
+    compressed bytes of two published copies may differ.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Remote:
 
 
 def md5_of(path: Path, unpacked: bool = False) -> str:
-    """The md5 of a file, or of what it unpacks to."""
+    """Returns the md5 of a file, or of its unpacked content."""
     digest = hashlib.md5(usedforsecurity=False)
     try:
         with disk_errors(path, "cannot be read"), open(path, "rb") as file:
@@ -53,7 +53,7 @@ def md5_of(path: Path, unpacked: bool = False) -> str:
 
 
 def check_md5(path: Path, remote: Remote) -> None:
-    """Raise DataError unless the file has the md5 its publisher states."""
+    """Raises DataError unless the file has the md5 that its publisher states."""
     if (digest := md5_of(path, remote.unpacked)) != remote.md5:
         raise DataError(
             f"has md5 {digest}{' unpacked' if remote.unpacked else ''}, but {remote.md5} is expected: the file is "
@@ -64,9 +64,11 @@ def check_md5(path: Path, remote: Remote) -> None:
 
 
 def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
-    """The file in `folder`, downloaded (or a partial download continued) unless it is there with the right hash.
+    """Returns the file in `folder`.
 
-    What was received before a broken connection stays in `<name>.part`; a file with a wrong hash is never kept.
+    Downloads it, or continues a partial download, unless it is there with the right hash.
+
+    If a connection breaks, the bytes received so far stay in `<name>.part`. A file with a wrong hash is never kept.
     """
     target = folder / remote.name
     with disk_errors(target), lock(folder / f".{remote.name}.lock"):
@@ -77,7 +79,7 @@ def fetch(remote: Remote, folder: Path, timeout: float = 30.0) -> Path:
         continued = part.exists() and part.stat().st_size > 0
         _receive(remote, part, timeout)
         if continued and not _matches(part, remote):
-            part.unlink()  # the part that exists is damaged or from another file: once more from the start
+            part.unlink()  # the existing partial file is damaged or belongs to another file: start again
             _receive(remote, part, timeout)
         if not _matches(part, remote):
             part.unlink()
@@ -97,7 +99,7 @@ def _matches(part: Path, remote: Remote) -> bool:
 
 
 class _NoPlainRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, except from https to an address without it."""
+    """Follows redirects, except those from https to an address without https."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if req.full_url.startswith("https:") and not newurl.startswith("https:"):
@@ -118,7 +120,7 @@ def _receive(remote: Remote, part: Path, timeout: float) -> None:
             _copy(answer, part, have if resumed else 0, expected, remote.name)
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == 416 and have:  # nothing left to send: the part is complete, or longer than the file
+        if error.code == 416 and have:  # nothing left to send: the partial file is complete, or too long
             return
         raise DataError(f"{remote.url} answered {error.code} {error.reason}; download it by hand", part) from error
     except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
@@ -147,7 +149,10 @@ def _copy(answer: Any, part: Path, start: int, total: int | None, name: str) -> 
 
 
 def _progress(name: str, start: int, total: int | None) -> Callable[[int], None]:
-    """Returns a function for the size of every block (-1 at the end): a progress bar on a terminal, else silence."""
+    """Returns a function that is called with the size of every block (-1 at the end).
+
+    It shows a progress bar on a terminal and does nothing otherwise.
+    """
     if not sys.stderr.isatty():
         return lambda size: None
     try:

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from steadyspike.data.errors import DataError, disk_errors
 
-# The longest published recording (DVS128-Gesture) has 60 MB; decoding takes about six times a file's size.
+# The longest published recording (DVS128-Gesture) has 60 MB; decoding needs about six times a file's size in memory.
 MOST_BYTES = 1 << 29
-# 73,000 years: beyond it the difference of two times would leave 64 bits.
+# 73,000 years: beyond this, the difference of two times would not fit in 64 bits.
 TIME_LIMIT = 1 << 61
 
 
@@ -24,7 +24,7 @@ class Events:
 
     x, y: pixel column and row; t: microseconds; p: polarity (0 off, 1 on); all of length N, in stream order.
 
-    `size` is the sensor's (height, width). Every event lies inside it; `checked` makes sure of that.
+    `size` is the sensor's (height, width). Every event lies inside it; `checked` verifies this.
     """
 
     x: NDArray[np.uint16]
@@ -37,7 +37,7 @@ class Events:
         return len(self.x)
 
     def between(self, start: int, stop: int) -> Events:
-        """The events with start <= t < stop (microseconds)."""
+        """Returns the events with start <= t < stop (microseconds)."""
         keep = (self.t >= start) & (self.t < stop)
         return Events(self.x[keep], self.y[keep], self.t[keep], self.p[keep], self.size)
 
@@ -52,10 +52,11 @@ def checked(
     kept: NDArray[np.bool_] | None = None,
     has_header: bool = False,
 ) -> Events:
-    """Events from raw arrays; raises DataError (naming `path`) if one lies off the sensor.
+    """Builds events from raw arrays; raises DataError (naming `path`) if one lies outside the sensor.
 
-    kept: which of the file's records the arrays hold, if some are not events: an error counts all records.
-    has_header: the file names its format, so that a file without events is valid. Otherwise they are an error.
+    kept: which of the file's records the arrays hold, if some records are not events; error messages then count all
+    records
+    has_header: the file states its format, so that a file without events is valid (otherwise it is an error)
     """
     if len(x) == 0 and not has_header:
         raise DataError("holds no events", path)
@@ -79,12 +80,12 @@ def checked(
 
 
 def _number(i: int, kept: NDArray[np.bool_] | None) -> int:
-    """The position of the i-th event among all records of the file."""
+    """Returns the position of the i-th event among all records of the file."""
     return i if kept is None else int(np.flatnonzero(kept)[i])
 
 
 def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
-    """The whole file; a missing, unreadable or empty one is a DataError, and so is one of more than `most` bytes."""
+    """Reads the whole file; raises DataError if it is missing, unreadable, empty or larger than `most` bytes."""
     size = regular_size(path)
     if size > most:
         raise DataError(f"has {size} bytes; a file of its kind has at most {most}", path)
@@ -96,7 +97,10 @@ def read_bytes(path: str | Path, most: int = MOST_BYTES) -> bytes:
 
 
 def regular_size(path: str | Path) -> int:
-    """The size of a regular file; DataError for a pipe or a device, because reading one may never end."""
+    """Returns the size of a regular file.
+
+    Raises DataError for a pipe or a device, because reading one may never end.
+    """
     with disk_errors(path, "cannot be read"):
         info = os.stat(path)
     if not stat.S_ISREG(info.st_mode):

@@ -20,13 +20,14 @@ SLICING = ("number", "time")
 
 @dataclass(frozen=True)
 class FrameSettings:
-    """All settings of a clip; they are part of the cache key and of a run's record.
+    """All settings of a clip. They are part of the cache key and of a run's record.
 
-    timesteps: number of frames T.
-    by: "number" (N // T events a frame) or "time" (equal durations).
-    size: (height, width) to resize to, or None for the sensor's own.
-    antialias: off by default, as the published results were made; torchvision's later default (on) halves the contrast.
-    total: a third channel, the sum of both polarities, as in SpikingResformer.
+    timesteps: the number of frames T
+    by: "number" (N // T events per frame) or "time" (slices of equal duration)
+    size: (height, width) to resize to, or None for the sensor's own
+    antialias: off by default, because the published results were made so; torchvision's later default (on) halves the
+    contrast
+    total: adds a third channel, the sum of both polarities, as in SpikingResformer
     """
 
     timesteps: int = 10
@@ -54,14 +55,14 @@ class FrameSettings:
     def as_dict(self) -> dict[str, Any]:
         """Plain values.
 
-        Without ``total`` if it is off, so that clips that were cached before this setting existed remain valid.
+        Leaves out ``total`` if it is off, so that clips that were cached before this setting existed remain valid.
         """
         plain = {**asdict(self), "size": None if self.size is None else list(self.size)}
         return plain if self.total else {key: value for key, value in plain.items() if key != "total"}
 
 
 def slice_index(events: Events, timesteps: int, by: str) -> NDArray[np.int64]:
-    """The frame [N] every event falls into."""
+    """Returns the frame [N] that every event belongs to."""
     if by == "number":
         width = max(len(events) // timesteps, 1)
         index = np.arange(len(events), dtype=np.int64) // width
@@ -73,9 +74,9 @@ def slice_index(events: Events, timesteps: int, by: str) -> NDArray[np.int64]:
 
 
 def integrate(events: Events, timesteps: int, by: str = "number") -> NDArray[np.int64]:
-    """Counts [T, 2, H, W]; channel 0 holds polarity 0 (darker), channel 1 polarity 1 (brighter).
+    """Returns counts [T, 2, H, W]; channel 0 holds polarity 0 (darker), channel 1 polarity 1 (brighter).
 
-    With fewer events than frames, frame k holds event k and the rest stay empty.
+    If there are fewer events than frames, frame k holds event k and the remaining frames are empty.
     """
     height, width = events.size
     cell = slice_index(events, timesteps, by)
@@ -87,7 +88,7 @@ def integrate(events: Events, timesteps: int, by: str = "number") -> NDArray[np.
 
 
 def resize(frames: NDArray[np.integer], size: tuple[int, int], antialias: bool) -> NDArray[np.float32]:
-    """Bilinear resize of [T, 2, H, W] counts to float frames [T, 2, *size] (half-pixel centres)."""
+    """Resizes counts [T, 2, H, W] bilinearly to float frames [T, 2, *size] (half-pixel centres)."""
     import torch
     from torch.nn.functional import interpolate
 
@@ -96,7 +97,7 @@ def resize(frames: NDArray[np.integer], size: tuple[int, int], antialias: bool) 
 
 
 def clip(events: Events, settings: FrameSettings) -> NDArray[Any]:
-    """The clip [T, 2, H, W] of one recording: integer counts, or float32 if `settings.size` resizes them.
+    """Returns the clip [T, 2, H, W] of one recording: integer counts, or float32 if `settings.size` resizes them.
 
     With `settings.total` it is [T, 3, H, W].
     """

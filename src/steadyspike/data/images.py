@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image, Resampling
 
 Box = tuple[int, int, int, int]
-# What image folders hold. Pillow would also try formats that start other programs (EPS).
+# The formats that image folders contain. Pillow would also accept formats that start other programs (EPS).
 FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "PPM", "TIFF", "GIF")
-# ImageNet's largest photograph has 61 million pixels; four bytes of memory each, and as many again to convert it.
+# ImageNet's largest photograph has 61 million pixels. A pixel needs four bytes of memory, and as many again while it is
+# converted.
 MOST_PIXELS = 1 << 26
-# Pixels of an image while it is resized; a photograph needs less than a tenth of it.
+# The largest number of pixels while an image is resized; a photograph needs less than a tenth of it.
 MOST_RESIZED = 1 << 24
 STRIP = 1 << 20
 
@@ -54,7 +55,7 @@ def open_rgb(path: str | Path, content: bytes | None = None, *, upright: bool = 
 
 
 def orientation(image: Image) -> int:
-    """The EXIF orientation of an opened image, 1 to 8; 1 (upright) if there is none that can be read."""
+    """Returns the EXIF orientation of an opened image, 1 to 8; 1 (upright) if it has none or it cannot be read."""
     try:
         value = image.getexif().get(0x0112, 1)
     except Exception:  # an image with damaged metadata is still read
@@ -63,7 +64,7 @@ def orientation(image: Image) -> int:
 
 
 def turned(image: Image, turn: int) -> Image:
-    """The image rotated by its EXIF orientation ``turn``; 5 to 8 swap height and width."""
+    """Returns the image rotated by its EXIF orientation ``turn``; values 5 to 8 swap height and width."""
     from PIL.Image import Transpose
 
     ways = {
@@ -74,7 +75,7 @@ def turned(image: Image, turn: int) -> Image:
 
 
 def check_size(image: Image, path: str | Path) -> None:
-    """Raise DataError for an image of more than MOST_PIXELS, as its header states them: nothing is decoded yet."""
+    """Raises DataError if the image's header states more than MOST_PIXELS; nothing is decoded yet."""
     width, height = image.size
     if width * height > MOST_PIXELS:
         raise DataError(
@@ -83,7 +84,10 @@ def check_size(image: Image, path: str | Path) -> None:
 
 
 def to_bytes(image: Image, path: str | Path) -> Image:
-    """16-bit grey scaled to 8 bits (Pillow's own conversion clips it to white); DataError for an unknown range."""
+    """Scales 16-bit grey to 8 bits (Pillow's own conversion clips it to white).
+
+    Raises DataError if the range is not known.
+    """
     from PIL import Image as pillow
 
     sixteen = image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM"))
@@ -91,7 +95,7 @@ def to_bytes(image: Image, path: str | Path) -> Image:
         width, height = image.size
         grey = np.empty((height, width), np.uint8)
         rows = max(1, STRIP // width)
-        for top in range(0, height, rows):  # in strips: four bytes a pixel of the whole image would be too many
+        for top in range(0, height, rows):  # in strips: the whole image would need four bytes per pixel
             strip = image.crop((0, top, width, min(top + rows, height)))
             grey[top : top + rows] = (np.asarray(strip).astype(np.uint32) * 255 + 32767) // 65535
         return pillow.fromarray(grey)
@@ -112,7 +116,10 @@ def random_box(
     scale: tuple[float, float] = (0.08, 1.0),
     ratio: tuple[float, float] = (3 / 4, 4 / 3),
 ) -> Box:
-    """RandomResizedCrop's box (left, top, right, bottom): area share in `scale`, log-uniform aspect in `ratio`."""
+    """Returns the box (left, top, right, bottom) of RandomResizedCrop.
+
+    Its share of the area lies in `scale`, and its aspect ratio is log-uniform in `ratio`.
+    """
     low, high = math.log(ratio[0]), math.log(ratio[1])
     for _ in range(10):
         share, aspect, at_x, at_y = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
@@ -131,13 +138,13 @@ def random_box(
 def random_resized_crop(
     image: Image, size: int, generator: torch.Generator, least_area: float = 0.08, interpolation: str = "bilinear"
 ) -> Tensor:
-    """The training transform: random box to size x size, mirrored with probability 1/2; uint8 [3, S, S].
+    """The training transform: a random box, resized to size x size, mirrored with probability 1/2; uint8 [3, S, S].
 
     least_area: the smallest share of the image's area that a box may have.
     """
     from PIL.Image import Transpose
 
-    # crop, then resize: resize(box=...) would let pixels from outside of the box bleed in at its edges
+    # First crop, then resize: resize(box=...) would mix in pixels from outside of the box at its edges.
     box = random_box(*image.size, generator, (least_area, 1.0))
     crop = image.crop(box).resize((size, size), _resampling(interpolation))
     if torch.rand((), generator=generator) < 0.5:
@@ -152,15 +159,19 @@ def _resampling(interpolation: str) -> Resampling:
 
 
 def resize_and_centre(image: Image, resize: int, size: int, interpolation: str = "bilinear") -> Tensor:
-    """The evaluation transform: short side to `resize`, the central size x size of it; uint8 [3, S, S]."""
+    """The evaluation transform: resizes the short side to `resize` and keeps the central size x size.
+
+    Returns uint8 [3, S, S].
+    """
     width, height = image.size
     short = min(width, height)
     if short != resize:
         width, height = (resize * width // short, resize * height // short)
     left, top = round((width - size) / 2), round((height - size) / 2)
     if width * height > MOST_RESIZED:
-        # A strip of 20,000 x 1 pixels would become 5 million x 256 of which the middle is kept: only that is made. The
-        # result may differ by rounding from that of resizing all, so that other images are not made in this way.
+        # A strip of 20,000 x 1 pixels would become 5 million x 256, of which only the middle is kept. Therefore only
+        # the middle is resized. The result may differ by rounding from resizing the whole image, so this is not done
+        # for other images.
         across, down = image.width / width, image.height / height
         box = (left * across, top * down, (left + size) * across, (top + size) * down)
         inside = (max(0.0, box[0]), max(0.0, box[1]), min(image.width, box[2]), min(image.height, box[3]))
@@ -171,11 +182,12 @@ def resize_and_centre(image: Image, resize: int, size: int, interpolation: str =
 
 
 def squeeze(image: Image, size: int) -> Tensor:
-    """The whole image resized to size x size (bilinear), for any aspect; uint8 [3, S, S]."""
+    """Resizes the whole image to size x size (bilinear), whatever its aspect ratio; returns uint8 [3, S, S]."""
     from PIL.Image import Resampling
 
     if image.size == (size, size):
         return to_tensor(image)
-    if size * image.height > MOST_RESIZED:  # Pillow resizes rows first: of a tall image that takes size x height pixels
+    # Pillow resizes rows first, which takes size x height pixels for a tall image
+    if size * image.height > MOST_RESIZED:
         image = image.resize((image.width, size), Resampling.BILINEAR)
     return to_tensor(image.resize((size, size), Resampling.BILINEAR))

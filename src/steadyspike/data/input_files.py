@@ -1,4 +1,4 @@
-"""Image and event files as inputs of a trained network, prepared as the training data was."""
+"""Image and event files as inputs of a trained network, prepared in the same way as the training data."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from steadyspike.data.dataset import DataSet
 from steadyspike.data.errors import DataError
 from steadyspike.data.frames import FrameSettings
 
-NMNIST = (34, 34)  # the sensor size for the one format whose files do not contain it
+NMNIST = (34, 34)  # the sensor size of the one format whose files do not contain it
 
 
 def input_facts(data: DataSet) -> dict[str, Any]:
-    """How a file becomes an input of a network that was trained on ``data``, and what the classes are called.
+    """Returns how a file becomes an input of a network that was trained on ``data``, and the names of the classes.
 
-    Plain values, which are kept with the network: its data set is not needed to use it.
+    These are plain values, which are stored with the network, so that its data set is not needed to use it.
     """
     return {
         "classes": list(data.classes),
@@ -34,13 +34,13 @@ def input_facts(data: DataSet) -> dict[str, Any]:
 
 
 def frame_settings(kept: dict[str, Any]) -> FrameSettings:
-    """How events become frames, from the values that `input_facts` has kept."""
+    """Returns how events become frames, from the values that `input_facts` has stored."""
     size = kept.get("size")
     return FrameSettings(**{**kept, "size": None if size is None else tuple(size)})
 
 
 def read_input(path: Path, facts: dict[str, Any], resize: bool) -> Tensor:
-    """[1, C, H, W] of an image, or [T, 1, C, H, W] of a recording, prepared by ``facts`` (see `input_facts`)."""
+    """Returns [1, C, H, W] for an image, or [T, 1, C, H, W] for a recording, prepared by the facts of `input_facts`."""
     if not path.is_file():
         raise DataError("is not a file", path)
     return _events(path, facts) if facts["timesteps"] is not None else _image(path, facts, resize)

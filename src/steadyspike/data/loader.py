@@ -18,14 +18,14 @@ from steadyspike.data.seeds import generator, mix
 from steadyspike.data.sources import Request
 
 Batch = tuple[Tensor, Tensor]
-AUGMENT = 2  # separates the random numbers of augmentation from those of the shuffle
+AUGMENT = 2  # gives augmentation other random numbers than the shuffle
 
 
 class TrainLoader:
     """Augmented, shuffled training batches. Equal (seed, epoch, rank, world_size) give equal batches.
 
-    `for x, y in loader` runs the rest of the current epoch and then moves to the next one; `set_epoch` chooses another.
-    `state_dict()` between two batches holds the position; a loader that loads it continues with the next batch.
+    `for x, y in loader` runs the rest of the current epoch and then moves to the next one; `set_epoch` chooses another
+    epoch. `state_dict()` between two batches holds the position; a loader that loads it continues with the next batch.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class TrainLoader:
         self.epoch, self._next = 0, 0
 
     def __len__(self) -> int:
-        """Batches in a whole epoch."""
+        """Returns the number of batches in a whole epoch."""
         return self.plan.num_batches
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
-        """Batches start, start + 1, ... of an epoch; changes nothing in the loader."""
+        """Yields batches start, start + 1, ... of an epoch; changes nothing in the loader."""
         plan, data = self.plan, self.dataset
         indices = [self._index[positions] for positions in plan.batches(epoch, start)]
         seed = mix(AUGMENT, plan.seed, epoch)
@@ -67,12 +67,12 @@ class TrainLoader:
             yield batch
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of `epoch`, unless the loader is already somewhere inside it (after a resume)."""
+        """Goes to the beginning of `epoch`, unless the loader is already inside this epoch (after a resume)."""
         if epoch != self.epoch:
             self.epoch, self._next = epoch, 0
 
     def restart(self) -> None:
-        """Back to the first batch of the current epoch (after leaving a loop early)."""
+        """Goes back to the first batch of the current epoch (after leaving a loop early)."""
         self._next = 0
 
     def _identity(self) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class EvalLoader:
 
     @property
     def samples(self) -> int:
-        """Samples this process will see."""
+        """Returns the number of samples that this process will see."""
         return sum(len(batch) for batch in self._batches)
 
     def __iter__(self) -> Iterator[Batch]:

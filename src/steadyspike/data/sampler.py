@@ -11,18 +11,20 @@ from torch import Tensor
 from steadyspike.data.errors import DataError, whole_number
 from steadyspike.data.seeds import generator
 
-_ORDER = 1  # separates the random numbers of the shuffle from those of augmentation
+_ORDER = 1  # gives the shuffle other random numbers than augmentation
 
 
 @dataclass(frozen=True)
 class TrainPlan:
     """Shuffled batches of one epoch for one of `world_size` processes; `batch_size` is per process.
 
-    Every epoch all processes share one permutation; each takes every world_size-th entry, so no sample is seen twice.
-    The samples % world_size last ones (others in every epoch) are left out, so all processes have equally many batches.
+    In every epoch all processes share one permutation, and each takes every world_size-th entry, so no sample is seen
+    twice. The last samples % world_size entries are left out (they differ between epochs), so that all processes have
+    the same number of batches.
 
-    repeats: repeated augmentation (Hoffer et al., 2020): an epoch has the same number of samples, but each sample
-    appears ``repeats`` times; copies go to neighbouring processes, or follow each other if there is only one process.
+    repeats: repeated augmentation (Hoffer et al., 2020). An epoch has the same number of samples, but each sample
+    appears ``repeats`` times. The copies go to neighbouring processes, or follow each other if there is only one
+    process.
     """
 
     samples: int
@@ -54,20 +56,20 @@ class TrainPlan:
         return whole + (rest > 0 and not self.drop_last)
 
     def order(self, epoch: int) -> Tensor:
-        """This process's sample positions of an epoch, in order."""
+        """Returns this process's sample positions of an epoch, in order."""
         everyone = torch.randperm(self.samples, generator=generator(_ORDER, self.seed, epoch))
         everyone = everyone.repeat_interleave(self.repeats)
         return everyone[: self.samples_per_rank * self.world_size][self.rank :: self.world_size]
 
     def batches(self, epoch: int, start: int = 0) -> list[Tensor]:
-        """Batches `start`, start + 1, ... of an epoch, as sample positions."""
+        """Yields the batches `start`, start + 1, ... of an epoch, as sample positions."""
         return list(self.order(epoch).split(self.batch_size))[start : self.num_batches]
 
 
 def eval_batches(samples: int, batch_size: int, rank: int = 0, world_size: int = 1) -> list[Tensor]:
-    """Batches that cover positions 0..samples-1 exactly once over all processes: nothing padded, nothing dropped.
+    """Yields batches that cover positions 0..samples-1 exactly once over all processes; nothing is padded or dropped.
 
-    Processes may get one batch more or less than others: sum counts over processes, never average their averages.
+    Some processes may get one batch more than others: sum the counts over processes; do not average their averages.
     """
     check_process(rank, world_size, batch_size)
     mine = torch.arange(samples)[rank::world_size]

@@ -1,4 +1,4 @@
-"""Seeds that depend on (run seed, epoch, ...) only: any batch of any epoch can be made without replaying others."""
+"""Seeds that depend only on (run seed, epoch, ...): any batch of any epoch can be made without earlier ones."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 
 
 def mix(*parts: int) -> int:
-    """A 63-bit seed from whole numbers; every part changes the result."""
+    """Returns a 63-bit seed from whole numbers; every argument changes the result."""
     text = ",".join(str(int(part)) for part in parts).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 def generator(*parts: int) -> torch.Generator:
-    """A CPU generator seeded by `mix(*parts)`."""
+    """Returns a CPU generator seeded by `mix(*parts)`."""
     return torch.Generator().manual_seed(mix(*parts))
 
 
 @contextlib.contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed the global generators (torch, numpy, random) inside the block only: for a user's own random transforms."""
+    """Seeds the global generators (torch, numpy, random) inside the block only, for a user's own random transforms."""
     state = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002
     torch.default_generator.manual_seed(seed)
     np.random.seed(seed % (1 << 32))  # noqa: NPY002

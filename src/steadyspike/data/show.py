@@ -24,7 +24,7 @@ GAP, MARGIN, TEXT = 6, 18, 13
 
 
 def pick(bundle: DataBundle, part: str, per_class: int, most_classes: int) -> NDArray[np.int64]:
-    """The first `per_class` samples of each of at most `most_classes` classes, spread over all of them."""
+    """Chooses the first `per_class` samples of at most `most_classes` classes, which are spread over all classes."""
     whole_number("per_class", per_class)
     index = bundle.indices(part)
     labels = bundle.dataset.population.labels[index]
@@ -33,13 +33,13 @@ def pick(bundle: DataBundle, part: str, per_class: int, most_classes: int) -> ND
 
 
 def raw_samples(bundle: DataBundle, index: NDArray[np.int64]) -> NDArray[Any]:
-    """Samples [N, ...] before normalisation, as evaluation sees them."""
+    """Returns samples [N, ...] before normalisation, as they are used in evaluation."""
     request = Request(torch.from_numpy(index), False, 0)
     return next(iter(bundle.dataset.source.reader(0).stream([request]))).numpy()
 
 
 def image_pixels(image: NDArray[Any]) -> Pixels:
-    """[C, H, W] bytes (or floats, stretched to their range) to RGB [H, W, 3]."""
+    """Converts [C, H, W] bytes (or floats, stretched to their range) to RGB [H, W, 3]."""
     if image.dtype != np.uint8:
         low, high = float(image.min()), float(image.max())
         image = ((image - low) / max(high - low, 1e-9) * 255).astype(np.uint8)
@@ -48,9 +48,9 @@ def image_pixels(image: NDArray[Any]) -> Pixels:
 
 
 def event_pixels(frame: NDArray[Any], full: float) -> Pixels:
-    """A frame [2, H, W] of counts: brighter pixels red, darker ones blue, white if nothing happened.
+    """Draws a frame [2, H, W] of counts: brighter pixels red, darker ones blue, white if there was no event.
 
-    `full` is the count drawn in full colour; a pixel with both polarities mixes the two.
+    `full` is the count that is drawn in full colour; a pixel with both polarities mixes the two colours.
     """
     off, on = np.sqrt(np.clip(frame.astype(np.float64) / max(full, 1e-9), 0, 1))
     total = on + off
@@ -60,14 +60,14 @@ def event_pixels(frame: NDArray[Any], full: float) -> Pixels:
 
 
 def frame_pixels(frame: NDArray[Any], full: float) -> Pixels:
-    """A frame of a clip: events, also with their sum as a third channel, or an image [C, H, W]."""
+    """Draws a frame of a clip: events (also with their sum as a third channel), or an image [C, H, W]."""
     if len(frame) == 2 or (len(frame) == 3 and np.allclose(frame[0] + frame[1], frame[2])):
         return event_pixels(frame[:2], full)
     return image_pixels(frame)
 
 
 def contact_sheet(bundle: DataBundle, part: str = "train", per_class: int = 8) -> Image:
-    """Still images: a row per class with `per_class` samples. Clips: a row per class with the T frames of one."""
+    """For still images, a row shows `per_class` samples of a class. For clips, a row shows the T frames of one clip."""
     clips = bundle.timesteps is not None
     index = pick(bundle, part, 1 if clips else per_class, 10)
     samples = raw_samples(bundle, index)
@@ -127,7 +127,10 @@ def _sheet(rows: dict[str, list[Pixels]], columns: list[str], title: str, subtit
 
 
 def drawable(text: str, font: Any) -> str:
-    """`text` in letters the font has: without their marks, or as \\u732b; empty boxes could not be distinguished."""
+    """Returns `text` in characters that the font has: without accents, or as \\u732b.
+
+    Empty boxes could not be distinguished.
+    """
     missing = bytes(font.getmask("\U0010ffff"))
     return "".join(c if c.isascii() or bytes(font.getmask(c)) != missing else _in_ascii(c) for c in text)
 
@@ -149,7 +152,7 @@ def _wrapped(text: str, width: float, length: Any) -> list[str]:
 
 
 def show(bundle: DataBundle, out: str | Path, part: str = "train", per_class: int = 8) -> Path:
-    """Write the contact sheet of a part to the PNG file `out`."""
+    """Writes the contact sheet of a part to the PNG file `out`."""
     path = Path(out)
     sheet = contact_sheet(bundle, part, per_class)
     with disk_errors(path):

@@ -1,7 +1,7 @@
 """The sources of raw batches: arrays in memory (or mapped from disk), or items decoded in worker processes.
 
-A source opens readers; `stream(requests)` of a reader returns batches: a request is (sample indices, training or
-not, seed of the epoch); the answer, in order, is the raw batch [B, ...].
+A source opens readers, and `stream(requests)` of a reader yields batches. A request is (sample indices, training or
+not, seed of the epoch). The answer to each request, in order, is the raw batch [B, ...].
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 class Reader(Protocol):
-    """Answers requests in order. One reader serves one loop at a time; a loader has its own."""
+    """Answers requests in order. One reader serves one loop at a time, and each loader has its own reader."""
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]: ...
 
@@ -62,15 +62,16 @@ class ArraySource:
 
 
 def _tensor(array: NDArray[Any]) -> Tensor:
-    # Counts wider than a byte are few; int32 holds them because torch lacks operations of the unsigned type.
+    # Counts that need more than one byte are rare; they become int32, because torch lacks operations for the unsigned
+    # type.
     wide = array.dtype in (np.uint16, np.uint32, np.uint64)
     return torch.from_numpy(np.ascontiguousarray(array.astype(np.int32) if wide else array))
 
 
 class ItemSource:
-    """Samples made one by one by `item(index, train, seed) -> Tensor` (picklable if workers are spawned).
+    """Samples made one by one by `item(index, train, seed) -> Tensor` (which must be picklable if workers are spawned).
 
-    The seed of an item depends on (run seed, epoch, index) only: the number of workers changes nothing.
+    The seed of an item depends only on (run seed, epoch, index), so the number of workers changes nothing.
     """
 
     def __init__(self, count: int, item: Callable[[int, bool, int], Tensor]) -> None:
@@ -83,7 +84,8 @@ class ItemSource:
         try:
             return self.item(*request)
         except DataError as error:
-            return error  # raised unchanged in the main process; torch would wrap it in a worker's traceback
+            # passed on as a value and raised in the main process; torch would wrap it in a worker's traceback
+            return error
 
     def reader(self, workers: int = 0) -> ItemReader:
         whole_number("workers", workers, least=0)
@@ -93,9 +95,11 @@ class ItemSource:
 class ItemReader:
     """Decodes the items of a source in `workers` processes, which stay alive between epochs.
 
-    There are never more of them than cores that this process may use: further ones would only need memory.
-    All loops over it share the workers' queue, so only the newest may continue: an older one would get its batches.
-    collate: makes a batch of items; default: tensors of one shape are stacked.
+    There are never more workers than cores that this process may use, because more would only need memory. All loops
+    over a reader share the workers' queue, so only the newest loop may continue; an older one would get the newer one's
+    batches.
+
+    collate: makes a batch of items; by default tensors of one shape are stacked
     """
 
     def __init__(self, source: ItemSource, workers: int, collate: Callable[[list[Any]], Any] | None = None) -> None:
@@ -108,7 +112,7 @@ class ItemReader:
             num_workers=workers,
             collate_fn=collate or _collate,
             persistent_workers=workers > 0,
-            generator=torch.Generator(),  # its own generator, so that iterating does not use the global one
+            generator=torch.Generator(),  # an own generator, so that iterating does not use the global one
         )
 
     def stream(self, requests: Sequence[Request]) -> Iterator[Tensor]:
@@ -130,16 +134,16 @@ class ItemReader:
                 try:
                     raise batch
                 finally:
-                    # The error's traceback holds this frame: without this the two would keep each other and the workers
-                    # alive, and a later process that collects them would print errors.
+                    # The error's traceback refers to this frame. Without this line, error and frame would keep each
+                    # other and the workers alive, and a process that frees them later would print errors.
                     del batch, batches
             yield batch
 
 
 def worker_ended(error: BaseException) -> DataError | None:
-    """A clear error if the message is that a process which decodes images was killed; None for any other error.
+    """Returns a clear error if `error` reports that a worker process was killed; None for any other error.
 
-    torch raises it wherever the main process happens to be, so that it may also arise outside of a loader.
+    torch raises it at whatever line the main process has reached, so it can also occur outside of a loader.
     """
     match = re.match(r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (is killed by signal: (.*?)\.|exited)", str(error))
     if not isinstance(error, RuntimeError) or match is None:
@@ -152,9 +156,11 @@ def worker_ended(error: BaseException) -> DataError | None:
 
 
 def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
-    """The error in plain words if a worker ended between finishing a batch and handing its memory over; else None.
+    """Returns an error in plain words if a worker ended after finishing a batch but before handing it over.
 
-    An error of the data set itself, raised in a worker, begins with "Caught" and is not changed.
+    Returns None otherwise.
+
+    An error of the data set itself that is raised in a worker begins with "Caught" and is not changed.
     """
     if not workers or isinstance(error, RuntimeError) or str(error).startswith("Caught "):
         return None
@@ -165,12 +171,12 @@ def _hand_over_failed(error: Exception, workers: int) -> DataError | None:
 
 
 def usable_cores() -> int:
-    """Number of cores that this process may use; `taskset` and containers can limit it."""
+    """Returns the number of cores that this process may use; `taskset` and containers can limit it."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Requests:
-    """The batch sampler of `ItemReader`: hands out what `stream` put in."""
+    """The batch sampler of `ItemReader`: yields the requests that `stream` has added."""
 
     def __init__(self) -> None:
         self.requests: Sequence[Request] = ()

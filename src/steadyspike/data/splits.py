@@ -1,7 +1,8 @@
 """Splits as objects: three disjoint parts of named samples, with a fingerprint that a run stores.
 
 A sample is identified by its id ("truck/cifar10_truck_17", "test/00041"), not by its position in a folder listing.
-Random choices rank samples by a hash of (seed, id): they depend on no generator, no file order and no library version.
+Random choices rank samples by a hash of (seed, id), so they do not depend on a generator, the file order or a library
+version.
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ SELECTIONS = {
 
 
 class SplitMismatchWarning(UserWarning):
-    """A checkpoint is being evaluated on another split than the one it was trained with."""
+    """The checkpoint that is evaluated was trained with another split."""
 
 
 @dataclass(frozen=True)
 class Population:
     """All samples of a data set, which a split divides.
 
-    ids: unique names; labels: class indices [N]; official_test: bool [N] if the publisher fixed the test part;
-    numbers: the number in every sample's file name [N], if splits are defined by it (DVS-CIFAR10);
-    official_validation: bool [N] if the data has its own validation part.
+    ids: unique names
+    labels: class indices [N]
+    official_test: bool [N] if the publisher fixed the test part
+    numbers: the number in every sample's file name [N], if splits are defined by it (DVS-CIFAR10)
+    official_validation: bool [N] if the data has its own validation part
     """
 
     ids: Sequence[str]
@@ -52,9 +55,10 @@ class Population:
 
 @dataclass(frozen=True)
 class Split:
-    """Index arrays into a population. `selection` is the part that model selection uses: see SELECTIONS.
+    """Three index arrays into a population.
+    selection: the part that model selection uses, see SELECTIONS
 
-    dataset: its name; two data sets may share their samples' names (digits and digits-events do).
+    dataset: the name of the data set; two data sets may share their samples' names (digits and digits-events do)
     """
 
     name: str
@@ -82,7 +86,7 @@ class Split:
 
     @cached_property
     def part_fingerprints(self) -> dict[str, str]:
-        """Hash of the (id, label) pairs of every part; their order does not matter."""
+        """Returns a hash of the (id, label) pairs of every part; their order does not matter."""
         return {name: self._hash_part(name) for name in PARTS}
 
     def _hash_part(self, name: str) -> str:
@@ -92,11 +96,14 @@ class Split:
 
     @cached_property
     def fingerprint(self) -> str:
-        """One hash for the whole split: equal exactly when all three parts hold the same samples and labels."""
+        """Returns one hash for the whole split.
+
+        It is equal exactly if all three parts hold the same samples and labels.
+        """
         return hashlib.sha256("/".join(self.part_fingerprints[name] for name in PARTS).encode()).hexdigest()[:16]
 
     def record(self) -> dict[str, Any]:
-        """What a run stores with its numbers."""
+        """Returns what a run stores with its numbers."""
         return {
             "dataset": self.dataset,
             "name": self.name,
@@ -107,7 +114,10 @@ class Split:
         }
 
     def difference(self, record: dict[str, Any]) -> str | None:
-        """None if `record` (from `record()`) belongs to this split; otherwise a sentence that names the difference."""
+        """Returns None if `record` (from `record()`) belongs to this split.
+
+        Otherwise returns a sentence that names the difference.
+        """
         if (recorded := record.get("dataset")) and self.dataset and recorded != self.dataset:
             return f"the checkpoint was trained on data set '{recorded}', this is '{self.dataset}'."
         if record.get("fingerprint") == self.fingerprint:
@@ -126,7 +136,7 @@ class Split:
         )
 
     def warn_if_other(self, record: dict[str, Any]) -> bool:
-        """Warns (SplitMismatchWarning) if `record` belongs to another split; True when it is the same."""
+        """Warns (SplitMismatchWarning) if `record` belongs to another split; returns True if it is the same."""
         if (text := self.difference(record)) is not None:
             warnings.warn(text[0].upper() + text[1:], SplitMismatchWarning, stacklevel=2)
         return text is None
@@ -135,12 +145,13 @@ class Split:
 def make_split(
     population: Population, name: str, validation: str = "holdout", test_fraction: float = 0.1, dataset: str = ""
 ) -> Split:
-    """The split `name` of `population` (of the data set called `dataset`), with its validation part.
+    """Makes the split `name` of `population` (of the data set called `dataset`), with its validation part.
 
-    name: "official", "tebn" (numbers 0-99 of every class are the test part), "tet" (900-999), "random:SEED".
+    name: "official", "tebn" (numbers 0-99 of every class are the test part), "tet" (900-999), "random:SEED"
     validation: "holdout" or "holdout:FRACTION[:SEED]" (0.1, seed 0; taken from the training part, class by class),
-    "none" (last epoch counts) or "test" (best epoch on the test part, as the paper did). If a validation part comes
-    with the data, "holdout" is that part; with "none" and "test" its samples are not used.
+        "none" (use the last epoch) or "test" (use the best epoch on the test part, as the paper did)
+
+    If a validation part comes with the data, "holdout" is this part; with "none" and "test" its samples are not used.
     """  # fmt: skip
     for option, value, example in (("split", name, "random:0"), ("validation", validation, "holdout")):
         if not isinstance(value, str):
@@ -201,9 +212,9 @@ def _test_mask(population: Population, name: str, test_fraction: float) -> NDArr
 
 
 def split_names(population: Population) -> tuple[str, ...]:
-    """The splits that mean something for this data set.
+    """Returns the names of the splits that exist for this data set.
 
-    If the publisher fixed a test part there is no random split: it would train on official test samples.
+    If the publisher fixed a test part, there is no random split, because it would train on official test samples.
     """
     if population.official_test is not None:
         return ("official",)
@@ -211,7 +222,10 @@ def split_names(population: Population) -> tuple[str, ...]:
 
 
 def _ranked_fraction(population: Population, among: Index, fraction: float, salt: str) -> Index:
-    """Of `among`, the given fraction of every class (rounded, at least one, never all) that ranks first by hash."""
+    """Returns the given fraction of every class in `among`: the samples whose hashes rank first.
+
+    The number per class is rounded; it is at least one and never all.
+    """
     rank = np.array([_hashed(f"{salt}:{population.ids[i]}") for i in among], dtype=np.uint64)
     labels = population.labels[among]
     chosen = []

@@ -1,7 +1,7 @@
-"""Tar archives read from front to back: plain files and folders only, and no header larger than a path needs.
+"""Tar archives read from front to back: only plain files and folders, and only headers of the size that a path needs.
 
-Python's own `tarfile` reads the long-name and pax headers of an archive into memory, of any size that they claim; here
-the claim is checked first. Headers are 512-byte blocks, parsed (with their checksum) by `TarInfo.frombuf`.
+Python's own `tarfile` reads the long-name and pax headers of an archive into memory, whatever size they claim. Here the
+claimed size is checked first. Headers are 512-byte blocks, parsed (with their checksum) by `TarInfo.frombuf`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from steadyspike.data.decompress import Unpacked
 from steadyspike.data.errors import DataError
 
 BLOCK = 512
-# A path of 4,096 bytes and the extended attributes that macOS adds fit many times over.
+# Room for a path of 4,096 bytes, and many times the extended attributes that macOS adds.
 LONGEST_HEADER = 1 << 16
 
 
@@ -42,9 +42,9 @@ class Content(io.RawIOBase):
 
 
 def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Content]]:
-    """Every file and folder with its content, which must be read before the next one is requested.
+    """Yields every file and folder with its content, which must be read before the next one is requested.
 
-    DataError for links, devices and sparse files, and for a header that is larger than it can need.
+    Raises DataError for links, devices and sparse files, and for a header that is larger than a path needs.
     """
     name: str | None = None
     size: int | None = None
@@ -56,7 +56,7 @@ def members(stream: Unpacked, path: Path) -> Iterator[tuple[tarfile.TarInfo, Con
             raw = _header(stream, info.size, path)
             if info.type == tarfile.GNUTYPE_LONGNAME:
                 name = raw.rstrip(b"\0").decode("utf-8", "surrogateescape")
-            elif info.type != tarfile.XGLTYPE:  # a global header has no names and sizes in practice
+            elif info.type != tarfile.XGLTYPE:  # in practice a global header contains no names and sizes
                 records = _pax(raw)
                 name, size = records.get("path", name), int(records["size"]) if "size" in records else size
             continue
@@ -86,7 +86,7 @@ def _padding(stream: Unpacked, size: int) -> None:
 
 
 def _pax(raw: bytes) -> dict[str, str]:
-    """The records `LENGTH KEY=VALUE\\n` of a pax header; ValueError if a length is not that of its record."""
+    """Returns the records `LENGTH KEY=VALUE\\n` of a pax header; raises ValueError if a length is wrong."""
     records: dict[str, str] = {}
     at = 0
     while at < len(raw) and raw[at : at + 1] != b"\0":

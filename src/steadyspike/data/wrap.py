@@ -1,4 +1,4 @@
-"""Data sets the user already has (torchvision's or any with __len__ and __getitem__ -> (image, label)) as bundles."""
+"""Bundles made from the user's own data sets (torchvision's, or any with __len__ and __getitem__ -> (image, label))."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from steadyspike.data.splits import Population, make_split
 class Pairs(Protocol):
     """A map-style data set of (image, label) pairs.
 
-    Images: PIL, uint8 arrays [H, W(, C)] or tensors [C, H, W]. Clips of frames: arrays or tensors [T, C, H, W].
+    Images are PIL images, uint8 arrays [H, W(, C)] or tensors [C, H, W]. Clips of frames are arrays or tensors [T, C,
+    H, W].
     """
 
     def __len__(self) -> int: ...
@@ -42,19 +43,22 @@ def from_dataset(
     std: Sequence[float] | None = None,
     settings: dict[str, Any] | None = None,
 ) -> DataBundle:
-    """A bundle of one data set (split "random:SEED") or of a training and a test one (split "official").
+    """Makes a bundle of one data set (split "random:SEED"), or of a training and a test set (split "official").
 
     Byte images (PIL, uint8) are read into memory once, augmented by `augment` and normalised by mean and std (default:
-    scaled to 0..1). Float tensors come from your own transforms: they are used unchanged, item by item, in the
-    loaders' workers, with the global generators seeded per item, so that they are reproducible too. Your transforms run
-    on all parts: a validation part held out of `train` passes the training transforms, random ones too.
+    only scaled to 0..1). Float tensors come from your own transforms. They are used unchanged, item by item, in the
+    loaders' workers. The global generators are seeded for each item, so that these transforms are reproducible too.
+    Your transforms run on all parts. A validation part that is held out of `train` also passes through the training
+    transforms, including random ones.
 
-    Clips of frames (event data) are recognised by their four axes: whole numbers are read into memory and may be
-    augmented, float clips are taken item by item. They are never normalised. `from_recordings` makes clips of raw
-    events. settings: plain values to note in a run's record.
+    Clips of frames (event data) are recognised by their four axes. Clips of whole numbers are read into memory and may
+    be augmented; float clips are read item by item. They are never normalised. `from_recordings` makes clips from raw
+    events.
 
-    Labels are what `__getitem__` gives (after a target_transform); a list `targets` or `labels` only saves reading
-    them.
+    settings: plain values to store in a run's record
+
+    Labels are what `__getitem__` returns (after a target_transform). A list `targets` or `labels` is only used to avoid
+    reading all items.
     """
     pools = [train] if test is None else [train, test]
     if any(len(pool) == 0 for pool in pools):
@@ -94,7 +98,7 @@ def from_dataset(
 
 
 def as_tensor(image: Any, name: str) -> Tensor:
-    """A PIL image, array or tensor as [C, H, W]; a clip as [T, C, H, W]."""
+    """Converts a PIL image, array or tensor to [C, H, W], and a clip to [T, C, H, W]."""
     if getattr(image, "ndim", 0) == 4:
         return _clip(image, name)
     if isinstance(image, Tensor):
@@ -112,7 +116,7 @@ def as_tensor(image: Any, name: str) -> Tensor:
 
 
 def _clip(clip: Any, name: str) -> Tensor:
-    """A clip [T, C, H, W] with counts in a type that torch can index."""
+    """Returns a clip [T, C, H, W] with counts in a type that torch can index."""
     tensor = clip if isinstance(clip, Tensor) else torch.from_numpy(np.ascontiguousarray(clip))
     if tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.int16, torch.int32):
         return tensor
@@ -140,10 +144,11 @@ def _read_all(pools: list[Pairs], first: Tensor, name: str) -> tuple[Tensor, NDA
 
 
 def labels_of(pool: Pairs, name: str) -> NDArray[np.int64]:
-    """The class index `__getitem__` gives for every item.
+    """Returns the class index that `__getitem__` gives for every item.
 
-    Reading all items only for their labels is slow, so a list `targets` or `labels` is taken for them, unless there is
-    a target_transform or a spot check disagrees; what the check misses is caught when the item itself is read.
+    Reading all items only for their labels is slow. If the data set has a list `targets` or `labels`, this list is used
+    instead. It is not used if there is a target_transform, or if a few items that are read as a check have other
+    labels. A wrong label that this check misses raises an error when its item is read.
     """
     if getattr(pool, "target_transform", None) is None:
         for attribute in ("targets", "labels"):
@@ -163,7 +168,7 @@ def _listed(labels: Any, count: int) -> NDArray[np.int64] | None:
 
 
 def _spread(count: int, most: int) -> list[int]:
-    """At most `most` positions from the first to the last of `count`."""
+    """Returns at most `most` positions, spread evenly from the first to the last of `count`."""
     return sorted({round(i) for i in np.linspace(0, count - 1, min(count, most))})
 
 
@@ -189,7 +194,7 @@ def _classes(train: Pairs, labels: NDArray[np.int64]) -> tuple[str, ...]:
 
 
 class _Item:
-    """Called with (index, train, seed), returns one item; the indices of the data sets follow one another."""
+    """Returns one item, called with (index, train, seed); the indices of several data sets follow one another."""
 
     def __init__(self, pools: list[Pairs], labels: NDArray[np.int64], name: str) -> None:
         self.pools, self.labels, self.name = pools, labels, name

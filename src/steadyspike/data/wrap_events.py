@@ -1,4 +1,4 @@
-"""Event recordings the user already has in Python (tonic's data sets, or arrays of x, y, t, p) as a bundle."""
+"""Event recordings that the user already has in Python (tonic's data sets, or arrays of x, y, t, p) as a bundle."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FIELDS = ("x", "y", "t", "p")
 
 
 def is_recording(item: Any) -> bool:
-    """Whether an item is events: `Events`, a NumPy array with the fields x, y, t, p, or a mapping of four arrays."""
+    """Returns whether an item is events: `Events`, a NumPy array with fields x, y, t, p, or four arrays by name."""
     if isinstance(item, Events):
         return True
     names = item.keys() if isinstance(item, Mapping) else getattr(getattr(item, "dtype", None), "names", None) or ()
@@ -43,13 +43,15 @@ def from_recordings(
     validation: str = "holdout",
     augment: Augment | dict[str, Any] | str | None = None,
 ) -> DataBundle:
-    """A bundle of clips of T frames, from data sets of (recording, label) pairs.
+    """Makes a bundle of clips of T frames from data sets of (recording, label) pairs.
 
-    A recording is `Events`, a NumPy array with the fields x, y, t (microseconds) and p, as tonic gives it, or a mapping
-    of four arrays of these names. All of them become frames once and are kept in memory as counts.
+    A recording is `Events`, a NumPy array with the fields x, y, t (microseconds) and p, as in tonic, or a mapping of
+    four arrays with these names. All recordings are turned into frames once and are kept in memory as counts.
 
-    sensor: (height, width); if left out, that of the `Events`, or ``train.sensor_size`` (tonic's (width, height, 2)).
-    timesteps, by, size, antialias, total: how events become frames, see `FrameSettings`. The rest: `from_dataset`.
+    sensor: (height, width); by default that of the `Events`, or ``train.sensor_size`` (tonic's (width, height, 2))
+    timesteps, by, size, antialias, total: how events become frames, see `FrameSettings`
+
+    All other arguments are as in `from_dataset`.
     """
     chosen = {"by": by, "size": size, "antialias": antialias, "total": total}
     frames = frame_settings(FrameSettings(), timesteps, chosen)
@@ -63,7 +65,7 @@ def from_recordings(
 
 
 class _Clips:
-    """The recordings of a data set as clips [T, C, H, W], item by item."""
+    """Yields the recordings of a data set as clips [T, C, H, W]."""
 
     def __init__(self, pool: Pairs, sensor: tuple[int, int] | None, frames: FrameSettings, name: str) -> None:
         self.pool, self.sensor, self.frames, self.name = pool, sensor, frames, name
@@ -80,7 +82,7 @@ class _Clips:
 
 
 def as_events(item: Any, sensor: tuple[int, int] | None, where: str) -> Events:
-    """An item as checked `Events`; ``where`` it comes from, for messages."""
+    """Returns an item as checked `Events`; ``where`` describes its origin in messages."""
     if isinstance(item, Events):
         return item
     if not is_recording(item):

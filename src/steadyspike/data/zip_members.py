@@ -1,4 +1,4 @@
-"""Zip archives: their plain files, without reading a directory larger than the archive can honestly need."""
+"""Zip archives: only their plain files, and only directories whose size is plausible for the archive."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import IO
 
 from steadyspike.data.errors import DataError
 
-# Published archives spend less than a hundredth of their size on the directory; `zipfile` reads it in one piece.
+# Published archives use less than a hundredth of their size for the directory. `zipfile` reads it in one piece.
 ROOM, SHARE = 1 << 18, 8
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 class _Limited(io.BufferedReader):
-    """A file that is never read in pieces of more than `most` bytes."""
+    """A file that cannot be read in pieces of more than `most` bytes."""
 
     def __init__(self, path: Path, most: int) -> None:
         super().__init__(io.FileIO(path))
@@ -34,7 +34,10 @@ class _Limited(io.BufferedReader):
 
 
 def members(path: Path) -> Iterator[tuple[str, int, bool, Callable[[], IO[bytes]]]]:
-    """(name, size, whether it is a folder, how to open it) of every member; DataError for links and devices."""
+    """Yields (name, size, whether it is a folder, how to open it) for every member.
+
+    Raises DataError for links and devices.
+    """
     with _Limited(path, ROOM + path.stat().st_size // SHARE) as source, zipfile.ZipFile(source) as bundle:
         for info in bundle.infolist():
             if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):

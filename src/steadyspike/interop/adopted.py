@@ -1,9 +1,10 @@
 """`Adopted`: a neuron of another library that computes with this library's scan.
 
-`ss.convert` does not replace a module of the user's model: it changes the module's class to one that inherits from
-`Adopted` and from the class it had (`classes.converted_class`). So the object, its parameters, buffers, name, hooks and
-training mode do not change, a ``state_dict`` has the same keys, and ``isinstance`` checks of the other library
-(recorders, ``reset_net``, ``set_step_mode``) still find it. `Adopted.give_back` changes the class back.
+`ss.convert` does not replace a module of the user's model. It changes the module's class to one that inherits from
+`Adopted` and from the module's original class (`classes.converted_class`). So the object, its parameters, buffers,
+name, hooks and training mode do not change, and a ``state_dict`` has the same keys. ``isinstance`` checks of the other
+library (recorders, ``reset_net``, ``set_step_mode``) still recognise it. `Adopted.give_back` restores the original
+class.
 
 A converted neuron reads its constants from the other library's attributes at every call. A stabilised one also has
 learned constants (`nn.constants`) and MP-Init.
@@ -35,8 +36,8 @@ OWN = ("_constants", "spec", "backend", "channels", "taps", "family", "spike_fun
 class Adopted(Converted, Neuron):
     """Base class of converted neurons. Each subclass implements the attributes and the calls of one library's neurons.
 
-    family: the gradient family, "as" after `convert`. spike_function: the other library's spike function, for the
-    reference; None if the kernels have it.
+    family: the gradient family, "as" after `convert`
+    spike_function: the other library's spike function, for the reference; None if the kernels support it
     """
 
     LEARNABLE: ClassVar[tuple[str, ...]] = ("threshold", "tau")
@@ -48,33 +49,33 @@ class Adopted(Converted, Neuron):
     # ------------------------------------------------------
 
     def peer_threshold(self) -> float | Tensor:
-        """V above the resting potential, from the other library's attributes."""
+        """Returns V above the resting potential, from the other library's attributes."""
         raise NotImplementedError
 
     def peer_leak(self) -> float | Tensor:
-        """a = 1/tau, from the other library's attributes."""
+        """Returns a = 1/tau, from the other library's attributes."""
         raise NotImplementedError
 
     def peer_learns(self, name: str) -> bool:
-        """True if the other library trains its ``"threshold"`` or ``"leak"``."""
+        """Returns True if the other library trains its ``"threshold"`` or ``"leak"``."""
         return False
 
     def settings(self) -> tuple[object, ...]:
-        """Everything that `read_spec` depends on; a change takes effect at the next forward."""
+        """Returns everything that `read_spec` depends on; a change takes effect at the next forward."""
         raise NotImplementedError
 
     def read_spec(self) -> tuple[ScanSpec, SpikeFunction | None]:
-        """The settings of the scan, from the other library's attributes."""
+        """Returns the settings of the scan, from the other library's attributes."""
         raise NotImplementedError
 
     def end_state(self) -> None:
-        """Forgets the state that the other library's attributes hold."""
+        """Deletes the state that the other library's attributes hold."""
 
     def why_not_learned(self, name: str) -> str | None:
-        """Why ``"threshold"`` or ``"tau"`` cannot become a parameter of ours; None if it can."""
+        """Returns why ``"threshold"`` or ``"tau"`` cannot become a parameter of this library; None if it can."""
         return None
 
-    # --- taking over and giving back -------------------------------------------------------------------------------
+    # --- converting and restoring ----------------------------------------------------------------------------------
 
     def take_over(self) -> None:
         """Called once, after the class was changed."""
@@ -91,9 +92,9 @@ class Adopted(Converted, Neuron):
         self.refresh()
 
     def give_back(self) -> None:
-        """Makes the module the original one again, with the constants that it had.
+        """Restores the original module, with the constants that it had.
 
-        An open state continues if V is unchanged.
+        A sequence that has begun continues if V is unchanged.
         """
         if self.stabilised:
             self.end_state()
@@ -133,7 +134,10 @@ class Adopted(Converted, Neuron):
         return notes
 
     def lay_aside(self, name: str) -> None:
-        """Removes the other library's parameter of a constant that becomes ours, until `give_back`."""
+        """Removes the other library's parameter of a constant until `give_back`.
+
+        This library's parameter replaces it.
+        """
 
     def refresh(self) -> None:
         """Reads the settings again if the other library's attributes have changed."""
@@ -145,11 +149,11 @@ class Adopted(Converted, Neuron):
             self.spec, self.spike_function = self.read_spec()
 
     def why_not_native(self) -> str | None:
-        """Why the dynamics are not those of a plain LIF layer; None if they are."""
+        """Returns why the dynamics are not those of a plain LIF layer; None if they are."""
         return None
 
     def as_native(self) -> nn.Module:
-        """A layer of this library with the same dynamics, called as this neuron is (`nn.native`)."""
+        """Returns a layer of this library with the same dynamics, which is called in the same way (`nn.native`)."""
         reason = self.why_not_native()
         if reason is not None:
             raise NotNative(reason)
@@ -160,9 +164,9 @@ class Adopted(Converted, Neuron):
 
     @property
     def init(self) -> InitialPotential:  # type: ignore[override]
-        """The initial potential, above rest.
+        """Returns the initial potential, above rest.
 
-        A property, because the other library's class may have an attribute ``init`` too.
+        This is a property, because the other library's class may have an attribute ``init`` too.
         """
         own_init = self._modules["init"]
         assert isinstance(own_init, InitialPotential)
@@ -174,7 +178,7 @@ class Adopted(Converted, Neuron):
 
     @property
     def threshold(self) -> Tensor:
-        """V above the resting potential, [1]."""
+        """Returns V above the resting potential, [1]."""
         return (
             self.constant("threshold") if "threshold" in self._constants else as_constant(self, self.peer_threshold())
         )
@@ -222,7 +226,7 @@ class Adopted(Converted, Neuron):
             self.limit_constants()
 
     def advance(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-        """The steps ``x`` [T, B, ...] from U = u0, seen by the taps and counted for the statistics of the window."""
+        """Runs the steps ``x`` [T, B, ...] from U = u0, passes them to the taps and counts them for the statistics."""
         self.prepare(x)
         result = self._observed(x, u0, membrane)
         if self.training and not isinstance(self.init, ConstantInit) and not recomputing():
@@ -230,7 +234,7 @@ class Adopted(Converted, Neuron):
         return result
 
     def whole(self, x: Tensor, membrane: bool = False) -> ScanResult:
-        """A whole window ``x`` [T, B, ...] from the initial potential; updates the statistics of MP-Init."""
+        """Runs a whole window ``x`` [T, B, ...] from the initial potential; updates the statistics of MP-Init."""
         self.prepare(x)
         u0 = self.init.potential(x)
         result = self._observed(x, u0, membrane)
@@ -239,7 +243,7 @@ class Adopted(Converted, Neuron):
         return result
 
     def _observed(self, x: Tensor, u0: Tensor, membrane: bool) -> ScanResult:
-        """`run`, with its result passed to the taps; result.m if ``membrane`` is set or a tap requests it."""
+        """Calls `run` and passes the result to the taps; sets result.m if ``membrane`` is set or a tap requests it."""
         if not self.taps:
             return self.run(x, u0, membrane)
         needed = membrane
@@ -251,24 +255,24 @@ class Adopted(Converted, Neuron):
         self._last = result.u.detach()
 
     def close_window(self) -> None:
-        """Updates MP-Init's statistics from the steps since the last call: the end of a window."""
+        """Updates MP-Init's statistics from the steps since the last call. This ends a window."""
         fired, last = self._fired, self._last
         self._fired = self._last = None
         if fired is not None and last is not None:
             self.init.update(active_statistics(last, fired, False))
 
     def scan(self, x: Tensor, state: Any = None) -> Any:
-        raise RuntimeError("a converted neuron keeps the way of streaming that its library has; see ss.window")
+        raise RuntimeError("a converted neuron is streamed in the way of its own library; see ss.window")
 
     # --- copies and checkpoints ------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles have no taps and no open window."""
+        """Copies and pickles contain no taps and no open window."""
         return {**self.__dict__, "taps": {}, "_fired": None, "_last": None, "_carries": False}
 
     @torch.no_grad()
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """A state of the original model loads too: constants and statistics that it does not have stay unchanged."""
+        """Loads a state of the original model too: constants and statistics that it does not have stay unchanged."""
         self.end_state()
         own = {f"{prefix}{constant.raw}": name for name, constant in self._constants.items()}
         statistics = {f"{prefix}init.{name}": value for name, value in self.init.state_dict().items()}
@@ -283,7 +287,7 @@ class Adopted(Converted, Neuron):
         super()._load_from_state_dict(state, prefix, *rest)
 
     def constant_in(self, state: dict[str, Any], prefix: str, name: str) -> list[float] | None:
-        """Takes the value of a constant out of the state of an original neuron; None if it is not part of it."""
+        """Removes a constant's value from an original neuron's state and returns it; None if the state has none."""
         return None
 
     def extra_repr(self) -> str:
@@ -297,7 +301,7 @@ class Adopted(Converted, Neuron):
 
 
 def as_constant(module: Adopted, value: float | Tensor) -> Tensor:
-    """A number, on the device of the last input, or a tensor, as [1] or [C] in float32 or better."""
+    """Returns a number, on the device of the last input, or a tensor, as [1] or [C] in float32 or better."""
     if isinstance(value, Tensor):
         value = value.reshape(-1) if value.ndim != 1 else value
         return value.to(torch.promote_types(value.dtype, torch.float32))

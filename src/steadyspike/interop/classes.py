@@ -1,4 +1,4 @@
-"""Classes that are both this library's and another library's, made at run time when a module is converted."""
+"""Classes that combine a class of this library with one of another library, made at run time for a converted module."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Converted(nn.Module):
     ours: ClassVar[type[Converted]]
 
     def give_back(self) -> None:
-        """Makes the module the original one again."""
+        """Restores the original module."""
         self.__class__ = self.original  # type: ignore[assignment]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Copies and pickles name the two classes that this class is made of."""
+        """Lets copies and pickles name the two classes that this class combines."""
         state = self.__getstate__() if hasattr(self, "__getstate__") else self.__dict__
         return new_converted, (self.original, self.ours), state
 
@@ -36,7 +36,7 @@ _made: dict[tuple[type, type], type[Converted]] = {}
 
 
 def converted_class(original: type[nn.Module], ours: type[Converted]) -> type[Converted]:
-    """A class that is both ``ours`` and ``original``, with the name ConvertedX; the same one at every call."""
+    """Returns a class that inherits from ``ours`` and ``original``, named ConvertedX; the same class at every call."""
     if (original, ours) not in _made:
         body = {"original": original, "ours": ours, "__module__": ours.__module__}
         _made[original, ours] = type(f"Converted{original.__name__}", (ours, Between, original), body)
@@ -44,6 +44,6 @@ def converted_class(original: type[nn.Module], ours: type[Converted]) -> type[Co
 
 
 def new_converted(original: type[nn.Module], ours: type[Converted]) -> Converted:
-    """An empty instance, for copies and pickles."""
+    """Makes an empty instance, for copies and pickles."""
     made = converted_class(original, ours)
     return made.__new__(made)

@@ -1,4 +1,4 @@
-"""`Conversion`: the changes of a model by `ss.convert` and `ss.stabilize`, as a table."""
+"""`Conversion`: what `ss.convert` and `ss.stabilize` changed in a model, as a table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from steadyspike.nn.model_check import CheckReport
 
 @dataclass(frozen=True)
 class Row:
-    """One neuron: its name in the model, what it was, what it is now (empty if it was left), and remarks."""
+    """One neuron: its name in the model, its old type, its new type (empty if it was not converted), and remarks."""
 
     layer: str
     was: str
@@ -25,7 +25,8 @@ class Row:
 class Conversion:
     """A row for each neuron of another library, and the findings of `ss.check_model`. ``print(conversion)`` shows all.
 
-    check: None if no example was given. about: remarks that concern the whole model.
+    check: None if no example was given
+    about: remarks that concern the whole model
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -38,7 +39,7 @@ class Conversion:
 
     @property
     def left(self) -> list[Row]:
-        """The neurons that were not converted, each with the reason as its remark."""
+        """Returns the neurons that were not converted, each with the reason as its remark."""
         return [row for row in self.rows if row.left]
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ Report = Callable[[Conversion], object] | None
 
 
 def adopted(model: nn.Module) -> dict[str, Adopted]:
-    """The converted neurons of a model, by name."""
+    """Returns the converted neurons of a model, by name."""
     return {name: module for name, module in model.named_modules() if isinstance(module, Adopted)}
 
 
@@ -41,14 +41,16 @@ def convert(
 ) -> Model:
     """Replaces the neurons of another library's model by this library's, with the same dynamics; returns ``model``.
 
-    V, tau, reset and surrogate stay, so outputs and gradients stay too (up to rounding). Weights, names, hooks, device,
-    dtype and training mode stay, and a ``state_dict`` has the same keys. Neurons that cannot be converted exactly are
-    not changed; the report names them with the reason. `undo` brings the original back. With an example the calls of
-    every neuron are counted, since one that a forward calls twice in multi-step mode cannot be converted.
+    V, tau, reset and surrogate stay the same, so outputs and gradients do too (up to rounding). Weights, names, hooks,
+    device, dtype and training mode stay the same, and a ``state_dict`` has the same keys. Neurons that cannot be
+    converted exactly are not changed; the report names them with the reason. `undo` restores the original. If an
+    example is given, the calls of every neuron are counted. A neuron that one forward calls twice in multi-step mode
+    cannot be converted.
 
     example: an input on which `ss.check_model` is run, [T, B, ...]; [B, ...] with batch_dim=0 for a model that makes
         its own time steps. A single-step model is checked in a loop over T.
-    skip: names of neurons to leave. report: a function that gets the `Conversion`, such as print; None: no output.
+    skip: names of neurons that are not converted
+    report: a function that gets the `Conversion`, such as print; None: no output
     """
     rows = _convert(model, skip, example)
     _tell(model, rows, example, batch_dim, report)
@@ -69,9 +71,11 @@ def stabilize(
     """`convert`, then TrSG, learned V and tau, and MP-Init; changes and returns ``model``.
 
     Build the optimizer afterwards: V and tau are new parameters (``ss.parameter_groups`` keeps weight decay off them).
-    The surrogate's shape and the reset are those of the model. With TrSG a neuron's output is V*S instead of S.
+    The surrogate's shape and the reset stay those of the model. With TrSG a neuron's output is V*S instead of S.
 
-    gradient, learn, init: as in `ss.LIF`. The other options: see `convert`.
+    gradient, learn, init: as in `ss.LIF`
+
+    The other options are as in `convert`.
     """
     one_of(gradient, FAMILIES, "gradient family")
     names = learned_names(learn, Adopted.LEARNABLE)
@@ -88,12 +92,12 @@ def stabilize(
 
 
 def to_native(model: nn.Module) -> nn.Module:
-    """A copy of another library's model made of this library's layers, which takes frames [T, B, ...].
+    """Returns a copy of another library's model that is made of this library's layers and takes frames [T, B, ...].
 
-    Neurons with LIF dynamics become `LIF` or `IF` with the same constants, settings and initial potential; a model that
-    takes one step per call gets all steps at once. `ss.deploy.fold`, `ss.stream` and the exports do this themselves.
-    For a neuron that cannot be replaced, a ValueError names it and the reason; for a multi-step one that a forward
-    calls twice, that forward raises it.
+    Neurons with LIF dynamics become `LIF` or `IF` with the same constants, settings and initial potential. A model that
+    takes one step per call gets all steps at once. `ss.deploy.fold`, `ss.stream` and the exports do this themselves. If
+    a neuron cannot be replaced, a ValueError names it and the reason. If one forward calls a multi-step neuron twice,
+    the error is raised in that forward.
     """
     copied = copy.deepcopy(model)
     rows = _convert(copied, (), None)
@@ -110,8 +114,7 @@ def to_native(model: nn.Module) -> nn.Module:
 def undo(model: Model) -> Model:
     """Restores the original neurons of a converted or stabilised model; returns ``model``.
 
-    Weights keep the values that training gave them. Constants that `stabilize` made learnable get their original
-    values.
+    Weights keep their trained values. Constants that `stabilize` made learnable get their original values.
     """
     for module in list(model.modules()):
         if isinstance(module, Converted):
@@ -149,11 +152,11 @@ def _convert(model: nn.Module, skip: Collection[str], example: Tensor | None) ->
 
 
 def _left_if_called_again(row: Row, model: nn.Module, calls: Counter[nn.Module] | None, fresh: bool) -> Row:
-    """Gives a multi-step neuron back to its library if one forward calls it several times, and names it.
+    """Restores a multi-step neuron if one forward calls it several times, and names it.
 
-    SpikingJelly continues the second call from the potential after the first; a converted neuron starts each call at
-    its initial potential. Without an example, a neuron that is registered under several names is assumed to be called
-    several times.
+    SpikingJelly starts the second call from the potential at the end of the first, but a converted neuron starts each
+    call at its initial potential. Without an example, a neuron that is registered under several names is assumed to be
+    called several times.
     """
     module = model.get_submodule(row.layer)
     if not isinstance(module, Adopted) or getattr(module, "step_mode", "s") != "m":
@@ -168,7 +171,7 @@ def _left_if_called_again(row: Row, model: nn.Module, calls: Counter[nn.Module] 
         return replace(row, remarks=(*row.remarks, remark))
     module.give_back()
     reason = (
-        f"one forward calls it {times} times{where}, and each call continues from the potential of the one before; "
+        f"one forward calls it {times} times{where}, and each call continues from the potential of the previous call; "
         "give every call its own neuron"
     )
     return Row(row.layer, row.was, "", (reason,))
@@ -187,7 +190,7 @@ def _tell(model: nn.Module, rows: list[Row], example: Tensor | None, batch_dim: 
 
 
 def _was(module: nn.Module) -> str:
-    """The neuron with its constants, as its library names them; a plain repr for an unknown one."""
+    """Describes the neuron with its constants, as its library names them; a plain repr for an unknown neuron."""
     cls = type(module).original if isinstance(module, Adopted) else type(module)
     for base in type(module).__mro__:
         library = base.__module__.split(".")[0]
@@ -198,7 +201,7 @@ def _was(module: nn.Module) -> str:
     describe: Callable[[Any], str] = import_module(f"{__package__}.{library}").describe
     try:
         return f"{library} {cls.__name__}({describe(module)})"
-    except Exception:  # an unknown neuron need not have the attributes of a known one
+    except Exception:  # an unknown neuron need not have the attributes of the supported ones
         return f"{library} {cls.__name__}"
 
 

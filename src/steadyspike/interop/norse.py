@@ -6,9 +6,9 @@
     v = (1 - z) v' + z v_reset                           hard reset, not detached
     v = v' - z v_th   (reset_subtract)                   soft reset
 
-LIFBoxCell: i is the input. LIFCell and LIF add a synapse, i[t] = (1 - dt tau_syn_inv) i[t-1] + x[t]: a filter of the
-input that no spike changes, so it is computed before the scan. A v_reset that is not v_leak, or a v_leak other than 0
-with reset_subtract, runs on the reference.
+LIFBoxCell: i is the input. LIFCell and LIF add a synapse, i[t] = (1 - dt tau_syn_inv) i[t-1] + x[t]. This is a filter
+of the input that spikes do not change, so it is computed before the scan. A v_reset other than v_leak, or a v_leak
+other than 0 with reset_subtract, runs on the reference.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class NorseNeuron(Adopted):
         return out[0].reshape(input_tensor.shape), state
 
     def sequence(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
-        """Steps ``x`` [T, ...] from a state of Norse's, or from the initial potential."""
+        """Runs the steps ``x`` [T, ...] from a state of Norse, or from the initial potential."""
         current, synapse = self.filtered(x, state)
         current = current.reshape(len(x), 1) if current.ndim == 1 else current
         if state is None:
@@ -135,7 +135,7 @@ class NorseNeuron(Adopted):
         return result.out.reshape(x.shape), self.state_of(result.u.reshape(x.shape[1:]) + self.rest, synapse)
 
     def filtered(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor | None]:
-        """The current into the membrane at every step, and the synapse's after the last; LIFBoxCell: x, None."""
+        """The current into the membrane at every step, and the synapse's state after the last; LIFBoxCell: x, None."""
         if not hasattr(self.p, "tau_syn_inv"):
             return x, None
         i = torch.zeros_like(x[0]) if state is None else state.i
@@ -174,7 +174,7 @@ class ScannedLift(Converted):
 
 
 class NorseSpike:
-    """Norse's threshold function for a method and an alpha; a class, so that it can be pickled."""
+    """Norse's threshold function for a method and an alpha. It is a class, so that it can be pickled."""
 
     def __init__(self, method: str, alpha: float) -> None:
         self.method, self.alpha = method, alpha
@@ -186,7 +186,7 @@ class NorseSpike:
 
 
 def kernel_surrogate(method: str, alpha: float) -> Surrogate | None:
-    """The kernel's surrogate that equals a method of Norse's; None if there is none."""
+    """Returns the kernels' surrogate that equals a method of Norse; None if there is none."""
     if method == "triangle":  # alpha max(0, 1 - |x|)
         return Triangle(width=1.0, scale=alpha)
     if method == "tanh":  # 1 - tanh(alpha x)^2 = 4 s (1 - s) with s = sigmoid(2 alpha x)
@@ -195,7 +195,7 @@ def kernel_surrogate(method: str, alpha: float) -> Surrogate | None:
 
 
 def why_not(module: Any) -> str | None:
-    """Why a LIFBoxCell, LIFCell or LIF cannot be converted exactly; None if it can."""
+    """Returns why a LIFBoxCell, LIFCell or LIF cannot be converted exactly; None if it can."""
     p = module.p
     for name in ("tau_mem_inv", "tau_syn_inv", "v_leak", "v_th", "v_reset", "alpha"):
         if torch.as_tensor(getattr(p, name, 0.0)).numel() != 1:
@@ -219,7 +219,7 @@ def why_not(module: Any) -> str | None:
 
 
 def describe(module: Any) -> str:
-    """The neuron with all constants, as Norse names them."""
+    """Describes the neuron with all constants, as Norse names them."""
     shown = [f"{name}={value.item():g}" if isinstance(value, Tensor) and value.numel() == 1 else f"{name}={value}"
              for name, value in module.p._asdict().items() if not callable(value)]  # fmt: skip
     method = getattr(module.p, "reset_method", None)

@@ -1,8 +1,8 @@
-"""Which modules are neurons of another library, which of them can be converted exactly, and why the others cannot.
+"""Decides which modules are neurons of another library, which of them can be converted exactly, and why others cannot.
 
 A class is recognised by the module path and name of the classes it inherits from, so no other library is imported. A
-subclass is converted only if it overrides no method of the original class: one that changes the charge, the firing or
-the reset may compute anything.
+subclass is converted only if it overrides no method of the original class, because changed methods may compute
+anything.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from steadyspike.interop.adopted import OWN, Adopted
 
 
 class Verdict(NamedTuple):
-    """adopter: the class that runs the neuron exactly; None if there is none, with the reason."""
+    """adopter: the class that runs the neuron exactly; None if there is none, with the reason"""
 
     adopter: type[Adopted] | None
     reason: str = ""
 
 
-# Known class -> (our file, our class).
+# Supported class -> (our file, our class).
 _EXACT = {
     "spikingjelly.activation_based.neuron.lif.LIFNode": ("spikingjelly", "SpikingJellyNeuron"),
     "spikingjelly.activation_based.neuron.plif.ParametricLIFNode": ("spikingjelly", "SpikingJellyNeuron"),
@@ -34,7 +34,7 @@ _EXACT = {
     "norse.torch.module.lif.LIFCell": ("norse", "NorseNeuron"),
     "norse.torch.module.lif.LIF": ("norse", "NorseNeuron"),
 }
-# Classes from which the other libraries' neurons inherit.
+# Base classes of the other libraries' neurons.
 _NEURONS = (
     "spikingjelly.activation_based.neuron.",
     "snntorch._neurons.",
@@ -61,7 +61,7 @@ def path_of(cls: type) -> str:
 
 
 def recognise(module: nn.Module) -> Verdict | None:
-    """The verdict on a neuron of another library; None for any other module, also for a converted neuron."""
+    """Returns the verdict on a neuron of another library; None for any other module, and for a converted neuron."""
     if isinstance(module, Adopted):
         return None
     paths = [path_of(cls) for cls in type(module).__mro__]
@@ -70,7 +70,7 @@ def recognise(module: nn.Module) -> Verdict | None:
         if any(path.startswith(_NEURONS) for path in paths):
             return Verdict(None, f"{type(module).__name__} is not one of the neurons with known dynamics")
         layers = type(module).__module__.startswith("spikingjelly.activation_based.layer")
-        if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout keeps a mask
+        if _STATEFUL in paths and not (layers and "Recurrent" not in type(module).__name__):  # Dropout stores a mask
             return Verdict(None, f"{type(module).__name__} keeps its own state; neurons inside it are converted")
         return None
     file, name = _EXACT[paths[index]]
@@ -85,7 +85,7 @@ def recognise(module: nn.Module) -> Verdict | None:
 
 
 def changed_methods(module: nn.Module, original: type) -> list[str]:
-    """Methods of ``original`` that the module's class, or the module itself, replaces."""
+    """Returns the methods of ``original`` that the module's class, or the module itself, replaces."""
     cls = type(module)
     changed = [
         name
@@ -98,7 +98,7 @@ def changed_methods(module: nn.Module, original: type) -> list[str]:
 
 
 def taken_names(module: nn.Module, original: type, adopter: type[Adopted]) -> list[str]:
-    """Names of the adopter that the module's own class or its own attributes use in another way."""
+    """Returns the names in the adopter that the module's own class or attributes use for something else."""
     ours = {*dir(adopter), *adopter.__annotations__, *OWN} - set(dir(nn.Module)) - _FREE
     classes = type(module).__mro__[: type(module).__mro__.index(original)]
     in_classes = {name for cls in classes for name in vars(cls)}
@@ -110,7 +110,7 @@ def is_number(value: object) -> bool:
 
 
 def number_or_reason(module: nn.Module, names: tuple[str, ...]) -> str | None:
-    """Why an attribute is not the number that it must be; None if all are."""
+    """Returns why an attribute is not the number that it must be; None if all are."""
     for name in names:
         value = getattr(module, name, None)
         if isinstance(value, Tensor):

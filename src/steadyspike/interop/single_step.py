@@ -16,7 +16,7 @@ from steadyspike.nn.model_check import Check, CheckReport, check_model
 
 
 class Looped(nn.Module):
-    """A single-step model as one that takes [T, B, ...]: a loop over time in its own window."""
+    """Wraps a single-step model so that it takes [T, B, ...]: a loop over time in its own window."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Looped(nn.Module):
 
 
 class FirstOutput(nn.Module):
-    """A model whose output is the first tensor of what ``model`` returns (spikes, and not the state after them)."""
+    """A model whose output is the first tensor that ``model`` returns (spikes, and not the state after them)."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -55,10 +55,10 @@ def first_tensor(output: object) -> Tensor:
 
 
 def is_single_step(model: nn.Module) -> bool:
-    """True if a neuron takes one step per call and nothing in the model loops over time for it.
+    """Returns True if a neuron takes one step per call and nothing in the model loops over time for it.
 
-    A cell of Norse's takes single steps unless a Lift scans it; a hidden state of snnTorch's in a plain Sequential
-    leaves the loop to the user.
+    A cell of Norse takes single steps unless a Lift scans it. For a hidden state of snnTorch in a plain Sequential, the
+    user writes the loop.
     """
     if type(model) is nn.Sequential and any(getattr(m, "init_hidden", False) for m in model.modules()):
         return True
@@ -75,7 +75,7 @@ def is_single_step(model: nn.Module) -> bool:
 
 
 def explicit_state(model: nn.Module) -> bool:
-    """True for a model of Norse's cells that returns its state and takes it with the next step."""
+    """Returns True for a model of Norse's cells that returns its state and takes it with the next step."""
     sequential = any(cls.__name__ == "SequentialState" for cls in type(model).__mro__)
     cells = [m for m in model.modules() if isinstance(m, Adopted) and hasattr(m, "sequence")]
     single = all(any(cls.__name__ == "SNNCell" for cls in type(m).__mro__) for m in cells)
@@ -84,7 +84,7 @@ def explicit_state(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def call_counts(model: nn.Module, example: Tensor) -> Counter[nn.Module]:
-    """How often one forward of ``model`` in evaluation mode calls each converted neuron; empty if it fails."""
+    """Returns how often one forward of ``model`` in evaluation mode calls each converted neuron; empty if it fails."""
     calls: Counter[nn.Module] = Counter()
     with _attributes_restored(model):
         model.eval()
@@ -101,7 +101,7 @@ def call_counts(model: nn.Module, example: Tensor) -> Counter[nn.Module]:
 
 @contextmanager
 def _attributes_restored(model: nn.Module) -> Iterator[None]:
-    """Restores every attribute of every module at the end: modes, hooks, and states that neurons keep in them."""
+    """Restores every attribute of every module at the end: modes, hooks, and states that neurons store in them."""
     kept = [(m.__dict__, dict(m.__dict__)) for m in model.modules()]
     kept += [(value, dict(value)) for _, attributes in kept for value in attributes.values() if isinstance(value, dict)]
     try:
@@ -119,7 +119,7 @@ def loops_itself(model: nn.Module, example: Tensor) -> bool:
 
 
 def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
-    """`ss.check_model` of the model, in a loop over time if it takes single steps and has no such loop itself."""
+    """Runs `ss.check_model`, in a loop over time if the model takes single steps and has no such loop itself."""
     single = batch_dim == 1 and is_single_step(model) and not loops_itself(model, example)
     wrapped = Looped(model) if single else FirstOutput(model)
     wrapped.training = model.training
@@ -128,7 +128,7 @@ def checked(model: nn.Module, example: Tensor, batch_dim: int) -> CheckReport:
 
 
 def _in_the_model(check: Check) -> Check:
-    """The check with the layer's name in the user's model instead of the name in the wrapper."""
+    """Returns the check with the layer's name in the user's model instead of its name in the wrapper."""
     layer = None if check.layer is None else "" if check.layer == "model" else check.layer.removeprefix("model.")
     message = check.message.replace("layer 'model'", "the model itself").replace("'model.", "'")
     return replace(check, layer=layer, message=message)

@@ -1,4 +1,4 @@
-"""snnTorch 1.0: Leaky, with its three resets, one step late or at once, and with hidden or explicit state.
+"""snnTorch 1.0: Leaky with its three resets, delayed by one step or not, and with hidden or explicit state.
 
     snnTorch                                             the state is ``mem``, the potential before the reset
     R[t] = 1 where mem[t-1] > threshold, detached
@@ -7,12 +7,12 @@
     mem[t] = beta mem[t-1] + x[t]                        "none"
     spike at mem[t] > threshold                          strict
 
-The kernels subtract V before the decay and keep the potential after the reset, so these steps run on the reference.
-`nn.native.with_late_reset` is the same neuron with a soft reset, for networks that are folded.
-Spikes have the dtype of the input (snnTorch: always float32).
+The kernels subtract V before the decay and store the potential after the reset, so these steps run on the reference.
+`nn.native.with_late_reset` builds the same neuron with a soft reset, for networks that are folded. Spikes have the
+dtype of the input (snnTorch: always float32).
 
-A window starts when the state is new: ``mem=None`` or of another shape, what ``init_leaky`` and ``reset_mem`` return,
-and zeros that `snntorch.utils.reset` sets. A stabilised layer starts there at MP-Init's mean.
+A window starts if the state is new: ``mem=None``, a ``mem`` of another shape, the return value of ``init_leaky`` or
+``reset_mem``, or zeros that `snntorch.utils.reset` sets. A stabilised layer starts there at MP-Init's mean.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class SnnTorchNeuron(Adopted):
     reset_mechanism: str
     graded_spikes_factor: Tensor
     mem: Tensor
-    _shown: Tensor | None  # the mem of the last step, to distinguish a state that continues from a new one
+    _shown: Tensor | None  # the mem of the last step, to distinguish a state that continues from a new state
 
     def raw(self, name: str) -> Tensor:
-        """snnTorch's own ``threshold`` or ``beta``, a parameter or a buffer."""
+        """Returns snnTorch's own ``threshold`` or ``beta``, a parameter or a buffer."""
         parameter, buffer = self._parameters.get(name), self._buffers.get(name)
         value = buffer if parameter is None else parameter
         assert value is not None
@@ -66,7 +66,7 @@ class SnnTorchNeuron(Adopted):
 
     @property
     def beta(self) -> Tensor:
-        """beta = 1 - 1/tau, in snnTorch's shape."""
+        """Returns beta = 1 - 1/tau, in snnTorch's shape."""
         return (1 - self.leak).reshape(self._aside["beta"].shape) if "leak" in self._constants else self.raw("beta")
 
     def settings(self) -> tuple[object, ...]:
@@ -116,7 +116,7 @@ class SnnTorchNeuron(Adopted):
     # --- calls -----------------------------------------------------------------------------------------------------
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-        """Steps from mem = u0; the result's u is the last mem."""
+        """Runs the steps from mem = u0; the result's u is the last mem."""
         dtype = torch.promote_types(x.dtype, torch.float32)
         v = self.threshold.to(dtype)
         v = v.reshape(self._aside["threshold"].shape if "threshold" in self._constants else self.raw("threshold").shape)
@@ -140,7 +140,10 @@ class SnnTorchNeuron(Adopted):
     def forward(  # type: ignore[override]
         self, input_: Tensor, mem: Tensor | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """One step, as in snnTorch: (spikes, mem); only spikes if the state is hidden and not requested."""
+        """Runs one step, as in snnTorch: returns (spikes, mem).
+
+        Only spikes if the state is hidden and not requested.
+        """
         if mem is not None:
             if self.init_hidden:
                 raise TypeError("`mem` should not be passed as an argument while `init_hidden=True`")
@@ -156,7 +159,7 @@ class SnnTorchNeuron(Adopted):
         return (spikes, self.mem) if self.output or not self.init_hidden else spikes
 
     def state_for(self, x: Tensor) -> Tensor:
-        """mem before the step ``x`` [1, B, ...]; opens a window if the state is new."""
+        """Returns mem before the step ``x`` [1, B, ...]; opens a window if the state is new."""
         mem, shape = self.mem, x.shape[1:]
         fits = mem.shape == shape or mem.numel() == 1 == shape.numel()
         if isinstance(self.init, ConstantInit):
@@ -188,7 +191,7 @@ class SnnTorchNeuron(Adopted):
         self.__dict__.pop("_shown", None)
 
     def reset_mem(self) -> Tensor:
-        """Zeros, as in snnTorch: the start of a window."""
+        """Returns zeros, as in snnTorch; they start a window."""
         self.close_window()
         self._shown = None
         self.mem = torch.zeros_like(self.mem)
@@ -207,14 +210,14 @@ class SnnTorchNeuron(Adopted):
 
 
 def function_name(function: Any) -> str:
-    """``atan`` for what ``snntorch.surrogate.atan()`` returns; else the function's own name."""
+    """Returns ``atan`` for the result of ``snntorch.surrogate.atan()``; otherwise the function's own name."""
     return str(getattr(function, "__qualname__", type(function).__name__)).split(".")[0]
 
 
 def why_not(module: Any) -> str | None:
-    """Why a Leaky cannot be converted exactly; None if it can."""
+    """Returns why a Leaky cannot be converted exactly; None if it can."""
     if module.inhibition:
-        return "inhibition lets one neuron of a layer fire, which these dynamics do not have"
+        return "inhibition lets only one neuron of a layer fire, which this library's dynamics do not support"
     if module.state_quant:
         return "its state is quantised (state_quant)"
     if module.state_function.__func__ is not getattr(type(module), f"_base_{SHORT[module.reset_mechanism]}"):
@@ -226,7 +229,7 @@ SHORT = {"subtract": "sub", "zero": "zero", "none": "int"}
 
 
 def describe(module: Any) -> str:
-    """The neuron with all constants, as snnTorch names them."""
+    """Describes the neuron with all constants, as snnTorch names them."""
 
     def shown(name: str) -> str:
         value = module._parameters.get(name)

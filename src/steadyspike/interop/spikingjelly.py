@@ -8,8 +8,9 @@
     v = v_reset where it fired, or h - v_threshold       hard, or soft reset (v_reset is None, rest at 0)
     detach_reset                                         Reset(detach=True)
 
-In mode "m" a call is a window: it starts at rest (MP-Init: at the running mean), so that ``reset_net`` is not needed.
-In mode "s" the potential is kept in the memory ``v``, as in SpikingJelly, until ``reset``; a window ends there.
+In mode "m" a call is a window. It starts at rest (with MP-Init at the running mean), so that ``reset_net`` is not
+needed. In mode "s" the potential is stored in the memory ``v``, as in SpikingJelly, until ``reset``; a window ends
+there.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class SpikingJellyNeuron(Adopted):
 
     @property
     def v_threshold(self) -> float:
-        """V as SpikingJelly writes it: the learned one if it is learned."""
+        """Returns V as SpikingJelly writes it; the learned value if V is learned."""
         if "threshold" in self._constants:
             return float(self.threshold.detach()) + self.rest
         return self.__dict__["v_threshold"]
@@ -76,7 +77,7 @@ class SpikingJellyNeuron(Adopted):
 
     @property
     def tau(self) -> float:
-        """tau as SpikingJelly writes it: the learned one if it is learned."""
+        """Returns tau as SpikingJelly writes it; the learned value if tau is learned."""
         if "leak" in self._constants:
             return float(1 / self.leak.detach())
         if "tau" not in self.__dict__:
@@ -126,14 +127,14 @@ class SpikingJellyNeuron(Adopted):
         return self.single_step_forward(x)
 
     def single_step_forward(self, x: Tensor) -> Tensor:
-        """One step [B, ...], from the memory ``v`` or, after ``reset``, from the initial potential."""
+        """Runs one step [B, ...], from the memory ``v`` or, after ``reset``, from the initial potential."""
         result = self.continued(x.reshape(1, *(x.shape or (1,))))
         if self.store_v_seq:
             self._append_v_seq(self._memories["v"])  # type: ignore[operator]
         return result.out[0].reshape(x.shape)
 
     def multi_step_forward(self, x_seq: Tensor) -> Tensor:
-        """A window [T, B, ...]; inside ``with ss.window(model)`` the next part of one."""
+        """Runs a window [T, B, ...]; inside ``with ss.window(model)``, the next part of a window."""
         x = x_seq.reshape(len(x_seq), 1) if x_seq.ndim == 1 else x_seq
         keep = self.store_v_seq
         if self._carries:
@@ -152,7 +153,7 @@ class SpikingJellyNeuron(Adopted):
         return result.out.reshape(x_seq.shape)
 
     def continued(self, x: Tensor, membrane: bool = False) -> ScanResult:
-        """The next steps of the open window; opens one if there is none or the shape has changed."""
+        """Runs the next steps of the open window; opens one if there is none or the shape has changed."""
         v = self._memories["v"]
         if not (isinstance(v, Tensor) and v.shape == x.shape[1:]):
             self.close_window()
@@ -167,7 +168,7 @@ class SpikingJellyNeuron(Adopted):
         return result
 
     def from_memory(self, v: float | Tensor, x: Tensor) -> Tensor:
-        """U for SpikingJelly's potential ``v``.
+        """Returns U for SpikingJelly's potential ``v``.
 
         If its shape differs from x[0], a new sequence starts, as in SpikingJelly.
         """
@@ -179,7 +180,7 @@ class SpikingJellyNeuron(Adopted):
         return torch.full((1,), start, dtype=dtype, device=x.device)
 
     def potentials(self, result: ScanResult, x: Tensor) -> Tensor:
-        """v after the reset at every step, [T, B, ...]: SpikingJelly's v_seq."""
+        """Returns v after the reset at every step, [T, B, ...]: SpikingJelly's v_seq."""
         assert result.m is not None
         v = per_channel(self.threshold.to(result.m.dtype), x.ndim - 1)
         return reset(result.m, self.spikes(result.out).to(result.m.dtype), v, self.spec) + self.rest
@@ -202,7 +203,7 @@ class SpikingJellyNeuron(Adopted):
     def materialize_states(
         self, inputs: tuple[Tensor, ...], states: tuple[Any, ...], step_mode: str
     ) -> tuple[Any, ...]:
-        """A starting potential as a tensor; with MP-Init a number is replaced by the running mean."""
+        """Returns a starting potential as a tensor; with MP-Init a number is replaced by the running mean."""
         x = inputs[0] if step_mode == "m" else inputs[0][None]
         if isinstance(states[0], Tensor):
             return states
@@ -212,7 +213,7 @@ class SpikingJellyNeuron(Adopted):
     # --- the state -------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """The end of a window: the next call starts from the initial potential. ``functional.reset_net`` calls it."""
+        """Ends a window: the next call starts from the initial potential. ``functional.reset_net`` calls it."""
         self.close_window()
         self.end_state()
 
@@ -221,7 +222,7 @@ class SpikingJellyNeuron(Adopted):
         self.v_seq = None
 
     def detach(self) -> None:
-        """Cuts the graph between the steps before and after (truncated backpropagation)."""
+        """Cuts the graph between earlier and later steps (truncated backpropagation)."""
         v = self._memories["v"]
         if isinstance(v, Tensor):
             self._memories["v"] = v.detach()
@@ -231,13 +232,13 @@ class SpikingJellyNeuron(Adopted):
 
 
 def why_not(module: Any) -> str | None:
-    """Why a LIFNode, ParametricLIFNode or IFNode cannot be converted exactly; None if it can."""
+    """Returns why a LIFNode, ParametricLIFNode or IFNode cannot be converted exactly; None if it can."""
     names = tuple(name for name in ("v_threshold", "tau") if hasattr(module, name))
     reason = number_or_reason(module, (*names, *(() if module.v_reset is None else ("v_reset",))))
     if reason is not None:
         return reason
     if list(module._memories) != ["v"]:
-        return f"it has the memories {', '.join(module._memories)}, and the known dynamics have only v"
+        return f"it has the memories {', '.join(module._memories)}, but only v is supported"
     if getattr(module, "_neuron_precision", None) is not None:
         return "it has its own neuron precision"
     if not callable(module.surrogate_function):
@@ -246,7 +247,7 @@ def why_not(module: Any) -> str | None:
 
 
 def describe(module: Any) -> str:
-    """The neuron with all constants, as SpikingJelly names them."""
+    """Describes the neuron with all constants, as SpikingJelly names them."""
     function = module.surrogate_function
     shape = function.extra_repr() if hasattr(function, "extra_repr") else ""
     parts = [f"v_threshold={module.v_threshold:g}", f"v_reset={module.v_reset}", f"detach_reset={module.detach_reset}"]

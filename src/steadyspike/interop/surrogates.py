@@ -1,4 +1,4 @@
-"""Spike functions of other libraries: the equal surrogate of the kernels, or the function itself on the reference."""
+"""Spike functions of other libraries: the kernels' surrogate that equals one, or the function on the reference."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from steadyspike.core.surrogate import ArcTan, Rect, Sigmoid, Surrogate, Triangl
 
 @dataclass(frozen=True)
 class SpikeFunction:
-    """Another library's spike function: its forward decides which neurons fire, its backward is the gradient.
+    """Another library's spike function: its forward decides which neurons fire, and its backward is the gradient.
 
-    function: x -> spikes, where x = M - V (family "as") or M/V - 1 ("rs", "trsg").
+    function: x -> spikes, where x = M - V (family "as") or M/V - 1 ("rs", "trsg")
     """
 
     name: str
@@ -24,7 +24,7 @@ class SpikeFunction:
 
     def __call__(self, m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
         s = self.function(m - v if spec.family == "as" else m / v - 1).to(m.dtype)
-        # A NaN potential gives a NaN, as in the library's own spike, so that it is not treated as "no spike".
+        # A NaN potential gives NaN, so that it is not treated as "no spike".
         return torch.where(torch.isnan(m), m, s)
 
 
@@ -38,7 +38,7 @@ _SPIKINGJELLY: dict[str, Callable[[float], Surrogate]] = {
 
 
 def from_spikingjelly(function: object) -> Surrogate | None:
-    """The kernel's surrogate that equals a SpikingJelly one; None if there is none."""
+    """Returns the kernels' surrogate that equals one of SpikingJelly; None if there is none."""
     cls = type(function)
     plain = cls.__module__ == "spikingjelly.activation_based.surrogate" and "forward" not in vars(function)
     alpha = getattr(function, "alpha", None)

@@ -14,20 +14,20 @@ from steadyspike.nn.stream_window import StreamWindow, close_stream
 
 @contextmanager
 def window(model: nn.Module) -> Iterator[None]:
-    """One sequence through ``model``: it starts at the initial potential, and the calls inside continue it.
+    """Runs one sequence through ``model``: it starts at the initial potential, and the calls inside continue it.
 
         with ss.window(net):                            with ss.window(net):
             for x_t in x:                                   for x_t in x:
                 out = out + net(x_t)                            y, state = net.lif.scan(x_t[None], state)
 
-    Converted neurons (left) keep the state themselves; neurons of this library (right) continue by `scan`, while each
-    `forward` starts a new sequence. At the end the statistics of MP-Init are updated (in training mode) and converted
-    neurons forget their state. A loop that calls the other library's own reset (``functional.reset_net(net)``,
+    Converted neurons (left) store the state themselves. Neurons of this library (right) continue by `scan`, while each
+    `forward` starts a new sequence. At the end the statistics of MP-Init are updated (in training mode), and converted
+    neurons delete their state. A loop that calls the other library's own reset (``functional.reset_net(net)``,
     ``snntorch.utils.reset(net)``) needs no window.
     """
     layers = list(neurons(model).values())
     converted = [layer for layer in layers if isinstance(layer, Adopted)]
-    # A window inside a window of the same layers (a network that opens one in its forward) is a separate sequence.
+    # A window inside a window of the same layers (if a network opens one in its forward) is a separate sequence.
     outer = {layer: layer.stream_window for layer in layers if not isinstance(layer, Adopted)}
     for layer in outer:
         layer.stream_window = StreamWindow()

@@ -24,9 +24,12 @@ def assemble(
     tie: bool | None = None,
     head_bias: bool = True,
 ) -> SpikingNet:
-    """Builds a network from (stem, body, output shape of the body); its head is a mean over the image and one layer.
+    """Builds a network from (stem, body, output shape of the body).
 
-    tie: None if the residual stream is a current. If it is a sum of spikes, True ties the thresholds of each stream.
+    Its head is a mean over the image and one linear layer.
+
+    tie: None if the residual stream is a current. If the stream is a sum of spikes, True ties the thresholds of its
+    neurons.
     """
     stem, body, shape = layers
     head = Head(parts, shape, task.num_classes, bias=head_bias)

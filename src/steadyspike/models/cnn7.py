@@ -25,8 +25,8 @@ def cnn7(
 ) -> SpikingNet:
     """64, pool, 128, 128, pool, 256, 256, pool, FC 1024, FC classes.
 
-    spiking_fc: put a neuron after FC 1024. Neither the paper nor the code it builds on states whether there is one.
-        Without it, the two fully connected layers are one linear map at inference.
+    spiking_fc: put a neuron after FC 1024. Neither the paper nor the code on which it is based states whether there is
+        one. Without it, the two fully connected layers are one linear map at inference.
     dropout: before each fully connected layer.
     """
     return plain_cnn(task, parts, PLAN, init=init, hidden=1024, spiking=spiking_fc, dropout=dropout)

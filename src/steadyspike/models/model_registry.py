@@ -28,7 +28,10 @@ _PARTS_OPTIONS = ("conv_bias", "norm_threshold", "residual_alpha")
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered model: ``build(task, parts, **options)``. task: "classification", or "detection" for boxes."""
+    """One registered model: ``build(task, parts, **options)``.
+
+    task: "classification", or "detection" for boxes
+    """
 
     build: Builder
     family: str
@@ -40,13 +43,13 @@ class Entry:
     task: str = "classification"
 
     def option_names(self) -> list[str]:
-        """The names of the options that ``create`` accepts and passes to the builder or to `Parts`."""
+        """Returns the names of the options that ``create`` accepts and passes to the builder or to `Parts`."""
         kinds = inspect.signature(self.build).parameters.values()
         return [p.name for p in kinds if p.kind is p.KEYWORD_ONLY] + list(_PARTS_OPTIONS)
 
 
 _ENTRIES: dict[str, Entry] = {}
-# Folders of the package that add networks and build on this one; imported when a name is first looked up.
+# Packages that add networks and build on this one. They are imported when a name is first looked up.
 ROOMS = ("steadyspike.detection.networks",)
 
 
@@ -64,14 +67,14 @@ def _entries() -> dict[str, Entry]:
 
 
 def entry(name: str) -> Entry:
-    """The entry of a registered model."""
+    """Returns the entry of a registered model."""
     if name not in _entries():
         raise ValueError(f"unknown model {name!r}; known: {', '.join(names())}")
     return _ENTRIES[name]
 
 
 def names(family: str | None = None, task: str | None = None) -> list[str]:
-    """Names of all registered models, or of one family, or of one task ("classification", "detection")."""
+    """Returns the names of all registered models, or of one family, or of one task ("classification", "detection")."""
     return sorted(n for n, e in _entries().items() if family in (None, e.family) and task in (None, e.task))
 
 
@@ -87,16 +90,18 @@ def create(
     width: float | None = None,
     **options: Any,
 ) -> SpikingNet:
-    """Builds a network by name. It takes static images [B, C, H, W] or frames [T, B, C, H, W]: -> [T, B, classes].
+    """Builds a network by name.
 
-    Detection networks give a list of maps instead (`steadyspike.detection.networks.ems_yolo.DetectionNet`).
+    It takes static images [B, C, H, W] or frames [T, B, C, H, W] and returns [T, B, classes].
 
-    num_classes, in_channels, image_size: default: those of the data set that the model was made for.
-    timesteps: T for static images, and for norms and neurons with parameters per step.
-    neuron, norm, width: see `Parts`.
-    options: of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`.
+    Detection networks return a list of maps instead (`steadyspike.detection.networks.ems_yolo.DetectionNet`).
 
-    Its convolutions and linear layers compute with spikes if that is faster (`steadyspike.use_events`).
+    num_classes, in_channels, image_size: the default is that of the data set the model was made for
+    timesteps: T for static images, and for norms and neurons with parameters per step
+    neuron, norm, width: see `Parts`
+    options: those of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`
+
+    The network's convolutions and linear layers compute with spikes if that is faster (`steadyspike.use_events`).
     """
     e = entry(name)
     chosen = {**e.options, **options}
@@ -113,7 +118,7 @@ def create(
         "name": name, "num_classes": classes, "in_channels": channels, "image_size": (image.height, image.width),
         "timesteps": timesteps, "neuron": neuron, "norm": norm, "width": width, "options": options,
     }  # fmt: skip
-    # The user's own code is not kept, because it could make a model impossible to pickle.
+    # The user's own code is not stored, because it could make a model impossible to pickle.
     plain = isinstance(neuron, str | type | NeuronSpec) and isinstance(norm, str)
     net.made_of = made_of if plain and not any(map(callable, options.values())) else None
     return net

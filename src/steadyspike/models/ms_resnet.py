@@ -20,7 +20,7 @@ WIDTHS = (64, 128, 256, 512)
 
 
 def _deep_stem_conv(image: Shape, channels: int) -> nn.Sequential:
-    """Three 3x3 convolutions with bias, directly after each other, the first with stride 2 (MS-ResNet-104)."""
+    """Three 3x3 convolutions with bias in sequence, the first with stride 2 (MS-ResNet-104)."""
     return nn.Sequential(
         nn.Conv2d(image.channels, channels, 3, 2, 1),
         nn.Conv2d(channels, channels, 3, 1, 1),
@@ -41,7 +41,7 @@ def ms_resnet(
 ) -> SpikingNet:
     """MS-ResNet: conv7x7 stem of stride 2 without a neuron, four stages of stride 2, a neuron, global average, FC.
 
-    deep: MS-ResNet-104's stem of three 3x3 convolutions and average-pooled shortcuts.
+    deep: MS-ResNet-104's stem of three 3x3 convolutions and average-pooled shortcuts
     zero_residual: the last norm of a block starts at scale 0, as in the official code. The official code starts all
         other norms at the threshold (0.5); here they start at 1.
     """

@@ -14,12 +14,13 @@ from steadyspike.nn.whole import whole_number
 class SpikingNet(nn.Module):
     """A network of stem, body and head: ``forward(x, timesteps=None) -> [T, B, classes]``.
 
-    A static batch [B, C, H, W] is repeated T times without copying it, and the stem's convolution and norm run once
-    (`blocks.conv.ConvNorm` recognises the repetition). Frames [T, B, C, H, W] have their own T.
+    A static batch [B, C, H, W] is repeated T times without copying it, and the stem's convolution and norm run only
+    once (`blocks.conv.ConvNorm` recognises the repetition). For frames [T, B, C, H, W], T is the number of frames.
 
     ``streams``: for each residual stream that is a sum of spikes, the names of the neuron layers that write to it;
-    empty if the network adds no spikes (see `steadyspike.models.streams`). ``streams_tied``: whether all layers of a
-    stream have one threshold. ``made_of``: what `create` was given, if all of it can be written down without code.
+    empty if the network adds no spikes (see `steadyspike.models.streams`)
+    ``streams_tied``: whether all layers of a stream have the same threshold
+    ``made_of``: the arguments of `create`, if all of them can be written down without code
     """
 
     def __init__(self, stem: nn.Module, body: nn.Module, head: nn.Module, *, in_channels: int, timesteps: int) -> None:
@@ -34,7 +35,7 @@ class SpikingNet(nn.Module):
         return self.head(_one_by_one(self.body, self.stem(self.frames(x, timesteps))))
 
     def frames(self, x: Tensor, timesteps: int | None = None) -> Tensor:
-        """``x`` as [T, B, C, H, W]: a view, with a time stride of 0 for static images."""
+        """Returns ``x`` as [T, B, C, H, W]: a view, with a time stride of 0 for static images."""
         if x.ndim not in (4, 5) or x.shape[-3] != self.in_channels:
             c = self.in_channels
             raise ValueError(
@@ -50,9 +51,10 @@ class SpikingNet(nn.Module):
 
 
 def _one_by_one(body: nn.Module, x: Tensor) -> Tensor:
-    """``body(x)`` that lets go of every layer's input once the layer has run.
+    """Computes ``body(x)`` and releases every layer's input once the layer has run.
 
-    A call of a container would keep its input until its last layer has run: the stem's spikes, and those of a stage.
+    A call of a container would keep its input until its last layer has run, for example the stem's spikes or those of a
+    stage.
     """
     for layer in _layers(body):
         x = layer(x)
@@ -60,9 +62,9 @@ def _one_by_one(body: nn.Module, x: Tensor) -> Tensor:
 
 
 def _layers(module: nn.Module) -> list[nn.Module]:
-    """The layers of nested containers in their order.
+    """Returns the layers of nested containers in their order.
 
-    A layer with hooks, with changed methods or that was compiled is kept as one layer.
+    A layer with hooks or changed methods, or one that was compiled, is kept as one layer.
     """
     if type(module) is not nn.Sequential or must_be_called(module):
         return [module]

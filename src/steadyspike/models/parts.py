@@ -26,11 +26,11 @@ class Shape(NamedTuple):
     width: int
 
     def conv(self, channels: int, stride: int = 1) -> Shape:
-        """The shape after a padded convolution (or a padded 3x3 pooling) of this stride."""
+        """Returns the shape after a padded convolution (or a padded 3x3 pooling) of this stride."""
         return Shape(channels, -(-self.height // stride), -(-self.width // stride))
 
     def pooled(self, size: int = 2) -> Shape:
-        """The shape after a pooling without padding."""
+        """Returns the shape after a pooling without padding."""
         if min(self.height, self.width) < size:
             raise ValueError(
                 f"the image is too small for this network: {self.height}x{self.width} is left where it pools by "
@@ -44,7 +44,7 @@ class Shape(NamedTuple):
 
 
 def image_sides(size: int | tuple[int, int]) -> tuple[int, int]:
-    """(height, width) from one side of a square or from both sides."""
+    """Returns (height, width) from one side of a square or from both sides."""
     sides = tuple(size) if isinstance(size, (tuple, list)) else (size, size)
     if len(sides) != 2:
         raise ValueError(f"image_size must be one side or (height, width), got {size!r}")
@@ -64,10 +64,10 @@ class Parts:
 
     neuron: a name of `steadyspike.nn.neurons.NEURONS`, a callable without arguments (``ss.LIF``, ``partial(ss.LIF,
         tau=1.5)``), or an object with ``.at(site)``.
-    norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...].
-    timesteps: T for parameters per step, and the default T for static images.
-    width: factor on every channel count, see `channels`.
-    conv_bias: give convolutions a bias (as TEBN's and TET's code do; the norm that follows cancels its effect).
+    norm: a name of `steadyspike.nn.norm.NORMS`, or a callable from channels to a module on [T, B, C, ...]
+    timesteps: T for parameters per step, and the default T for static images
+    width: factor of every channel count, see `channels`
+    conv_bias: give convolutions a bias (as TEBN's and TET's code do; the norm that follows cancels its effect)
     norm_threshold, residual_alpha: tdBN's V_th (None: the neuron's starting V), and its alpha if a norm's output is
         added to a shortcut. Only ``"tdbn-scaled"`` and ``"tdbn-gamma"`` use them; the paper's "tdBN" has neither.
     """
@@ -88,25 +88,31 @@ class Parts:
             raise ValueError(f"width must be a number above 0, got {self.width!r}")
 
     def channels(self, full: int) -> int:
-        """``full * width``, rounded to a multiple of 8, at least 8; exactly ``full`` at width 1."""
+        """Returns ``full * width``, rounded to a multiple of 8, at least 8; exactly ``full`` at width 1."""
         if self.width == 1:
             return full
         return max(CHANNEL_MULTIPLE, round(full * self.width / CHANNEL_MULTIPLE) * CHANNEL_MULTIPLE)
 
     def make_neuron(self, shape: Shape, threshold: float | None = None) -> nn.Module:
-        """A neuron layer for [T, B, C, H, W]. threshold: its starting V; None: that of the other neurons."""
+        """Returns a neuron layer for [T, B, C, H, W].
+
+        threshold: its starting V; None: that of the other neurons
+        """
         return neuron_for(self.neuron, Site(shape.channels, (shape.height, shape.width), self.timesteps), threshold)
 
     def make_map_neuron(self, heads: int, size: int, threshold: float | None = None) -> nn.Module:
-        """A neuron layer for attention maps [T, B, heads, size]; its channels are the heads."""
+        """Returns a neuron layer for attention maps [T, B, heads, size]; its channels are the heads."""
         return neuron_for(self.neuron, Site(heads, (size,), self.timesteps), threshold)
 
     def make_flat_neuron(self, features: int) -> nn.Module:
-        """A neuron layer for [T, B, features]."""
+        """Returns a neuron layer for [T, B, features]."""
         return neuron_for(self.neuron, Site(features, (), self.timesteps))
 
     def make_norm(self, channels: int, residual: bool = False) -> nn.Module:
-        """A norm on [T, B, C, ...]. residual: True if its output is added to a shortcut."""
+        """Returns a norm on [T, B, C, ...].
+
+        residual: True if its output is added to a shortcut
+        """
         alpha, threshold = self.residual_alpha if residual else 1.0, self.norm_threshold
         if threshold is None and isinstance(self.norm, str) and NORMS[self.norm].scaled:
             threshold = starting_threshold(self.neuron, Site(channels, (1, 1), self.timesteps))

@@ -1,6 +1,6 @@
-"""Plain convolutional networks: conv-norm-spike layers one after the other, and a head.
+"""Plain convolutional networks: a sequence of conv-norm-spike layers and a head.
 
-V can be folded into the next weights everywhere.
+V can always be folded into the next weights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def plain_cnn(
 ) -> SpikingNet:
     """Builds a plain network. The first entry of ``plan`` is the stem, the others as in `conv_row`.
 
-    head: options of `Head`.
+    head: options of `Head`
     """
     first = Stem(parts, task.image, parts.channels(plan[0]))
     body, shape = conv_row(parts, first.shape, plan[1:], stride_pool=stride_pool)

@@ -21,7 +21,7 @@ from steadyspike.models.net import SpikingNet
 from steadyspike.models.parts import Parts, Task
 
 # The layers before the blocks, for each form: the stem, plain layers, and the rows of the patch embeddings. Every layer
-# is (divisor of dim, True if it is pooled before its neuron).
+# is written as (divisor of dim, True if it is pooled before its neuron).
 Layer = tuple[int, bool]
 FORMS: dict[str, tuple[Layer, list[Layer], list[list[Layer]]]] = {
     "imagenet": (
@@ -35,7 +35,7 @@ FORMS: dict[str, tuple[Layer, list[Layer], list[list[Layer]]]] = {
 
 
 def _shared(parts: Parts, full: int, heads: int) -> int:
-    """Channels of a stage; in a narrow network rounded to a multiple of the heads."""
+    """Returns the channels of a stage; in a narrow network they are rounded to a multiple of the heads."""
     channels = parts.channels(full)
     return channels if parts.width == 1 else -(-channels // heads) * heads
 
@@ -58,12 +58,13 @@ def qkformer(
 ) -> SpikingNet:
     """QKFormer: patch embedding and blocks per stage, mean over the image, one layer. Each stage has its own stream.
 
-    form: the patch embeddings of ``"imagenet"``, ``"cifar"`` (three stages) or ``"dvs"`` (two stages).
-    dim: channels of the last stage at width 1. depth: blocks of each stage; the last stage has self-attention, the
+    form: the patch embeddings of ``"imagenet"``, ``"cifar"`` (three stages) or ``"dvs"`` (two stages)
+    dim: channels of the last stage at width 1
+    depth: blocks of each stage; the last stage has self-attention, the
         others token attention. heads: the same in all stages; below width 1, channels are rounded up
         to a multiple of it.
-    legacy_tb_lif: reproduce the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init.
-    tie_stream_threshold: one threshold for all neurons that write to one stream.
+    legacy_tb_lif: reproduce the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init
+    tie_stream_threshold: one threshold for all neurons that write to one stream
     The other options are as in `spikformer`.
     """
     if form not in FORMS:

@@ -1,4 +1,4 @@
-"""ResNet-19 (from tdBN, as in the paper's released code), used in most of the paper's CIFAR and DVS-CIFAR10 rows."""
+"""ResNet-19 (from tdBN, as in the paper's released code), used in most rows of the paper for CIFAR and DVS-CIFAR10."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def resnet19(
 ) -> SpikingNet:
     """ResNet-19: conv3x3 stem, stages of 128, 256, 512 channels (strides 1, 2, 2), classifier at every step.
 
-    stem: 64 in the released code; 128 in TEBN and TAB (the first block then has an identity shortcut).
-    head: ``"linear"`` global average, one layer (the released code); ``"tet"`` global average, 256, spike, classes;
-        ``"tebn"`` 2x2 average, flatten, 256, classes without a neuron in between (TEBN and TAB).
-    dropout: before each fully connected layer; 0.25 in the paper's text, 0 in its released code.
-    init: TEBN and TAB use ``"kaiming_fan_out"``.
+    stem: 64 in the released code; 128 in TEBN and TAB (the first block then has an identity shortcut)
+    head: ``"linear"``: global average, one layer (the released code); ``"tet"``: global average, 256, spike, classes;
+        ``"tebn"``: 2x2 average, flatten, 256, classes without a neuron in between (TEBN and TAB)
+    dropout: before each fully connected layer; 0.25 in the paper's text, 0 in its released code
+    init: TEBN and TAB use ``"kaiming_fan_out"``
     """
     if head not in HEADS:
         raise ValueError(f"unknown head {head!r}; known: {', '.join(HEADS)}")

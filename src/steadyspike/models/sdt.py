@@ -35,10 +35,10 @@ def sdt(
 ) -> SpikingNet:
     """S-Transformer: three conv-norm-spike layers, currents as tokens, ``depth`` blocks, mean, a neuron, one layer.
 
-    erode: see `SpikeDrivenAttention`; on for event data. ``heads`` has an effect only with it.
+    erode: see `SpikeDrivenAttention`; on for event data. ``heads`` has an effect only with ``erode``.
     head_v_init: starting threshold of the last neuron; None: that of the other neurons (as published). Its current is a
-        mean over the whole image and may be too small for V = 1 at the start; `check_model` reports that.
-    The other options are as in `spikformer`; the attention has no scale.
+        mean over the whole image and may be too small for V = 1 at the start; `check_model` then reports it. The other
+    options are as in `spikformer`; the attention has no scale.
     """
     plan = AttentionPlan(heads, v_init=attn_v_init, bias=bias)
     flags = pool_flags(pools)

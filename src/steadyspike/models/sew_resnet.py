@@ -32,10 +32,10 @@ def sew_resnet34(
     init: str | Callable[[nn.Module], None] = "kaiming_fan_out",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """ResNet-34 with SEW blocks: spikes are added after the neuron, and shortcuts that change the shape spike too.
+    """ResNet-34 with SEW blocks: spikes are added after the neuron; shortcuts that change the shape have neurons too.
 
-    connect: ``"add"``, ``"and"`` or ``"iand"``, see `SEWBlock`.
-    tie_stream_threshold: one threshold for all neurons that write to one residual stream (four streams).
+    connect: ``"add"``, ``"and"`` or ``"iand"``, see `SEWBlock`
+    tie_stream_threshold: one threshold for all neurons that write to one residual stream (four streams)
     """
     block = partial(SEWBlock, connect=connect)
     net = resnet34(task, parts, layers=layers, block=block, dropout=dropout, init=init, zero_residual=zero_residual)
@@ -53,10 +53,10 @@ def sew_dvs(
     init: str | Callable[[nn.Module], None] = "default",
     zero_residual: bool = False,
 ) -> SpikingNet:
-    """Network of a 1x1 stem and seven SEW blocks (64 channels, then 128), each followed by a max-pooling.
+    """A network of a 1x1 stem and seven SEW blocks (64 channels, then 128), each followed by a max-pooling.
 
-    There are two streams. The max-poolings act on the streams, so with ``"add"`` V can be folded into the weights
-    exactly only if thresholds are tied.
+    There are two streams. The max-poolings act on the streams. With ``"add"``, V can therefore be folded exactly into
+    the weights only if thresholds are tied.
     """
     first = Stem(parts, task.image, parts.channels(64), kernel=1)
     body, shape = nn.Sequential(), first.shape

@@ -1,4 +1,4 @@
-"""Spikformer (Zhou et al., 2023), and an experimental Spikformer V2: spiking self-attention, stream of added spikes."""
+"""Spikformer (Zhou et al., 2023), and an experimental Spikformer V2: self-attention, stream of added spikes."""
 
 from __future__ import annotations
 
@@ -49,9 +49,11 @@ def spikformer(
 ) -> SpikingNet:
     """Spikformer: four conv-norm-spike layers with poolings, positional convolution, ``depth`` blocks, mean, one layer.
 
-    dim: channels of a token at width 1. pools, pool_first: see `conv_tokens`. position: the positional convolution.
-    attn_scale, attn_v_init, qkv_bias, bias: see `AttentionPlan`.
-    tie_stream_threshold: one threshold for all neurons that write to the stream, 2 + 2 depth of them.
+    dim: channels of a token at width 1
+    pools, pool_first: see `conv_tokens`
+    position: whether to use the positional convolution
+    attn_scale, attn_v_init, qkv_bias, bias: see `AttentionPlan`
+    tie_stream_threshold: one threshold for all neurons that write to the stream (2 + 2 depth neurons)
     """
     plan = AttentionPlan(heads, attn_scale, attn_v_init, qkv_bias, bias)
     stem, body, shape = conv_tokens(parts, task.image, dim, pools, pool_first=pool_first)
@@ -77,9 +79,12 @@ def spikformer_v2(
 ) -> SpikingNet:
     """Experimental: Spikformer with a stem of stride-2 convolutions and expansion blocks instead of poolings.
 
-    No code of Spikformer V2 was published and the stem's layout is not known. This follows a third party's reading (a
-    stride-2 convolution and one expansion block per stage); its size is not the published one.
-    stem_ratio: factor by which the expansion blocks increase the channels. The other options are as in `spikformer`.
+    No code of Spikformer V2 was published and the stem's layout is not known. This function follows a third party's
+    reconstruction (a stride-2 convolution and one expansion block per stage); its size is not the published one.
+
+    stem_ratio: factor by which the expansion blocks increase the channels
+
+    The other options are as in `spikformer`.
     """
     plan = AttentionPlan(heads, attn_scale, attn_v_init, bias=bias)
     stem = Stem(parts, task.image, parts.channels(dim // 8), stride=2)

@@ -33,7 +33,8 @@ def spikingformer(
 ) -> SpikingNet:
     """Spikingformer: conv-norm, four spike-(pool)-conv-norm layers, ``depth`` blocks, mean of the currents, one layer.
 
-    No spikes are added, so V can be folded everywhere without tied thresholds. The options are as in `spikformer`.
+    Spikes are never added to each other, so V can always be folded without tied thresholds. The options are as in
+    `spikformer`.
     """
     plan = AttentionPlan(heads, attn_scale, attn_v_init, bias=bias)
     stem = Stem(parts, task.image, parts.channels(dim // 8), neuron=False)

@@ -47,9 +47,10 @@ def spikingresformer(
     """SpikingResformer: stem (conv7x7 of stride 2, norm, max-pooling), three stages, mean of the currents, one layer.
 
     heads: number of heads of each stage; a stage has ``heads * head_width`` channels at width 1, and the MLP's 3x3
-        convolution has groups of ``head_width``. depth: number of blocks of each stage.
-    small_stem: conv3x3 of stride 1 without pooling (CIFAR).
-    attn_v_init: starting V of the attention neurons; None: that of the other neurons (1.0 in the published code).
+        convolution has groups of ``head_width``
+        depth: number of blocks of each stage
+    small_stem: conv3x3 of stride 1 without pooling (CIFAR)
+    attn_v_init: starting V of the attention neurons; None: that of the other neurons (1.0 in the published code)
     """
     width = parts.channels(head_width)
     counts, head_counts = block_counts(depth, 3, "depth"), block_counts(heads, 3, "heads")

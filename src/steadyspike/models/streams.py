@@ -1,7 +1,7 @@
 """Residual streams that are sums of spikes: finds the neurons that write to them, and ties their thresholds.
 
-In a SEW network with TrSG the stream is sum_i V_i S_i. Only if all V_i of a stream are the same parameter is it an
-integer count times one number, which can be folded into the next weights exactly.
+In a SEW network with TrSG the stream is sum_i V_i S_i. If all V_i of a stream are the same parameter, the stream is an
+integer count times one number. Only then can it be folded exactly into the next weights.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class StreamBlock(Protocol):
 
 
 def _layers(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of nested Sequentials, in the order in which they run."""
+    """Returns the layers of nested Sequentials, in the order in which they run."""
     if isinstance(module, nn.Sequential):
         for name, child in module.named_children():
             yield from _layers(child, f"{prefix}.{name}")
@@ -38,8 +38,8 @@ def _layers(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module]]:
 def find_streams(net: SpikingNet) -> list[list[str]]:
     """The names of the neurons that write to each stream, in order; ``stream_writers()`` of a block lists its own.
 
-    A stream starts at a plain conv-norm-spike layer (the first one at the stem) or at a block with ``starts_stream``;
-    the blocks that follow write to it.
+    A stream starts at a plain conv-norm-spike layer (the first one is the stem) or at a block with ``starts_stream``.
+    The blocks that follow write to it.
     """
     streams = [["stem.lif"]]
     for name, layer in _layers(net.body, "body"):
@@ -53,9 +53,9 @@ def find_streams(net: SpikingNet) -> list[list[str]]:
 
 
 def tie_thresholds(layers: Iterable[nn.Module]) -> None:
-    """Makes all ``layers`` share the threshold parameter of the first, as one object.
+    """Makes all ``layers`` share the threshold parameter of the first layer, as one object.
 
-    Fixed thresholds need not be tied, but must be equal.
+    Fixed thresholds need not be tied, but they must be equal.
     """
     first: Tensor | None = None
     for layer in layers:
@@ -71,7 +71,7 @@ def tie_thresholds(layers: Iterable[nn.Module]) -> None:
 
 
 def _threshold_name(layer: nn.Module) -> str | None:
-    """The name of the parameter from which V is computed; None if V is fixed."""
+    """Returns the name of the parameter from which V is computed; None if V is fixed."""
     name = getattr(layer, "threshold_name", None)
     if name is None and (not isinstance(layer, Neuron) or layer.threshold.requires_grad):
         raise ValueError(
@@ -81,14 +81,17 @@ def _threshold_name(layer: nn.Module) -> str | None:
 
 
 def _threshold_value(layer: nn.Module) -> Tensor:
-    """The parameter from which V is computed, or the fixed V."""
+    """Returns the parameter from which V is computed, or the fixed V."""
     value = getattr(layer, _threshold_name(layer) or "threshold")
     assert isinstance(value, Tensor)
     return value
 
 
 def set_streams(net: SpikingNet, *, tie: bool) -> None:
-    """Sets ``net.streams``. tie: also tie the thresholds of each stream; they stay tied when a state dict is loaded."""
+    """Sets ``net.streams``.
+
+    tie: also tie the thresholds of each stream; they stay tied when a state dict is loaded
+    """
     net.streams, net.streams_tied = find_streams(net), tie
     if tie:
         _tie_streams(net)
@@ -97,14 +100,17 @@ def set_streams(net: SpikingNet, *, tie: bool) -> None:
 
 
 def _tie_streams(net: nn.Module, *loaded: object) -> None:
-    """Ties the thresholds of each stream. Also a hook, since ``load_state_dict(assign=True)`` separates parameters."""
+    """Ties the thresholds of each stream.
+
+    Also used as a hook, because ``load_state_dict(assign=True)`` separates parameters.
+    """
     assert isinstance(net, SpikingNet)
     for names in net.streams:
         tie_thresholds([net.get_submodule(name) for name in names])
 
 
 def _refuse_untied(net: nn.Module, state: Mapping[str, Tensor], prefix: str, *rest: Any) -> None:
-    """A hook that reports thresholds that differ in a state dict: they cannot become one parameter."""
+    """A hook that reports a state dict with different thresholds in one stream: they cannot become one parameter."""
     assert isinstance(net, SpikingNet)
     errors: list[str] = rest[-1]
     for names in net.streams:

@@ -35,7 +35,7 @@ def _first_silent(model: nn.Module, x: Tensor) -> tuple[str, Tensor] | None:
 
 
 def _exceeded_by(m: Tensor, rate: float) -> float:
-    """A positive number that about ``rate`` of the potentials exceed; 0 if none is positive."""
+    """Returns a positive number that about ``rate`` of the potentials exceed; 0 if no potential is positive."""
     threshold = m.quantile(1 - rate)
     positive = m[m > 0]
     if threshold <= 0 and len(positive):
@@ -44,7 +44,7 @@ def _exceeded_by(m: Tensor, rate: float) -> float:
 
 
 def _layer(model: nn.Module, name: str) -> Neuron:
-    """The neuron layer ``name``, whose threshold can be lowered."""
+    """Returns the neuron layer ``name``, whose threshold can be lowered."""
     layer = model.get_submodule(name)
     if not isinstance(layer, (LIF, IF)):
         raise ValueError(
@@ -55,7 +55,7 @@ def _layer(model: nn.Module, name: str) -> Neuron:
 
 
 def _tied_to(model: nn.Module, name: str) -> list[str]:
-    """The layers whose threshold must equal that of layer ``name``, itself included.
+    """Returns the layers whose threshold must equal that of layer ``name``, including this layer.
 
     Learned thresholds that are tied are one parameter. Fixed thresholds are separate numbers that must stay equal.
     """
@@ -72,13 +72,13 @@ def _tied_to(model: nn.Module, name: str) -> list[str]:
 
 
 def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> RuntimeError:
-    """The error with the reason why layer ``name`` cannot be made to fire."""
+    """Builds the error with the reason why layer ``name`` cannot be made to fire."""
     tied = [n for n in changed if len(_tied_to(model, n)) > 1]
     reason = f"its potentials reach only {m.max():.3g}"
     if name in changed and tied:
         reason = (
-            f"it falls silent again when the tied threshold of '{tied[0]}' is lowered, since what its stream "
-            "carries (V*S) becomes smaller with V; put norms before the neurons, enlarge the weights "
+            f"it becomes silent again when the tied threshold of '{tied[0]}' is lowered, because the values in its "
+            "stream (V*S) become smaller with V; put norms before the neurons, enlarge the weights "
             "(models.weight_init.fire), or wake the network without tie_stream_threshold"
         )
     return RuntimeError(f"layer '{name}' cannot be woken: {reason}")
@@ -88,12 +88,12 @@ def _cannot(model: nn.Module, name: str, m: Tensor, changed: list[str]) -> Runti
 def wake(model: nn.Module, x: Tensor, rate: float = 0.05) -> dict[str, float]:
     """Gives every layer that never fires on the batch ``x`` a threshold that about ``rate`` of its potentials exceed.
 
-    It changes one layer after the other, because a layer that never fires also silences the layers after it. Layers
-    that fire are not changed, except when their threshold is tied to one that is lowered. If fewer than ``rate`` of
-    the potentials are positive, half of the positive ones exceed the threshold. Returns the new thresholds by the names
-    of the layers that were silent.
-    The forwards run on a copy in training mode: statistics do not change, and the model does not change if a layer
-    cannot be made to fire.
+    Layers are changed one after the other, because a layer that never fires also silences the layers after it. Layers
+    that fire are not changed, unless their threshold is tied to one that is lowered. If fewer than ``rate`` of the
+    potentials are positive, half of the positive ones exceed the threshold. Returns the new thresholds by the names of
+    the layers that were silent.
+    The forwards run on a copy in training mode, so statistics do not change. If a layer cannot be made to fire, the
+    model does not change at all.
     """
     if not 0 < rate < 1:
         raise ValueError(f"rate must be between 0 and 1, got {rate}")

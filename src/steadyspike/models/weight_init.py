@@ -12,7 +12,7 @@ from steadyspike.models.blocks.head import Head
 
 
 def _default(model: nn.Module) -> None:
-    """PyTorch's: uniform in +-1/sqrt(fan_in) for weights and biases."""
+    """PyTorch's default: uniform in +-1/sqrt(fan_in) for weights and biases."""
 
 
 def _kaiming_fan_out(model: nn.Module) -> None:
@@ -39,7 +39,7 @@ def _trunc_normal(model: nn.Module, chosen: Callable[[nn.Module], bool]) -> None
 
 
 def _is_token_layer(m: nn.Module) -> bool:
-    """True for layers that are nn.Linear in the official code: the head, and 1x1 convolutions on tokens."""
+    """Returns True for layers that are nn.Linear in the official code: the head, and 1x1 convolutions on tokens."""
     return isinstance(m, nn.Linear) or (isinstance(m, nn.Conv2d) and m.kernel_size == (1, 1) and m.stride == (1, 1))
 
 
@@ -64,22 +64,24 @@ class Residual(Protocol):
 def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zero_residual: bool = False) -> None:
     """Sets the weights of a new network in place.
 
-    init: ``"default"`` (PyTorch's own: the paper's ResNet-19, TET's ResNet-19, MS-ResNet, SEW's CIFAR10-DVS network),
-        ``"kaiming_fan_out"`` (convolutions normal with variance 2/fan_out: TEBN, TAB, TET's VGGSNN, SEW-ResNet-34),
-        ``"imagenet"`` (the same, and fully connected layers normal(0, 0.01) with bias 0: Spiking ResNet-34),
-        ``"trunc_linear"``, ``"trunc_tokens"``, ``"trunc_conv"``, ``"trunc_all"`` (truncated normal(0, 0.02) with bias 0
-        for fully connected layers; for these and 1x1 convolutions; for convolutions; for all: transformers), or a
-        function of the model.
-    zero_residual: the last norm of every residual branch starts at scale 0 (and bias 1 if the branch is a gate that
-    must be open: `SEWBlock` with ``"and"``), so that the block starts as its shortcut. With every name, a fully
-    connected layer before a neuron gets `fire`, since no other initialisation here makes the neuron fire at V = 1. If
-    the user passes a function, nothing is changed after it.
+    init: a name, or a function of the model. Names:
+        - ``"default"``: PyTorch's own (the paper's ResNet-19, TET's ResNet-19, MS-ResNet, SEW's CIFAR10-DVS network);
+        - ``"kaiming_fan_out"``: convolutions normal with variance 2/fan_out (TEBN, TAB, TET's VGGSNN, SEW-ResNet-34);
+        - ``"imagenet"``: the same, and fully connected layers normal(0, 0.01) with bias 0 (Spiking ResNet-34);
+        - ``"trunc_linear"``, ``"trunc_tokens"``, ``"trunc_conv"``, ``"trunc_all"`` (transformers): truncated normal(0,
+          0.02) with bias 0 for fully connected layers; for these and 1x1 convolutions; for convolutions; for all.
+    zero_residual: the last norm of every residual branch starts at scale 0, so that the block starts as its shortcut
+    (and at bias 1 if the branch is a gate that must be open: `SEWBlock` with ``"and"``)
+
+    With every name, a fully connected layer before a neuron is initialised by `fire`, because with the other
+    initialisations the neuron would not fire at V = 1. If ``init`` is a function, its weights are not changed afterwards.
     """
     if isinstance(init, str) and init not in INITS:
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")
     if not isinstance(init, str):
         init(model)
-    elif not any(p.is_meta for p in model.parameters()):  # meta tensors have no values, and their normal_ is slow
+    # tensors on the meta device have no values, and their normal_ is slow
+    elif not any(p.is_meta for p in model.parameters()):
         INITS[init](model)
         fire_heads(model)
     for m in model.modules():
@@ -112,9 +114,9 @@ def fire_heads(model: nn.Module) -> None:
 def fire(layer: nn.Linear | nn.Conv2d, threshold: float = 1.0, mean_square: float = 0.02) -> None:
     """Initialises a layer that feeds a neuron without a norm: the current's standard deviation is ``threshold``.
 
-    mean_square: expected mean square of the layer's inputs; 0.02 suits pooled spikes with a rate of about 0.1.
-    The bias becomes 0. With PyTorch's default the current's standard deviation is sqrt(mean_square / 3) = 0.08: a
-    neuron with V = 1 then never fires and, outside the surrogate's window, never learns to fire.
+    mean_square: expected mean square of the layer's inputs; 0.02 suits pooled spikes with a rate of about 0.1. The bias
+    becomes 0. With PyTorch's default the current's standard deviation is sqrt(mean_square / 3) = 0.08. A neuron with V
+    = 1 then never fires and, outside the surrogate's window, never learns to fire.
     """
     fan_in = layer.weight[0].numel()
     nn.init.normal_(layer.weight, 0, threshold / math.sqrt(fan_in * mean_square))

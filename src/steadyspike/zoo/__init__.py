@@ -1,6 +1,6 @@
 """Trained networks in one line: `load`, `save_pretrained`, `push_to_hub`; ``zoo/networks/`` holds the library's own.
 
-What is loaded and saved needs the packages of ``steadyspike[train]``; they are imported when a name is first used.
+Loading and saving need the packages of ``steadyspike[train]``; they are imported when a name is first used.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Makes an entry of the zoo from a finished run: rounds the weights, measures them and writes their card."""
+"""Makes an entry of the zoo from a finished run: rounds the weights, measures them and writes the model card."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from steadyspike.zoo.saving import rounded, write_card, write_description, write
 
 LARGEST = 4_000_000  # bytes of an entry's weights
 ALLOWED = 0.1  # points of accuracy (hundredths of mAP@.5) that rounding may cost
-COUNTED, TIMED = 256, 15  # samples whose operations are counted; forwards that are timed
+COUNTED, TIMED = 256, 15  # the number of samples whose operations are counted, and of forwards that are timed
 
 
 def add(source: Path, folder: Path, data_dir: Path | None = None) -> Path:
-    """Writes the network of the run ``source`` into ``folder`` (NETWORKS / NAME), with numbers and card.
+    """Writes the network of the run ``source`` to ``folder`` (NETWORKS / NAME), with numbers and card.
 
-    The weights are rounded to float16 if that costs at most `ALLOWED` points; the numbers are measured with the stored
-    weights, so that `steadyspike evaluate NAME` gives exactly the same.
+    The weights are rounded to float16 if that costs at most `ALLOWED` points. The numbers are measured with the stored
+    weights, so that `steadyspike evaluate NAME` gives exactly the same numbers.
     """
     run = load_run(source, data_dir)
     if run.result["status"] != "finished":
@@ -74,17 +74,17 @@ def _fill(run: LoadedRun, folder: Path, name: str) -> None:
 
 
 def name_of(source: Path) -> str:
-    """The name of an entry: the name of the run's packaged recipe, without ``zoo-``."""
+    """Returns the name of an entry: the name of the run's packaged recipe, without ``zoo-``."""
     return recipe_of_run(RunFolder(source)).name.removeprefix("zoo-")
 
 
 def points(test: dict[str, Any]) -> float:
-    """The score of a result in points of a hundred: accuracy at the last step, or mAP@.5."""
+    """Returns the score of a result in hundredths: accuracy at the last step, or mAP@.5."""
     return float(test["accuracy"][-1]) if "accuracy" in test else 100 * float(test["AP50"])
 
 
 def _stored(run: LoadedRun, folder: Path, state: dict[str, Tensor]) -> tuple[dict[str, Any], float]:
-    """Writes the weights; the test scores of what was written, and spikes per neuron and step."""
+    """Writes the weights; returns the test scores of the written weights, and spikes per neuron and step."""
     path = RunFolder(folder).weights
     save_weights(path, state, {"split": run.data.split.record()})
     task = task_for(run.recipe, run.data)
@@ -99,7 +99,7 @@ def _stored(run: LoadedRun, folder: Path, state: dict[str, Tensor]) -> tuple[dic
 
 
 def _energy(run: LoadedRun) -> tuple[float | None, str]:
-    """Millijoule per test sample of the folded network; None and the reason if it cannot be folded."""
+    """Returns millijoule per test sample of the folded network; None and the reason if it cannot be folded."""
     timed = run.data.timesteps is not None
     batches = (x for x, _ in run.data.eval_loader("test", 64))
     if not (kind := kind_of(run.recipe)).classifies:
@@ -120,7 +120,7 @@ def _energy(run: LoadedRun) -> tuple[float | None, str]:
 
 @torch.inference_mode()
 def _milliseconds(run: LoadedRun) -> float:
-    """The median time of one test sample on one thread."""
+    """Returns the median time of one test sample on one thread."""
     batch = next(iter(run.data.eval_loader("test", 1)))[0]
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""The card of a network: purpose, training, scores and limits. Markdown."""
+"""The model card of a network: purpose, training, scores and limits. Markdown."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ MOST_NAMES = 100
 
 
 def plain(text: str) -> str:
-    """Text of a stranger in one line of Markdown: no markup, no line break, no control character."""
+    """Returns text from an unknown source in one line of Markdown: no markup, no line break, no control character."""
     one_line = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+", " ", text)
     return re.sub(r"([\\`*_\[\]|#])", r"\\\1", one_line.replace("<", "&lt;").replace(">", "&gt;"))
 
 
 def card_of_run(folder: Path, name: str, about: str = "") -> str:
-    """The card of a folder that has a description and the record of its run."""
+    """Returns the card of a folder that has a description and the record of its run."""
     description, run = read_description(folder), RunFolder(folder)
     recipe, facts, result = run.read_recipe(), run.read_json("run.json"), run.read_json("result.json")
     parts = [f"# {plain(name)}", plain(about or recipe.about.removeprefix("zoo: ")), *_use(name)]
@@ -35,11 +35,11 @@ def card_of_run(folder: Path, name: str, about: str = "") -> str:
 
 
 def card_of_model(description: Description, name: str, about: str = "") -> str:
-    """The card of a network that was saved without a run: the card has nothing about its training."""
+    """Returns the card of a network that was saved without a run; it has nothing about training."""
     tables = f"```toml\n{dumps(description.recipe).strip()}\n```"
     parts = [f"# {plain(name)}", plain(about), *_use(name), "## Network", tables]
     parts += ["## Input and classes", _input(description)]
-    parts += ["## Limits", "How it was trained and how well it does was not recorded."]
+    parts += ["## Limits", "It was not recorded how the network was trained and how accurate it is."]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -88,7 +88,7 @@ def _training(facts: dict[str, Any], result: dict[str, Any], epochs: int) -> str
 
 
 def _curve(folder: Path) -> str:
-    """At most twelve rows of metrics.csv."""
+    """Returns at most twelve rows of metrics.csv."""
     try:
         with (folder / "metrics.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))

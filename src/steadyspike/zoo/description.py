@@ -1,7 +1,8 @@
 """network.json: what a trained network is, as data. `load` needs only this file and weights.safetensors.
 
-A description holds no code and names none: the network is one of `steadyspike.models`, with neurons and norms of the
-catalogues, and every key is checked. Files come from strangers, so that what they may cost is limited, too.
+A description contains no code and names none: the network is one of `steadyspike.models`, with neurons and norms of the
+catalogues, and every key is checked. Files may come from strangers, so the memory and time that they can cost is
+limited, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class _Table(BaseModel):
 
 
 class Input(_Table):
-    """How a file becomes an input; as `steadyspike.data.input_files.read_input` takes it."""
+    """How a file becomes an input, as `steadyspike.data.input_files.read_input` takes it."""
 
     size: list[Annotated[int, Field(ge=1, le=1 << 14)]] = Field(min_length=2, max_length=2)
     channels: int = Field(ge=1, le=4096)
@@ -49,8 +50,10 @@ class Input(_Table):
 class Numbers(_Table):
     """Measurements on the test part with the stored weights.
 
-    firing_rate: spikes per neuron and step. energy_mj: per sample at 45 nm fp32, of the folded network; None with a
-    reason in ``energy_note``. ms: of one sample on one thread of ``hardware``. before: the score before rounding.
+    firing_rate: spikes per neuron and step
+    energy_mj: per sample at 45 nm fp32, of the folded network; None with a reason in ``energy_note``
+    ms: of one sample on one thread of ``hardware``
+    before: the score before rounding
     """
 
     firing_rate: float
@@ -62,9 +65,9 @@ class Numbers(_Table):
 
 
 class Description(_Table):
-    """recipe: the tables that build the network, and the rest of the recipe if it was trained by one.
+    """recipe: the tables that build the network, and the rest of the recipe if it was trained by one
 
-    rounding: of the weights of convolutions and linear layers in the file: "float16" or "none".
+    rounding: of the weights of convolutions and linear layers in the file: "float16" or "none"
     """
 
     format: Literal["steadyspike network 1"] = FORMAT
@@ -78,12 +81,15 @@ class Description(_Table):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """As `read_input` takes them."""
+        """Returns the settings in the form that `read_input` takes."""
         return {**self.input.model_dump(), "classes": self.classes}
 
 
 def read_description(folder: Path) -> Description:
-    """The description in a folder; RunError, in one line, if it is missing, damaged, too large or of another form."""
+    """Reads the description in a folder.
+
+    Raises RunError, in one line, if it is missing, damaged, too large or malformed.
+    """
     path = folder / FILE
     if not path.is_file():
         raise RunError(f"{folder} has no {FILE}: it is not a folder that save_pretrained wrote")
@@ -98,7 +104,7 @@ def read_description(folder: Path) -> Description:
 
 
 def recipe_of(description: Description) -> Recipe:
-    """The recipe of a description; RunError if it names code or is not one."""
+    """Returns the recipe of a description; raises RunError if it names code or is not a recipe."""
     try:
         recipe = parse(description.recipe, FILE)
     except (RecipeError, RecursionError) as error:
@@ -112,10 +118,12 @@ def recipe_of(description: Description) -> Recipe:
 
 
 def build(description: Description, state: dict[str, Tensor], num_classes: int | None = None) -> nn.Module:
-    """The network of a description with ``state`` as its weights; RunError if they do not belong together.
+    """Builds the network of a description with the weights ``state``; raises RunError if they do not match.
 
-    It is first built without memory and compared with the weights, so that a small file cannot allocate a large
-    network. num_classes: another number of classes; tensors that then have another shape are initialised again.
+    The network is first built without memory and compared with the weights, so that a small file cannot allocate a
+    large network.
+
+    num_classes: another number of classes; tensors that then have another shape are initialised again
     """
     recipe = recipe_of(description)
     for key in _REPEATS:
@@ -150,11 +158,12 @@ def _compare(expected: dict[str, Tensor], state: dict[str, Tensor]) -> None:
 
 
 def describe_run(run: LoadedRun, sha256: str, rounding: Literal["float16", "none"] = "none") -> Description:
-    """The description of a finished run; its data set is opened for the names of the classes."""
+    """Returns the description of a finished run; its data set is opened for the names of the classes."""
     recipe, facts = run.recipe, facts_of(run)
     if is_own(recipe.model.name):
-        raise RunError(f"model.name = {recipe.model.name!r} is code of yours: fold the network to save it without code")
-    tables = recipe.model_dump(exclude_none=True, exclude=set(PRIVATE))  # defaults, too: they may change
+        raise RunError(f"model.name = {recipe.model.name!r} is your own code: fold the network to save it without code")
+    # defaults are stored too, because they may change
+    tables = recipe.model_dump(exclude_none=True, exclude=set(PRIVATE))
     if is_own(recipe.data.name):
         tables["data"] = {"timesteps": recipe.data.timesteps}
     about = RunFolder(run.folder).read_json("run.json")
@@ -169,19 +178,19 @@ def describe_run(run: LoadedRun, sha256: str, rounding: Literal["float16", "none
 
 
 def facts_of(run: LoadedRun) -> dict[str, Any]:
-    """How a file becomes an input of a run's network: from its description, or else from its data set."""
+    """Returns how a file becomes an input of a run's network, from its description or otherwise from its data set."""
     if is_saved(run.folder):
         return read_description(run.folder).facts
     return input_facts(run.data.dataset)
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether a folder is a network of the zoo or of `save_pretrained`."""
+    """Returns whether a folder is a network of the zoo or of `save_pretrained`."""
     return (folder / FILE).is_file()
 
 
 def noise(folder: Path, samples: int = 8) -> Tensor:
-    """A batch of noise of the shape that a saved network takes, the same every time."""
+    """Returns a batch of noise of the shape that a saved network takes; it is the same at every call."""
     given = read_description(folder).input
     shape = (samples, given.channels, *given.size)
     generator = torch.Generator().manual_seed(0)

@@ -1,8 +1,8 @@
 """Networks on a Hugging Face hub: `push_to_hub` and ``ss.load("hf://owner/name")``; needs the package huggingface_hub.
 
-Only the files that `save_pretrained` writes are fetched, each with a limit of its size; none of them is code. A
-download is pinned: by a commit (``hf://owner/name@COMMIT``), by ``sha256=`` of the weights, or else by what the first
-download of this user got, so that weights which change later on the hub are an error and never a surprise.
+Only the files that `save_pretrained` writes are downloaded, each with a limit of its size; none of them is code. A
+download is pinned by a commit (``hf://owner/name@COMMIT``), by ``sha256=`` of the weights, or otherwise by the checksum
+of this user's first download. If weights change later on the hub, loading raises an error.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def parse(text: str) -> Address:
 
 
 def push_to_hub(model: nn.Module | LoadedRun | Pretrained, repository: str, **options: Any) -> str:
-    """Saves a network (`save_pretrained`, which takes ``options``), uploads it and returns its address for `load`.
+    """Saves a network (`save_pretrained`, which gets ``options``), uploads it and returns its address for `load`.
 
     repository: ``owner/name``. It is created if it does not exist. You must be logged in (``hf auth login``). The
-    address contains the commit, so that it always gives this network.
+    address contains the commit, so that it always refers to this network.
     """
     import tempfile
 
@@ -72,7 +72,10 @@ def push_to_hub(model: nn.Module | LoadedRun | Pretrained, repository: str, **op
 
 
 def download(text: str, sha256: str | None) -> Path:
-    """The folder of a network on a hub, downloaded if needed; RunError if its weights are not the pinned ones."""
+    """Returns the folder of a network on a hub, downloaded if needed.
+
+    Raises RunError if its weights are not the pinned ones.
+    """
     missing_package("huggingface_hub", "hub")
     address = parse(text)
     folder = _fetch(address)
@@ -90,7 +93,10 @@ def _fetch(address: Address) -> Path:
 
 
 def _file(address: Address, name: str, limit: int) -> Path | None:
-    """A file of the network, kept in the user's cache; None if there is no card. What is pinned needs no network."""
+    """Returns a file of the network, stored in the user's cache; None if there is no card.
+
+    A pinned file that is in the cache needs no internet connection.
+    """
     from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import EntryNotFoundError
 
@@ -118,7 +124,7 @@ def _file(address: Address, name: str, limit: int) -> Path | None:
 
 
 def _endpoint() -> str | None:
-    """The hub's address from the environment (huggingface_hub reads it only at import); None: the default."""
+    """Returns the hub's address from the environment (huggingface_hub reads it only at import); None: the default."""
     return os.environ.get("HF_ENDPOINT")
 
 
@@ -127,7 +133,10 @@ def _folder() -> Path:
 
 
 def _check_pin(address: Address, sha256: str) -> None:
-    """Compares with what the first download got, and remembers it; RunError if the weights have changed since."""
+    """Compares with the checksum of the first download, and stores it.
+
+    Raises RunError if the weights have changed since.
+    """
     path = _folder() / "pins.json"
     name = f"{address.repository}@{address.revision or 'main'}"
     with lock(path.with_name("pins.json.lock")):
@@ -135,7 +144,7 @@ def _check_pin(address: Address, sha256: str) -> None:
         if pins.setdefault(name, sha256) != sha256:
             raise RunError(
                 f"the weights of hf://{name} have changed on the hub since they were first downloaded here "
-                f"(sha256 {pins[name][:12]}..., now {sha256[:12]}...); give sha256={sha256!r} to take them all the same"
+                f"(sha256 {pins[name][:12]}..., now {sha256[:12]}...); give sha256={sha256!r} to accept them"
             )
         text = json.dumps(pins, indent=1, sort_keys=True) + "\n"
         write_atomically(path, lambda file: file.write(text.encode()))

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class Pretrained:
-    """A trained network, in evaluation mode, and what is needed to use it.
+    """A trained network in evaluation mode, and what is needed to use it.
 
-    model: takes [B, C, H, W] (event data [T, B, C, H, W]) and gives logits [T, B, classes].
-    classes: names of the classes in the order of the logits; empty after a change of their number.
-    description: how it was made, how inputs are prepared, what was measured. card: the same for people, in Markdown.
+    model: takes [B, C, H, W] (event data [T, B, C, H, W]) and returns logits [T, B, classes]
+    classes: names of the classes in the order of the logits; empty if their number was changed
+    description: how it was made, how inputs are prepared, what was measured
+    card: the same for people, in Markdown
     """
 
     def __init__(
@@ -45,17 +46,20 @@ class Pretrained:
 
     @property
     def timesteps(self) -> int:
-        """T: how many steps the network was trained to run."""
+        """T: the number of steps that the network was trained to run."""
         return self.recipe.data.timesteps
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The recipe that the network was trained by; of a network that was saved alone, what builds it."""
+        """Returns the recipe that trained the network.
+
+        For a network that was saved without a run, the recipe that builds it.
+        """
         return recipe_of(self.description)
 
     @property
     def card(self) -> str:
-        """The network's card (purpose, scores, limits), in Markdown; "" if it has no card."""
+        """Returns the model card (purpose, scores, limits) in Markdown; "" if there is none."""
         path = self.folder / CARD
         if not path.is_file() or path.stat().st_size > LARGEST_TEXT:
             return ""
@@ -63,20 +67,20 @@ class Pretrained:
 
     @cached_property
     def data(self) -> DataBundle:
-        """The data it was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
+        """Returns the data that the network was trained on, with the split: ``net.data.eval_loader("test", 256)``."""
         from steadyspike.train.build.data import load_data
 
         return load_data(self.recipe.data, self._data_dir)
 
     def preprocess(self, file: str | Path, resize: bool = True) -> Tensor:
-        """An image file as [1, C, H, W], or an event recording as [T, 1, C, H, W], as the network takes it."""
+        """Reads an image file as [1, C, H, W], or an event recording as [T, 1, C, H, W], as the network takes it."""
         from steadyspike.data.input_files import read_input
 
         return read_input(Path(file), self.description.facts, resize)
 
     @torch.no_grad()
     def predict(self, file: str | Path) -> list[tuple[str, float]]:
-        """Names of the classes and their probabilities for an image or event file, the most likely first."""
+        """Returns names of the classes and their probabilities for an image or event file, the most likely first."""
         from steadyspike.train.recipe.kinds import kind_of
 
         if not (kind := kind_of(self.recipe)).classifies:
@@ -92,23 +96,24 @@ class Pretrained:
 
 
 def names() -> list[str]:
-    """Names of the networks that are packaged with the library."""
+    """Returns the names of the networks that are packaged with the library."""
     return packaged_names()
 
 
 def load(
     source: str | Path, *, num_classes: int | None = None, data_dir: str | Path | None = None, sha256: str | None = None
 ) -> Pretrained:
-    """A network of the zoo by its name, a folder of `save_pretrained` or of a finished run, or ``hf://owner/name``.
+    """Loads a network: a name of the zoo, a folder of `save_pretrained` or of a finished run, or ``hf://owner/name``.
 
         net = ss.load("digits-cnn7")
         logits = net.model(images)              # [T, B, classes]
         net.predict("seven.png")                # [("7", 0.93), ...]
 
-    num_classes: a new last layer for so many classes, to train on other data; the rest keeps its weights.
-    data_dir: where ``net.data`` looks for the data set. sha256: the weights must have this checksum; downloads from a
-    hub need it, or a revision (``hf://owner/name@COMMIT``).
-    Nothing that a folder or a download holds is executed.
+    num_classes: a new last layer for this many classes, to train on other data; the rest keeps its weights
+    data_dir: the folder in which ``net.data`` looks for the data set
+    sha256: the expected checksum of the weights; downloads from a hub need it, or a revision
+        (``hf://owner/name@COMMIT``)
+    Nothing that a folder or a download contains is executed.
     """
     if str(source).startswith("hf://"):
         from steadyspike.zoo.hub import download
@@ -142,7 +147,7 @@ def _made(
 
 
 def _weights(folder: Path, described: str, expected: str | None) -> dict[str, Tensor]:
-    """The weights in a folder; RunError if they are not the described or not the wanted ones."""
+    """Reads the weights in a folder; raises RunError if they are not the described or not the requested ones."""
     path = RunFolder(folder).weights
     if not path.is_file():
         raise RunError(f"{path} is missing")
@@ -151,5 +156,7 @@ def _weights(folder: Path, described: str, expected: str | None) -> dict[str, Te
     sha256 = file_sha256(path)
     for checksum, what in ((described, FILE), (expected, "sha256=...")):
         if checksum is not None and sha256 != checksum:
-            raise RunError(f"{path} has the checksum {sha256}, {what} has {checksum}: they are not the same weights")
+            raise RunError(
+                f"{path} has the checksum {sha256}, but {what} has {checksum}: they are not the same weights"
+            )
     return read_weights(path)[0]

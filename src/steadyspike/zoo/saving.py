@@ -1,4 +1,4 @@
-"""`save_pretrained`: a trained network as a folder of weights, description and card, without any code."""
+"""`save_pretrained`: saves a trained network as a folder of weights, description and card, without any code."""
 
 from __future__ import annotations
 
@@ -34,12 +34,14 @@ def save_pretrained(
     half: bool = False,
     about: str = "",
 ) -> Path:
-    """Writes a network so that `load` makes it again: weights.safetensors, network.json and README.md, its card.
+    """Writes a network so that `load` can build it again: weights.safetensors, network.json and README.md, its card.
 
-    model: a run (``ss.load_run``), a network of `ss.load`, or a network that `steadyspike.models.create` made.
-    classes, mean, std: names of the classes and how images are normalised, if ``model`` is a network alone.
-    half: round the weights of convolutions and linear layers to float16; the file is half as large.
-    about: a sentence for the card. The network is built again from what was written and compared before this returns.
+    model: a run (``ss.load_run``), a network of `ss.load`, or a network that `steadyspike.models.create` made
+    classes, mean, std: names of the classes and how images are normalised, if ``model`` is a network alone
+    half: round the weights of convolutions and linear layers to float16, which halves the file
+    about: a sentence for the card
+
+    Before this returns, the network is built again from the written files and compared.
     """
     target = Path(folder)
     if target.exists() and any(target.iterdir()):
@@ -68,7 +70,10 @@ def save_pretrained(
 
 
 def rounded(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """``state`` with the weights of convolutions and linear layers in float16; constants and statistics stay exact."""
+    """Returns ``state`` with the weights of convolutions and linear layers in float16.
+
+    Constants and statistics stay exact.
+    """
 
     def fits(t: Tensor) -> bool:
         return t.is_floating_point() and t.ndim >= 2 and float(t.abs().max()) < HALF_LARGEST
@@ -87,11 +92,12 @@ def write_card(folder: Path, text: str) -> None:
 
 
 def write_record(source: Path, target: Path, sha256: str, test: dict[str, Any] | None = None) -> None:
-    """The run's own files, so that commands accept the folder as a run; without paths of the machine it ran on.
+    """Copies the run's own files, so that commands accept the folder as a run. Paths of the machine are removed.
 
-    test: scores of the weights in ``target``, if rounding changed them.
+    test: scores of the weights in ``target``, if rounding changed them
     """
-    for path in (source / "recipe.toml", *sorted(source.glob("*.csv"))):  # all tables: a kind of run may add some
+    # all tables, because a kind of run may add some
+    for path in (source / "recipe.toml", *sorted(source.glob("*.csv"))):
         if path.is_file():
             shutil.copyfile(path, target / path.name)
     run = RunFolder(source)
@@ -109,7 +115,7 @@ def write_record(source: Path, target: Path, sha256: str, test: dict[str, Any] |
 def describe_model(
     model: nn.Module, sha256: str, classes: Sequence[str], mean: Sequence[float] | None, std: Sequence[float] | None
 ) -> Description:
-    """The description of a network of `steadyspike.models.create`; RunError if it cannot be described without code."""
+    """Describes a network of `steadyspike.models.create`; raises RunError if it cannot be described without code."""
     made: dict[str, Any] | None = getattr(model, "made_of", None)
     if made is None:
         raise RunError(
@@ -146,7 +152,7 @@ def _channels_last(model: nn.Module) -> bool:
 
 
 def _neuron_table(neuron: Any) -> dict[str, Any]:
-    """[neuron] of what ``create`` was given: a name, a class of the catalogue, or one with plain options."""
+    """[neuron] from the arguments of ``create``: a name, a class of the catalogue, or one with plain options."""
     if isinstance(neuron, NeuronSpec):
         options = {key: list(value) if isinstance(value, tuple) else value for key, value in neuron.options.items()}
         if all(isinstance(value, (str, int, float, bool, list)) for value in options.values()):
@@ -155,20 +161,22 @@ def _neuron_table(neuron: Any) -> dict[str, Any]:
             return {**table, **{key: options.pop(key) for key in (*options,) if key in named}, "options": options}
     names = [name for name, info in NEURONS.items() if neuron == name or (info.build is neuron and not info.options)]
     if not names:
-        raise RunError(f"its neuron {neuron!r} cannot be said without code: fold the network, or train it by a recipe")
+        raise RunError(
+            f"its neuron {neuron!r} cannot be described without code: fold the network, or train it by a recipe"
+        )
     return {"name": names[0]}
 
 
 @torch.no_grad()
 def _prove(model: nn.Module, description: Description, state: dict[str, Tensor]) -> None:
-    """Builds the network again and compares its outputs with the given one's; RunError if they differ."""
+    """Builds the network again and compares its outputs with those of the given one; raises RunError if they differ."""
     again, given = build(description, state).eval(), copy.deepcopy(model).eval()
     given.load_state_dict(state)
     size = (2, description.input.channels, *description.input.size)
     steps = description.input.timesteps
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        x = 3 * torch.randn(size if steps is None else (steps, *size))  # strong, so that a new network fires
+        x = 3 * torch.randn(size if steps is None else (steps, *size))  # strong inputs, so that a new network fires
     here, there = given(x), again(x)
     pairs = zip(here, there) if isinstance(here, (list, tuple)) else [(here, there)]
     if not all(torch.equal(a, b) for a, b in pairs):

@@ -1,1 +1,1 @@
-"""What a training step costs on a GPU that is not there: counted operations and bytes, and the time they predict."""
+"""What a training step costs on a GPU that is not available: counted operations and bytes, and predicted times."""

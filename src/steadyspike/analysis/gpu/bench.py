@@ -1,7 +1,7 @@
-"""What `steadyspike gpu bench` measures: neuron kernels against others, a layer with its norm, whole training steps.
+"""Measurements of `steadyspike gpu bench`: neuron kernels against others, a layer with its norm, whole training steps.
 
-A measurement is a function that runs once, forward and backward; `measure` times it. What cannot run here has the
-reason instead of a time.
+A measurement is a function that runs once, forward and backward; `measure` times it. If something cannot run here, its
+row has the reason instead of a time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from steadyspike.nn.norm.tdbn import TDBN
 
 Run = Callable[[], object]
 Layer = Callable[[Tensor], Tensor]
-_SECONDS = 0.5  # a measurement repeats at least this long
+_SECONDS = 0.5  # a measurement is repeated for at least this long
 
 
 @dataclass(frozen=True)
@@ -41,14 +41,17 @@ class Size:
     compiled: bool = True  # also with torch.compile
 
 
-# The neurons of the times that SpikingJelly has published, so that rows can be compared with its table.
+# The numbers of neurons for which SpikingJelly has published times, so that rows can be compared with its table.
 FULL = Size(4 * 1024 * 1024, (4, 8, 16, 32), (64, 128, 32, 32), {"resnet19": (128, 32), "sew_resnet34": (32, 224)})
 SMALL = Size(512, (4,), (2, 4, 4, 4), {"resnet19_tiny": (2, 32)}, compiled=False)
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement in milliseconds, median and quartiles. predicted: by `step_time`, if the card is known."""
+    """One measurement in milliseconds, median and quartiles.
+
+    predicted: by `step_time`, if the card is in the list
+    """
 
     group: str
     name: str
@@ -63,7 +66,7 @@ class Row:
 
 
 def this_card(device: torch.device) -> Card | None:
-    """The entry of `CARDS` whose name is in the device's name; None for others."""
+    """Returns the entry of `CARDS` whose name is part of the device's name; None for other devices."""
     if device.type != "cuda":
         return None
     full = torch.cuda.get_device_name(device).lower().replace(" ", "")
@@ -73,7 +76,7 @@ def this_card(device: torch.device) -> Card | None:
 
 
 def measure(run: Run, device: torch.device, seconds: float = _SECONDS) -> list[float]:
-    """Milliseconds of each repetition: by events of the device, or by the clock on a CPU."""
+    """Returns the milliseconds of each repetition: by events of the device, or by the clock on a CPU."""
     for _ in range(3):  # compiles, tunes, fills caches
         run()
     times: list[float] = []
@@ -94,11 +97,12 @@ def measure(run: Run, device: torch.device, seconds: float = _SECONDS) -> list[f
 
 
 def bench(device: torch.device, size: Size, dtype: torch.dtype, seconds: float = _SECONDS) -> Iterator[Row]:
-    """All rows, one after the other as they are measured."""
+    """Yields all rows as they are measured."""
     for group, name, make, predicted in _cases(device, size, dtype):
         try:
             times = measure(make(), device, seconds)
-        except Exception as error:  # a library that is missing or does not run is a line of the table, not the end
+        # if a library is missing or does not run, its row shows this and the others continue
+        except Exception as error:
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             yield Row(group, name, why_not=reason[:200])
             continue
@@ -125,7 +129,7 @@ def _cases(device: torch.device, size: Size, dtype: torch.dtype) -> Iterator[Cas
             theirs = "spikingjelly" if name.startswith("SpikingJelly") else "steadyspike"
             run = partial(_scan, make, (steps, size.neurons), device, dtype)
             yield f"neuron, T = {steps}", name, run, predicted(costs, theirs)
-    for name, fused in (("norm and neuron as one", True), ("one after the other", False)):
+    for name, fused in (("norm and neuron fused", True), ("one after the other", False)):
         yield "layer, T = 4", name, partial(_layer, fused, (4, *size.layer), device, dtype), None
     for name, (batch, pixels) in size.networks.items():
         shape = (batch, 3, pixels, pixels)
@@ -144,7 +148,10 @@ def _copy(elements: int, device: torch.device, dtype: torch.dtype) -> Run:
 
 
 def _neurons(device: torch.device, with_compiler: bool) -> dict[str, Callable[[], Layer]]:
-    """Makers of neuron layers x -> spikes, by name; U[0] = 0 and fixed constants, as all of them have."""
+    """Returns makers of neuron layers x -> spikes, by name.
+
+    U[0] = 0 and constants are fixed, because all libraries support this.
+    """
 
     def compiled() -> Layer:
         layer = LIF(init="zero", learn=(), backend="reference").to(device)
@@ -165,8 +172,8 @@ def _neurons(device: torch.device, with_compiler: bool) -> dict[str, Callable[[]
         "steadyspike": lambda: LIF(init="zero", learn=()).to(device),
         "steadyspike, MP-Init, learned V and tau": lambda: LIF().to(device),
         **({"torch.compile of the reference": compiled} if with_compiler else {}),
-        # Version 2 takes the kernel that its environment variable names (native CUDA, then Triton, if there is none);
-        # before it, the kernel is an argument.
+        # Version 2 uses the kernel that its environment variable names (native CUDA, or Triton if there is none).
+        # Before version 2, the kernel is an argument.
         "SpikingJelly": spikingjelly,
         "SpikingJelly before 2.0, CuPy": lambda: spikingjelly(backend="cupy"),
     }
@@ -201,7 +208,7 @@ def _network(name: str) -> nn.Module:
 
 
 def _step(name: str, shape: tuple[int, ...], compiled: bool, device: torch.device, dtype: torch.dtype) -> Run:
-    """Forward, backward and SGD of a whole network, with autocast unless the type is float32."""
+    """Runs forward, backward and SGD of a whole network, with autocast unless the type is float32."""
     model = _network(name).to(device)
     call: Any = torch.compile(model) if compiled else model
     optimizer = torch.optim.SGD(model.parameters(), 0.01, 0.9)

@@ -1,4 +1,4 @@
-"""GPUs by the numbers that their vendors state."""
+"""GPUs and the numbers that their vendors state."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Card:
     """A GPU: memory in GB (10^9 bytes), bandwidth in GB/s, dense teraflop/s and board power in watt.
 
-    half: float16 and bfloat16 on tensor cores with float32 accumulation, without sparsity. single: float32
-    convolutions, which torch runs as TF32 if the card has it.
+    half: float16 and bfloat16 on tensor cores with float32 accumulation, without sparsity
+    single: float32 convolutions, which torch runs as TF32 if the card supports it
     """
 
     name: str
@@ -21,7 +21,7 @@ class Card:
     watts: float
 
     def teraflops(self, precision: str) -> float:
-        """The stated rate of convolutions and matrix products at a recipe's precision."""
+        """Returns the stated rate of convolutions and matrix products at a recipe's precision."""
         return self.single if precision == "fp32" else self.half
 
 
@@ -39,7 +39,7 @@ CARDS = {
 
 
 def card(name: str) -> Card:
-    """The card of that name; ValueError with the known names otherwise."""
+    """Returns the card of that name; raises ValueError with the known names otherwise."""
     if name not in CARDS:
         raise ValueError(f"unknown card {name!r}; known: {', '.join(CARDS)}")
     return CARDS[name]

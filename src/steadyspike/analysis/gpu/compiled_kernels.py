@@ -1,7 +1,7 @@
-"""The Triton kernels compiled for GPUs that are not here: registers, spills, shared memory and occupancy of each.
+"""The Triton kernels compiled for GPUs that are not available: registers, spills, shared memory and occupancy.
 
-The sources are the launches that the backend would start, on tensors without memory, so a kernel that does not compile,
-or that spills registers, is found on any machine with Triton.
+The sources are the launches that the backend would start, on tensors without memory. A kernel that does not compile, or
+that spills registers, is therefore detected on any machine with Triton.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ from steadyspike.kernels.scan.triton.norm_backend import BLOCK, moments_launch, 
 
 @dataclass(frozen=True)
 class Target:
-    """A GPU architecture: Triton's name of it, and what one multiprocessor (compute unit) has room for.
+    """A GPU architecture: its name in Triton, and the capacity of one multiprocessor (compute unit).
 
-    lanes: threads of a warp. warps, blocks: at most at a time. registers: of 4 bytes, per lane of all warps together.
-    shared: bytes of shared memory. granule: registers are given to a warp in multiples of it, per lane.
+    lanes: threads of a warp
+    warps, blocks: the largest number that can run at a time
+    registers: of 4 bytes, per lane of all warps together
+    shared: bytes of shared memory
+    granule: a warp gets registers in multiples of this number, per lane
     """
 
     backend: str
@@ -43,15 +46,15 @@ class Target:
     granule: int = 8
 
     def occupancy(self, warps: int, registers: int, shared: int) -> float:
-        """The share of the possible warps that run at a time, for blocks of ``warps`` warps."""
+        """Returns the share of the possible warps that run at a time, for blocks of ``warps`` warps."""
         per_lane = math.ceil(max(registers, 1) / self.granule) * self.granule
         by_registers = self.registers // per_lane // warps
         by_shared = self.shared // (max(shared, 1) + (1024 if self.backend == "cuda" else 0))
         return min(by_registers, by_shared, self.blocks, self.warps // warps) * warps / self.warps
 
 
-# CUDA keeps 1 KB of shared memory per block. Registers: 65,536 for 32 lanes; on gfx942 512 in each of four
-# parts of a compute unit.
+# CUDA reserves 1 KB of shared memory per block. Registers: 65,536 for 32 lanes; on gfx942 512 in each of four parts of
+# a compute unit.
 TARGETS = {
     "sm_80": Target("cuda", 80, 32, 64, 32, 2048, 164 * 1024),
     "sm_86": Target("cuda", 86, 32, 48, 16, 2048, 100 * 1024),
@@ -66,7 +69,7 @@ CARDS |= {"sm_100": "B200", "gfx942": "MI300"}
 
 @dataclass(frozen=True)
 class Usage:
-    """What a compiled kernel needs: registers per thread, bytes of them spilled, bytes of shared memory per block."""
+    """The needs of a compiled kernel: registers per thread, bytes of them spilled, bytes of shared memory per block."""
 
     registers: int
     spilled: int
@@ -75,7 +78,7 @@ class Usage:
 
 
 def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> Any:
-    """The launch compiled as Triton's own launcher would: it decides what is a constant and what is aligned."""
+    """Compiles the launch as Triton's own launcher would, which decides what is a constant and what is aligned."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource, make_backend
@@ -92,7 +95,7 @@ def compiled(launch: Launch, target: str, config: tuple[int, int] = FIXED) -> An
 
 
 def usage(kernel: Any, target: str, warps: int) -> Usage:
-    """What the assembler says about a `compiled` kernel."""
+    """Returns the assembler's statistics of a `compiled` kernel."""
     if target == "gfx942":
         text = kernel.asm["amdgcn"]
         number = {name: int(re.findall(rf"\.{name}:\s+(\d+)", text)[-1]) for name in _OF_AMD}
@@ -107,7 +110,7 @@ _OF_AMD = ("vgpr_count", "agpr_count", "vgpr_spill_count")
 
 
 def _of_cubin(cubin: bytes) -> tuple[int, int]:
-    """(registers, bytes of stack): the kernels have no arrays, so that a stack means registers that were spilled."""
+    """Returns (registers, bytes of stack). The kernels have no arrays, so a stack means that registers were spilled."""
     import triton
 
     tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
@@ -128,7 +131,7 @@ def layer_launches(
     extra: bool = False,
     spec: ScanSpec | None = None,
 ) -> dict[str, tuple[Launch, tuple[int, int]]]:
-    """Every launch of a training step of one layer [T, 64, 128, 32, 32] with its (block, warps), by name."""
+    """Returns every launch of a training step of one layer [T, 64, 128, 32, 32] with its (block, warps), by name."""
     spec = spec or ScanSpec()
     shape = (timesteps, 64, 32, 32, 128) if channels_last else (timesteps, 64, 128, 32, 32)
     x = torch.empty(shape, dtype=dtype, device="meta")

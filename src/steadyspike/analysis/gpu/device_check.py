@@ -1,6 +1,7 @@
-"""Runs networks on a GPU that is not there: tensors that have a device, a type and a size, but no values.
+"""Runs networks on a GPU that is not available: tensors have a device, a type and a size, but no values.
 
-It needs a build of torch for CUDA, and no card. It finds tensors on the wrong device, and all that reads a value.
+This needs a build of torch for CUDA, but no card. It detects tensors on the wrong device, and every operation that
+reads a value.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from steadyspike.models.model_registry import create, entry
 
 
 def why_not_here() -> str | None:
-    """None if this torch knows the device "cuda", else the reason."""
+    """Returns None if this torch supports the device "cuda", otherwise the reason."""
     if torch.version.cuda is None and torch.version.hip is None:
         return f"torch {torch.__version__} is built for the CPU only; install the CUDA build (a card is not needed)"
     return None
@@ -28,10 +29,10 @@ def why_not_here() -> str | None:
 def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
     """What is wrong with a training step and an evaluation of a registered network on ``device``; [] if nothing is.
 
-    mixed: under autocast in bfloat16.
+    mixed: under autocast in bfloat16
     """
     about, waits, problems = entry(name), HostWaits(), []
-    with torch.device("meta"):  # first weights read values, which is not part of a step
+    with torch.device("meta"):  # initial weights read values, which is not part of a step
         model = create(name, timesteps=2)
     with FakeTensorMode(allow_non_fake_inputs=True), torch.device(device):
         model.to_empty(device=device)
@@ -57,7 +58,7 @@ def check_network(name: str, *, mixed: bool, device: str = "cuda") -> list[str]:
 
 @contextmanager
 def _autocast(device: str, enabled: bool) -> Iterator[None]:
-    """``torch.autocast`` in bfloat16, which switches itself off if there is no card."""
+    """``torch.autocast`` in bfloat16, which would turn itself off if there is no card."""
     before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, enabled)
     torch.set_autocast_dtype(device, torch.bfloat16)
@@ -70,7 +71,7 @@ def _autocast(device: str, enabled: bool) -> Iterator[None]:
 
 
 def _sum(out: Any) -> Tensor:
-    """The sum of all tensors of an output."""
+    """Returns the sum of all tensors of an output."""
     if isinstance(out, Tensor):
         return out.float().sum()
     parts = out.values() if isinstance(out, dict) else out
@@ -78,7 +79,10 @@ def _sum(out: Any) -> Tensor:
 
 
 def gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | None]:
-    """`torch.autograd.grad`, node by node in Python: torch's engine asks the driver for a stream, and there is none."""
+    """Does what `torch.autograd.grad` does, node by node in Python.
+
+    Torch's engine would ask the driver for a stream, and there is no driver.
+    """
     assert loss.grad_fn is not None
     order: list[Any] = []
     _sorted(loss.grad_fn, set(), order)
@@ -100,15 +104,17 @@ def gradients(loss: Tensor, parameters: list[nn.Parameter]) -> list[Tensor | Non
             slots = given[target]
             slots.extend([None] * (index + 1 - len(slots)))
             like = target._input_metadata[index]
-            gradient = gradient.sum_to_size(like.shape).to(like.dtype)  # as the engine does for a broadcast
+            # sum to the shape, as the engine does for a broadcast
+            gradient = gradient.sum_to_size(like.shape).to(like.dtype)
             before = slots[index]
             slots[index] = gradient if before is None else before + gradient
     return [result.get(id(p)) for p in parameters]
 
 
 def _passed_on(node: Any, arrived: list[Tensor | None]) -> Iterator[tuple[tuple[Any, int], Tensor | None]]:
-    """Runs a node: the (node, number of its output) that each of its gradients belongs to, with the gradient."""
-    left = node(*arrived) if callable(node) else node.apply(*arrived)  # torch's own nodes, those of Python
+    """Runs a node; yields the (node, number of its output) that each of its gradients belongs to, with the gradient."""
+    # nodes of torch itself, and nodes written in Python
+    left = node(*arrived) if callable(node) else node.apply(*arrived)
     left = left if isinstance(left, tuple) else (left,)
     targets = node.next_functions
     if hasattr(node, "needs_input_grad"):  # Python: a gradient for every argument, also for numbers
@@ -119,7 +125,7 @@ def _passed_on(node: Any, arrived: list[Tensor | None]) -> Iterator[tuple[tuple[
 
 
 def _sorted(root: Any, seen: set[Any], order: list[Any]) -> None:
-    """All nodes below ``root``, each after those that it leads to."""
+    """Returns all nodes below ``root``, each after the nodes that lead to it."""
     stack = [(root, False)]
     while stack:
         node, done = stack.pop()

@@ -1,6 +1,6 @@
-"""Finds what makes the host wait for a GPU inside a training step: numbers read from a tensor, copies to the CPU.
+"""Detects what makes the host wait for a GPU inside a training step: values read from a tensor, copies to the CPU.
 
-Each of them empties the queue of kernels, and a CUDA graph cannot be captured over it.
+Each of them waits until the queue of kernels is empty, and a CUDA graph cannot contain them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# Operations whose result, or whose size, the host has to know before it can go on.
+# Operations whose result, or whose size, the host needs before it can go on.
 _READS = frozenset(
     ("_local_scalar_dense", "item", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive",
      "equal", "is_nonzero", "bincount", "repeat_interleave")
@@ -22,7 +22,7 @@ _INDEXES = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
 
 
 class HostWaits(TorchDispatchMode):
-    """``with HostWaits() as waits``: afterwards ``waits.seen`` has the name of every operation that made the host wait.
+    """Records every operation that made the host wait, by name, in ``waits.seen``: ``with HostWaits() as waits``.
 
     A copy counts if it changes the device, and so does an index on another device; filling a tensor on the device from
     a Python number does not.

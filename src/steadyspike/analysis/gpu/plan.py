@@ -1,4 +1,4 @@
-"""`plan`: what a recipe would take on a card: memory, largest batch, time of a step, hours and energy in all."""
+"""`plan`: what a recipe would need on a card: memory, largest batch, time of a step, hours and energy in total."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ _USABLE = 0.92  # the share of a card's memory that torch and the driver leave f
 
 @dataclass(frozen=True)
 class Plan:
-    """A recipe on so many cards of one kind; times are predictions, `SPREAD` is their range.
+    """A recipe on a number of cards of one kind; times are predictions, and `SPREAD` is their range.
 
-    batch: samples per card and step as the recipe has it. largest_batch: the most that fit into a card. samples: of an
-    epoch, None if not known. flops, moved: arithmetic and bytes of one step of one card.
+    batch: samples per card and step in the recipe
+    largest_batch: the largest one that fits on a card
+    samples: of an epoch, None if not known
+    flops, moved: arithmetic operations and bytes of one step of one card
     """
 
     card: Card
@@ -47,19 +49,19 @@ class Plan:
 
     @property
     def passes(self) -> int:
-        """Forward passes per optimizer step: more than one if the batch has to be split to fit."""
+        """Returns the forward passes per optimizer step; more than one if the batch must be split to fit."""
         return max(1, math.ceil(self.batch / max(1, self.largest_batch)))
 
     @property
     def hours(self) -> float | None:
-        """Hours of training without reading and augmenting data, and without communication between cards."""
+        """The hours of training without reading and augmenting data, and without communication between cards."""
         if self.samples is None or not self.largest_batch:
             return None
         return self.epochs * math.ceil(self.samples / (self.batch * self.cards)) * self.step.total / 3600
 
     @property
     def kilowatt_hours(self) -> float | None:
-        """Energy of the cards at their stated power; the computer around them is not counted."""
+        """Returns the energy of the cards at their stated power, without the rest of the computer."""
         return None if self.hours is None else self.hours * self.cards * self.card.watts / 1000
 
     def __str__(self) -> str:
@@ -81,7 +83,7 @@ class Plan:
                 f"{self.epochs} epochs of {self.samples:,} samples: {self.hours:.1f} h "
                 f"({low * self.hours:.1f} to {high * self.hours:.1f}), {self.kilowatt_hours:.1f} kWh at full power"
             )
-        lines.append("not in it: reading and augmenting data, communication between cards, evaluation")
+        lines.append("not included: reading and augmenting data, communication between cards, evaluation")
         return "\n".join(lines)
 
 
@@ -94,7 +96,11 @@ def plan(
     samples: int | None = None,
     data_dir: str | Path | None = None,
 ) -> Plan:
-    """Predicts ``recipe`` on ``cards`` cards. batch: samples per step over all cards; samples: of an epoch."""
+    """Predicts ``recipe`` on ``cards`` cards.
+
+    batch: samples per step over all cards
+    samples: of an epoch
+    """
     if cards < 1:
         raise ValueError(f"the number of cards must be at least 1, got {cards}")
     on = card(card_name)
@@ -110,7 +116,7 @@ def plan(
 
     precision = recipe.train.precision
     counted = costs(per_card)
-    # Memory grows by the same amount with every sample: two sizes give the line.
+    # Memory grows linearly with the number of samples, so two sizes define the line.
     two, four = (step_time(costs(n), on, precision).memory for n in (2, 4))
     each = (four - two) / 2
     largest = max(0, int((_USABLE * on.memory * 1e9 - (two - 2 * each)) / each))

@@ -1,7 +1,7 @@
 """What a forward of a network computes and moves, counted without running it.
 
 The network runs once on tensors that have sizes but no memory (the meta device). A dispatch mode sees every operation
-of torch; what happens inside a neuron is left out, since a GPU runs one kernel for it.
+of torch. Operations inside a neuron are left out, because a GPU runs one kernel for them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,22 @@ from steadyspike.nn.neuron import Neuron
 _FREE = ("view", "expand", "detach", "unsqueeze", "squeeze", "select", "t", "transpose", "permute", "slice",
          "alias", "unbind", "as_strided", "empty", "zeros", "promote_types", "snapshot",
          "_reshape_alias", "unflatten")  # fmt: skip
-_SMALL = 4096  # elements: constants of layers, not activations
+_SMALL = 4096  # number of elements of a layer's constants, which are not activations
 
 
 @dataclass
 class StepCosts:
-    """A forward of one batch, in numbers that do not depend on precision.
+    """The costs of a forward of one batch, in numbers that do not depend on precision.
 
-    flops: of convolutions and matrix products (2 per multiply-accumulate). synapse_in, synapse_out: elements that they
-    read and write. neurons: elements that neuron layers read, over all steps. norms: elements that norms read.
-    fused_norms, fused_neurons: those of them that are one with the other on a GPU (`nn/operator_norm.py`). other:
-    elements that all other operations read or write. operations: how many kernels are launched, one per neuron layer.
-    largest: elements of the largest activation. parameters: trained numbers.
+    flops: of convolutions and matrix products (2 per multiply-accumulate)
+    synapse_in, synapse_out: elements that they read and write
+    neurons: elements that neuron layers read, over all steps
+    norms: elements that norms read
+    fused_norms, fused_neurons: those of them that are fused on a GPU (`nn/operator_norm.py`)
+    other: elements that all other operations read or write
+    operations: how many kernels are launched, one per neuron layer
+    largest: elements of the largest activation
+    parameters: trained numbers
     """
 
     flops: float = 0.0
@@ -56,9 +60,10 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.costs, self.inside = costs, 0
         # For a tensor that is a norm's output, or a sum of such outputs: how many elements these norms have. Its
-        # storage is kept too, so that no other tensor can get the same key.
+        # storage is stored too, so that no other tensor can get the same key.
         self.normed: dict[int, tuple[int, object]] = {}
-        self.fused: dict[int, tuple[int, int]] = {}  # by the storage of a current: elements of its norms, and its own
+        # for the storage of a current: the elements of its norms, and its own
+        self.fused: dict[int, tuple[int, int]] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -96,7 +101,10 @@ class _Counter(TorchDispatchMode):
             self.normed[storage_key(out)] = elements, out.untyped_storage()
 
     def neuron(self, x: Tensor) -> None:
-        """Counts a neuron layer that reads ``x``, and its norm as fused unless the same image comes at every step."""
+        """Counts a neuron layer that reads ``x``.
+
+        Its norm counts as fused, unless the same image is repeated at every step.
+        """
         self.inside += 1
         self.costs.neurons += x.numel()
         self.costs.operations += 1
@@ -106,13 +114,13 @@ class _Counter(TorchDispatchMode):
 
 
 def _held(tensor: Tensor) -> int:
-    """Elements in memory: an image that is repeated over time is there once."""
+    """Returns the elements in memory; an image that is repeated over time is stored once."""
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride or size <= 1)
 
 
 @contextmanager
 def _neurons_apart(model: nn.Module, counter: _Counter) -> Iterator[None]:
-    """Counts each call of a neuron layer as one operation; what torch does inside is not counted."""
+    """Counts each call of a neuron layer as one operation; torch's operations inside are not counted."""
 
     def enter(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         counter.neuron(args[0])

@@ -1,12 +1,12 @@
-"""The time and memory that a training step would take on a card: counted bytes and operations at fitted efficiencies.
+"""Predicts the time and memory of a training step on a card: counted bytes and operations at fitted efficiencies.
 
-A scan, a norm or a sum moves memory and computes little, so its time is its bytes divided by the bandwidth that such
-kernels reach; a convolution's time is its operations divided by the rate that it reaches. The two efficiencies are the
-only constants. They are fitted on half of the published times of one card, and checked on the other half within 20 %
-(tests/analysis/test_gpu_plan.py has both).
+A scan, a norm or a sum moves memory and computes little. Its time is its bytes divided by the bandwidth that such
+kernels reach. A convolution's time is its operations divided by the rate that it reaches. The two efficiencies are the
+only fitted constants. They are fitted on half of the published times of one card, and checked on the other half within
+20 % (tests/analysis/test_gpu_plan.py has both halves).
 
-Not included: how a certain layer's shape suits a card's convolutions, how fast images are read and augmented,
-what several cards lose to communication, and how a card slows down when it is hot. `SPREAD` is the range that is given.
+Not included: how well a certain layer's shape suits a card's convolutions, how fast images are read and augmented, what
+several cards lose to communication, and how a card slows down when it is hot. `SPREAD` is the range of a prediction.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from steadyspike.analysis.gpu.cards import Card
 from steadyspike.analysis.gpu.step_costs import StepCosts
 
-# The share of the stated bandwidth that elementwise kernels reach, and of the stated teraflop/s that convolutions do.
+# The share of the stated bandwidth that elementwise kernels reach, and of the stated teraflop/s that convolutions
+# reach.
 BANDWIDTH_SHARE = 0.90
 FLOP_SHARE = 0.52
-LAUNCH = 6e-6  # seconds between two kernels if nothing hides it
+LAUNCH = 6e-6  # seconds between two kernels, if they are not hidden by other work
 SPREAD = (0.8, 1.4)  # a step takes from 0.8 to 1.4 times the prediction
 
-# Bytes per element and step that a neuron layer moves, T = 4 to 8: (forward in evaluation, forward and backward) for an
-# element of 4 and of 2 bytes. Ours: docs/kernels-gpu.md; SpikingJelly's Triton LIF: from its source.
+# Bytes per element and step that a neuron layer moves at T = 4 to 8: (forward in evaluation, forward and backward), for
+# elements of 4 and of 2 bytes. Ours: docs/kernels-gpu.md. SpikingJelly's Triton LIF: from its source.
 NEURON_BYTES = {
     "steadyspike": {4: (8.0, 21.0), 2: (4.0, 11.0)},
     "spikingjelly": {4: (8.0, 28.0), 2: (4.0, 20.0)},
@@ -34,7 +35,7 @@ _FUSED_ACCESSES = (0, 4)  # additional accesses of a norm that is fused with its
 
 @dataclass(frozen=True)
 class StepTime:
-    """Predicted seconds of one step by part, and the most memory it needs, in bytes."""
+    """Predicted seconds of one step by part, and its peak memory in bytes."""
 
     synapses: float
     neurons: float
@@ -50,9 +51,9 @@ class StepTime:
 def step_time(
     costs: StepCosts, card: Card, precision: str = "bf16", *, training: bool = True, neuron: str = "steadyspike"
 ) -> StepTime:
-    """Predicts a training step, or a forward in evaluation, of counted ``costs`` on ``card``.
+    """Predicts a training step, or a forward in evaluation, from counted ``costs`` on ``card``.
 
-    neuron: whose kernel computes the neuron layers, a key of `NEURON_BYTES`.
+    neuron: whose kernel computes the neuron layers, a key of `NEURON_BYTES`
     """
     size = 4 if precision == "fp32" else 2
     bandwidth, rate = BANDWIDTH_SHARE * card.bandwidth * 1e9, FLOP_SHARE * card.teraflops(precision) * 1e12
@@ -61,7 +62,7 @@ def step_time(
     other = costs.other * size * (2 if training else 1) + optimizer
     fused = costs.fused_norms if neuron == "steadyspike" else 0
     norms = (costs.norms - fused) * _NORM_ACCESSES[training] + fused * _FUSED_ACCESSES[training]
-    # Norm and neuron as one keep the norm's input, and not the current.
+    # If norm and neuron are fused, the norm's input is kept, and not the current.
     currents = costs.neurons - (costs.fused_neurons if neuron == "steadyspike" else 0)
     return StepTime(
         synapses=passes * costs.flops / rate,
@@ -73,9 +74,9 @@ def step_time(
 
 
 def _memory(costs: StepCosts, currents: int, size: int, training: bool) -> float:
-    """Bytes at the fullest moment: weights, gradients and momentum in float32, what the backward needs, work space.
+    """The peak memory in bytes: weights, gradients and momentum in float32, what the backward needs, work space.
 
-    Kept for the backward: the input of each synapse, of each norm and of each neuron whose current is in memory.
+    For the backward, the input of each synapse and of each norm is kept, and of each neuron whose current is in memory.
     """
     if not training:
         return 4 * costs.parameters + 3 * size * costs.largest

@@ -1,6 +1,6 @@
-"""`observe`: runs a network on batches and keeps the distributions of every neuron layer per time step.
+"""`observe`: runs a network on batches and stores the distributions of every neuron layer per time step.
 
-Only counts are kept, so that a large network and many batches fit into memory.
+Only counts are stored, so that a large network and many batches fit into memory.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.nn.probe import after_reset, chosen_layers
 
-TESTED = 20_000  # neurons of a layer and batch that are tested for independence
-# The bins of a layer's input are those of its first samples: as many as this, fewer if they have more values than that.
+TESTED = 20_000  # neurons per layer and batch that are tested for independence
+# The bins of a layer's input are computed from its first samples: from this many values, or from fewer samples if these
+# have more values.
 EDGE_SAMPLES, EDGE_VALUES = 64, 2**23
 
 
 @dataclass
 class LayerSteps:
-    """What one neuron layer did at every time step, over all batches.
+    """The activity of one neuron layer at every time step, over all batches.
 
-    membrane: counts of U[t] / V of active neurons, current: counts of the input I[t] of active neurons, both
-    [2, T, bins + 2] for the even and the odd samples. Bins of the membrane are in units of V.
+    membrane: counts of U[t] / V of active neurons
+    current: counts of the input I[t] of active neurons
+
+    Both are [2, T, bins + 2], for the even and the odd samples. Bins of the membrane are in units of V.
     """
 
     name: str
@@ -52,13 +55,13 @@ class LayerSteps:
     tested: int = 0
     independent: int = 0
     constant: int = 0
-    broken: str = ""  # what is NaN or infinite, for example "input"; counts are then meaningless
-    # (place of the first sample, input, active neurons) of batches that are counted when the bins are known
+    broken: str = ""  # which values are NaN or infinite, for example "input"; counts are then meaningless
+    # (index of the first sample, input, active neurons) of batches that are counted once the bins are computed
     waiting: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 
     @property
     def finite(self) -> bool:
-        """False: it has NaN or infinite values."""
+        """False if the layer has NaN or infinite values."""
         return not self.broken
 
     @property
@@ -67,40 +70,40 @@ class LayerSteps:
 
     @property
     def membrane_shares(self) -> Tensor:
-        """Distribution of U[t] / V, [T, bins + 2]."""
+        """Returns the distribution of U[t] / V, [T, bins + 2]."""
         return shares(self.membrane.sum(0))
 
     @property
     def current_shares(self) -> Tensor:
-        """Distribution of I[t], [T, bins + 2]."""
+        """Returns the distribution of I[t], [T, bins + 2]."""
         return shares(self.current.sum(0))
 
     @property
     def rates(self) -> Tensor:
-        """Firing rate of all neurons at every step, [T]."""
+        """Returns the firing rate of all neurons at every step, [T]."""
         return self.spikes / max(self.neurons, 1)
 
     @property
     def bounded(self) -> Tensor:
-        """Share of active neurons' potentials within V and within 2 V, [2, T]."""
+        """Returns the share of active neurons' potentials within V and within 2 V, [2, T]."""
         return self.inside / max(self.active, 1)
 
     @property
     def independence(self) -> float:
-        """Share of tested neurons whose input does not reject independence at lag 1 (5 %); NaN without a test."""
+        """The share of tested neurons whose input does not reject independence at lag 1 (5 %); NaN without a test."""
         return self.independent / self.tested if self.tested else float("nan")
 
     def floor(self, what: str) -> float:
-        """Noise floor of the distances of "membrane" or "current": even against odd samples, mean over steps."""
+        """The noise floor of the distances of "membrane" or "current": even against odd samples, mean over steps."""
         even, odd = shares(getattr(self, what))
         return float(total_variation(even, odd).mean()) / 2**0.5
 
 
 @dataclass
 class Observation:
-    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, if they are given.
+    """All spiking layers by name, and the outputs of the network [T, N, ...] with their targets, if there are any.
 
-    targets is None if they are not tensors that fit together.
+    targets is None if they are not tensors that can be concatenated.
 
     logits is None for a network that does not return its time steps, such as one that averages over them.
     """
@@ -114,7 +117,7 @@ class Observation:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode returns at the end."""
+    """Evaluation mode without gradients; every module's own mode is restored at the end."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -135,8 +138,9 @@ def observe(
 ) -> Observation:
     """Runs ``model`` on the batches, each x or (x, targets), in evaluation mode.
 
-    layers: names or patterns as `probe` takes them. timesteps: passed to the model, for networks that repeat a still
-    image. independence: also test the inputs of active neurons (needs 3 steps).
+    layers: names or patterns as in `probe`
+    timesteps: passed to the model, for networks that repeat a still image
+    independence: also test the inputs of active neurons (needs 3 steps)
     """
     observation, outputs, targets = Observation(), [], []
     sizes: list[tuple[int, int]] = []  # (steps, samples) of the layers that ran on the present batch
@@ -145,8 +149,8 @@ def observe(
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             if layer.spiking and result.m is not None:
                 sizes.append((x.shape[0], x.shape[1]))
-                # Of the whole observation, so that the even and odd samples are the same in batches of every size; a
-                # layer may see a sample as several, patches for example.
+                # Sample numbers count over the whole observation, so that even and odd samples are the same for batches
+                # of every size. A layer may see a sample as several, for example as patches.
                 index = observation.samples * x.shape[1] // max(sizes[0][1], 1)
                 _add(observation.layers, name, layer, x, result, index, independence)
                 observation.layers[name].broken = observation.layers[name].broken or _broken(layer, x, u0, result)
@@ -176,7 +180,7 @@ def observe(
 
 
 def _parts(batch: object) -> tuple[Tensor, object]:
-    """Input and targets of a batch; None without targets."""
+    """Returns input and targets of a batch; None for missing targets."""
     parts = tuple(batch) if isinstance(batch, (tuple, list)) else (batch,)
     if len(parts) not in (1, 2):
         raise TypeError(f"a batch is a tensor or a pair (tensor, targets), got {len(parts)} parts")
@@ -186,7 +190,7 @@ def _parts(batch: object) -> tuple[Tensor, object]:
 
 
 def _labels(target: object) -> Tensor | None:
-    """Targets as a tensor [N, ...], also those that are numbers in a list; None for others, such as boxes."""
+    """Returns targets as a tensor [N, ...], also if they are numbers in a list; None for others, such as boxes."""
     try:
         return torch.atleast_1d(torch.as_tensor(target))
     except (TypeError, ValueError, RuntimeError):
@@ -212,7 +216,7 @@ def _add(
     index: int,
     independence: bool,
 ) -> None:
-    """Adds a batch to the observation; ``place`` is the index that its first sample gets there."""
+    """Adds a batch to the observation; ``place`` is the index of its first sample."""
     assert result.m is not None
     if not x.shape[1]:
         raise ValueError("a batch has no samples")
@@ -254,9 +258,11 @@ def _add(
 
 
 def _broken(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> str:
-    """What of a layer is NaN or infinite; "" if nothing is. The input is first: what is wrong there came from before.
+    """Returns which value of a layer is NaN or infinite; "" if none is.
 
-    Not its buffers: a folded MPBN has an infinite level for a channel that always or never fires.
+    The input is checked first: if it is wrong, an earlier layer caused it.
+
+    Buffers are not checked: a folded MPBN has an infinite level for a channel that always or never fires.
     """
     values = {"input": x, "initial potential": u0, "threshold": layer.threshold, "leak": layer.leak}
     values |= {f"parameter {name}": value for name, value in layer.named_parameters()}
@@ -266,7 +272,7 @@ def _broken(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> str:
 
 
 def _count_waiting(seen: LayerSteps, first: int = EDGE_SAMPLES) -> None:
-    """Counts the inputs of the batches that wait; the bins are made of the ``first`` samples, if there are none yet."""
+    """Counts the inputs of the waiting batches; if there are no bins yet, makes them from the ``first`` samples."""
     if not len(seen.current_edges):
         parts, left = [], first
         for _, x, _ in seen.waiting:

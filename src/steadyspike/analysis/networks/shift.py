@@ -19,9 +19,10 @@ from steadyspike.analysis.statistics.distributions import against_last
 from steadyspike.nn.initial_potential import MPInit
 from steadyspike.nn.neuron import neurons
 
-# Of the mean over layers. The paper calls a distance below 0.1 negligible, and sees more than 0.3 at t = 1 from zero.
+# Thresholds for the mean over layers. The paper calls a distance below 0.1 negligible, and reports more than 0.3 at t =
+# 1 for a start at zero.
 STEADY, STRONG = 0.1, 0.3
-SATURATED = 0.99  # firing rate from which spikes carry no information about the membrane
+SATURATED = 0.99  # the firing rate from which spikes carry no information about the membrane
 UNTRAINED = (
     "Analyse a trained network (before training, the norms lack the statistics that evaluation uses), and see "
     "ss.check_model(model, x)."
@@ -29,12 +30,18 @@ UNTRAINED = (
 
 
 class LayerShift(NamedTuple):
-    """The drift of one layer. All distances are total variations in 0..1 against the last step, over active neurons.
+    """The drift of one layer.
 
-    shift: the layer's number, the largest distance of the membrane over the steps before the last, less its noise
-        floor. membrane, current: the distances of U[t] and of the input I[t] per step, [T]; floor, current_floor: what
-        they would be by chance. rates: firing rate per step [T]. active: share of neurons that fired in the window.
-        finite: False if its input, its start, its constants or its membrane are NaN or infinite; broken: which of them.
+    All distances are total variation distances in 0..1 from the last step, over active neurons.
+
+    shift: the layer's number, the largest distance of the membrane over the steps before the last, minus its noise
+        floor
+        membrane, current: the distances of U[t] and of the input I[t] per step, [T]
+        floor, current_floor: the distances that chance would give
+        rates: firing rate per step [T]
+        active: share of neurons that fired in the window
+        finite: False if its input, its start, its constants or its membrane are NaN or infinite
+        broken: which of them
     """
 
     name: str
@@ -55,7 +62,7 @@ class LayerShift(NamedTuple):
 
     @property
     def judged(self) -> bool:
-        """True if there is something to judge: spikes, silence, and numbers."""
+        """True if the layer can be judged: it fires, is silent at times, and its values are finite."""
         return self.finite and self.active > 0 and not self.saturated
 
     @property
@@ -69,9 +76,9 @@ class LayerShift(NamedTuple):
 class ShiftReport:
     """The result of `analyse`; ``print`` shows it as a table.
 
-    shift: mean of the layers' numbers, over layers that are neither silent nor saturated. agreement: share of samples
-    for which the first step alone predicts the class that the mean over all steps predicts; None if the output is no
-    class scores.
+    shift: mean of the layers' numbers, over layers that are neither silent nor saturated
+    agreement: share of samples for which the first step alone predicts the class that the mean over all steps predicts;
+        None if the output is not class scores
     """
 
     layers: tuple[LayerShift, ...]
@@ -106,8 +113,8 @@ class ShiftReport:
         )  # fmt: skip
         lines += [
             "",
-            "shift: distance of a step's potentials from the last step's (total variation, 0 to 1), less the floor,",
-            "which is the noise of this many samples; input: the same of the current; active: neurons that fired",
+            "shift: distance of a step's potentials from the last step's (total variation, 0 to 1), minus the floor,",
+            "which is the noise of this many samples; input: the same for the current; active: neurons that fired",
             f"{self.verdict}: {f'mean shift {self.shift:.3f}' if counted else 'nothing to judge'} "
             f"over {counted} of {_layers(len(self.layers))}, {self.samples} samples" + agreement,
             self.advice,
@@ -120,7 +127,7 @@ def _layers(count: int) -> str:
 
 
 def _shown(rates: list[float]) -> str:
-    """At most five rates: the first three and the last two."""
+    """Shows at most five rates: the first three and the last two."""
     texts = [f"{rate:.3f}" for rate in rates]
     return " ".join(texts if len(texts) <= 5 else [*texts[:3], "..", *texts[-2:]])
 
@@ -134,10 +141,13 @@ def analyse(
 ) -> ShiftReport:
     """Measures how far membrane, input and firing rate of every layer drift over the time steps of one window.
 
-    batch: what the model takes, or (x, targets), or an iterable of such batches. Two tensors in a tuple or list are
-    always (x, targets), as a DataLoader gives them; two inputs are [(x, None), (y, None)]. A few hundred samples are
-    enough; the noise floor shows whether they are. layers: names or patterns (``"layer1.*"``). timesteps: for networks
-    that repeat a still image, another number of steps than their own. The model is not changed.
+    batch: an input of the model, or (x, targets), or an iterable of such batches. Two tensors in a tuple or list are
+    always (x, targets), as a DataLoader yields them; for two inputs write [(x, None), (y, None)]. A few hundred samples
+    are enough; the noise floor shows whether they are.
+    layers: names or patterns (``"layer1.*"``)
+    timesteps: for networks that repeat a still image, another number of steps than their own
+
+    The model is not changed.
     """
     if not isinstance(batch, (Tensor, Iterable)):
         raise TypeError(
@@ -149,16 +159,17 @@ def analyse(
 
 
 def _is_one(batch: Iterable[Any]) -> bool:
-    """Whether a tuple or list is one batch, such as (x, targets), and not a sequence of batches."""
+    """Returns whether a tuple or list is one batch, such as (x, targets), and not a sequence of batches."""
     if not isinstance(batch, (tuple, list)) or len(batch) < 2 or not isinstance(batch[0], Tensor):
         return False
     x, other = batch[:2]
     if len(batch) == 2 and isinstance(other, Tensor) and other.ndim == x.ndim and other.shape[0] not in x.shape[:2]:
         raise ValueError(
-            f"two tensors are (x, targets), but theirs are not the same samples: {list(x.shape)} and "
-            f"{list(other.shape)}; two inputs are [(x, None), (y, None)]"
+            f"two tensors are (x, targets), but they have different numbers of samples: {list(x.shape)} and "
+            f"{list(other.shape)}; for two inputs write [(x, None), (y, None)]"
         )
-    # Three and more in a list are batches if they look alike. `observe` raises an error for one batch of so many parts.
+    # A list of three or more is a list of batches if they look alike. If it is one batch of so many parts, `observe`
+    # raises an error.
     alike = all(isinstance(part, Tensor) and part.ndim == x.ndim for part in batch)
     return len(batch) == 2 or isinstance(batch, tuple) or not alike
 
@@ -167,7 +178,7 @@ Start = Literal["mp", "mp, never trained", "other"]
 
 
 def start_of(model: nn.Module) -> Start:
-    """What the neuron layers start from: MP-Init's mean, such a mean that is still 0, or something else."""
+    """Returns what the neuron layers start from: MP-Init's mean, such a mean that is still 0, or something else."""
     starts = [layer.init for layer in neurons(model).values() if layer.spiking]
     means = [start.running_mean for start in starts if isinstance(start, MPInit)]
     if not starts or len(means) < len(starts):
@@ -176,14 +187,15 @@ def start_of(model: nn.Module) -> Start:
 
 
 def report_of(seen: Observation, start: Start) -> ShiftReport:
-    """The report of an observation; ``start``: what the layers start from, for the advice."""
+    """Returns the report of an observation; ``start`` is what the layers start from, for the advice."""
     if not seen.layers:
         none = "the model has no spiking neuron layer that ran" if seen.batches else "no batch was given"
         hint = " (layers of another library are seen after ss.convert(model))" if seen.batches else ""
         raise ValueError(f"{none}{hint}: nothing to analyse")
     if any(layer.steps < 2 for layer in seen.layers.values()):
         raise ValueError(
-            "a drift over time needs at least 2 time steps, and a layer ran 1: give the layers a whole sequence at once"
+            "a drift over time needs at least 2 time steps, but a layer ran only 1: give the layers a whole sequence "
+            "at once"
         )
     rows = tuple(layer_shift(layer) for layer in seen.layers.values())
     counted = [row for row in rows if row.judged]
@@ -205,7 +217,7 @@ def report_of(seen: Observation, start: Start) -> ShiftReport:
 
 
 def layer_shift(seen: LayerSteps) -> LayerShift:
-    """The drift of one observed layer."""
+    """Returns the drift of one observed layer."""
     membrane, current = against_last(seen.membrane_shares), against_last(seen.current_shares)
     floor = seen.floor("membrane")
     active = seen.active / max(seen.neurons, 1)
@@ -216,7 +228,7 @@ def layer_shift(seen: LayerSteps) -> LayerShift:
 
 
 def _left_out(rows: Sequence[LayerShift]) -> str:
-    """Which layers are not judged, as the middle of a sentence; "" if all are."""
+    """Returns which layers are not judged, as the middle of a sentence; "" if all are."""
     silent, saturated = sum(row.finite and not row.active for row in rows), sum(row.saturated for row in rows)
     reasons = [
         *([f"{silent} of {_layers(len(rows))} in which no neuron fired"] if silent else []),
@@ -226,7 +238,7 @@ def _left_out(rows: Sequence[LayerShift]) -> str:
 
 
 def _nothing_to_judge(rows: Sequence[LayerShift]) -> tuple[str, str]:
-    """Of a network in which no layer both fires and is silent at times."""
+    """Returns the advice for a network in which no layer both fires and is silent at times."""
     if not any(row.saturated for row in rows):
         return "silent", f"No layer fired: there is nothing to judge. {UNTRAINED}"
     if all(row.saturated for row in rows):
@@ -245,15 +257,15 @@ def _verdict(shift: float, floor: float, start: Start) -> tuple[str, str]:
     verdict = "drifts strongly" if shift >= STRONG else "drifts"
     if start == "mp, never trained":
         return verdict, (
-            "MP-Init's mean is still 0 in every layer, because no forward in training mode has moved it: so far this "
-            "is a start at zero. Train the network, then analyse it again."
+            "MP-Init's mean is still 0 in every layer, because there was no forward in training mode: so far this is "
+            "a start at zero. Train the network, then analyse it again."
         )
     if start == "mp":
         return verdict, (
-            "It starts from MP-Init's mean and drifts all the same: a single constant cannot give the distribution its "
-            "width, and few steps leave no time for it; see docs/theory.md."
+            "It starts from MP-Init's mean and still drifts: a single constant cannot give the distribution its "
+            "spread, and in few steps there is no time for it; see docs/theory.md."
         )
-    return verdict, "Early steps see another distribution than late ones: train with init='mp' (MP-Init)."
+    return verdict, "The distribution is different in early and late steps: train with init='mp' (MP-Init)."
 
 
 def _agreement(logits: Tensor | None) -> float | None:

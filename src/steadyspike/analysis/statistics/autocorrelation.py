@@ -1,8 +1,8 @@
 """Ljung-Box test of independence in time at lag 1, for many neurons at once.
 
-Short windows need care. Constant series have no test and are counted apart. At n = 10 even i.i.d. Gaussian numbers are
-rejected in 5.5 % of cases, and an autoregression of 0.6 in 16 % only: "not rejected" is weak evidence. So the share
-that i.i.d. numbers of the same length reach is always given with it.
+Short windows need care. At n = 10 even i.i.d. Gaussian numbers are rejected in 5.5 % of cases, but an autoregression of
+0.6 in only 16 %: "not rejected" is weak evidence. The share that i.i.d. numbers of the same length reach is therefore
+always reported with a result. Constant series have no test and are counted separately.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def ljung_box(x: Tensor) -> Tensor:
-    """p-values of the Ljung-Box test at lag 1 over axis 0: x [n, ...] -> [...]; NaN if a series is constant.
+    """Returns p-values of the Ljung-Box test at lag 1 over axis 0: x [n, ...] -> [...]; NaN if a series is constant.
 
     r = sum (x_t - m)(x_{t-1} - m) / sum (x_t - m)^2, Q = n (n + 2) r^2 / (n - 1), p = P(chi2_1 > Q).
     """
@@ -33,7 +33,9 @@ def ljung_box(x: Tensor) -> Tensor:
 
 
 class Independence(NamedTuple):
-    """share: of tested neurons for which independence is not rejected; constant: number of neurons without a test."""
+    """share: of tested neurons for which independence is not rejected
+    constant: number of neurons without a test
+    """
 
     share: float
     constant: float
@@ -41,7 +43,7 @@ class Independence(NamedTuple):
 
 
 def independent_share(x: Tensor, alpha: float = 0.05) -> Independence:
-    """The share of neurons for which independence is not rejected: x [n, ...]."""
+    """Returns the share of neurons for which independence is not rejected: x [n, ...]."""
     p = ljung_box(x).flatten()
     tested = ~p.isnan()
     count = int(tested.sum())
@@ -50,6 +52,9 @@ def independent_share(x: Tensor, alpha: float = 0.05) -> Independence:
 
 
 def iid_share(n: int, alpha: float = 0.05, series: int = 100_000, seed: int = 0) -> float:
-    """What `independent_share` gives for i.i.d. Gaussian series of length n: the baseline of every result."""
+    """Returns the result of `independent_share` for i.i.d.
+
+    Gaussian series of length n: the baseline of every result.
+    """
     generator = torch.Generator().manual_seed(seed)
     return independent_share(torch.randn(n, series, generator=generator, dtype=torch.float64), alpha).share

@@ -14,12 +14,13 @@ Fill = float | Sequence[float]  # one value, or one per channel
 
 
 def _cubic(d: Tensor) -> tuple[Tensor, ...]:
-    """Weights of the pixels at -1, 0, 1, 2 from the left one: Pillow's cubic of a transformation, with a = -1."""
+    """Returns the weights of the pixels at -1, 0, 1, 2, counted from the left one: Pillow's cubic with a = -1."""
     square, cube = d * d, d * d * d
     return 2 * square - d - cube, 1 - 2 * square + cube, d + square - cube, cube - square
 
 
-# The pixels around a place, from the one at its left, and their weights by the distance 0..1 from it.
+# For each kernel: the pixels around a coordinate, counted from the one at its left, and their weights by the distance
+# 0..1.
 _TAPS = {
     "nearest": (0, lambda d: (torch.ones_like(d),)),
     "bilinear": (0, lambda d: (1 - d, d)),
@@ -29,16 +30,19 @@ INTERPOLATIONS = tuple(_TAPS)
 
 
 def affine(x: Tensor, matrix: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
-    """The image whose pixel (column, row) comes from ``matrix`` [B, 2, 3] applied to it, as in Pillow's AFFINE.
+    """Returns the image whose pixel (column, row) is read from the coordinate ``matrix`` (column, row, 1).
 
-    Pixel centres are at half numbers. A pixel whose centre comes from outside gets ``fill``; near the border, pixels
-    beyond it are those at it. Keeps the dtype.
+    matrix: [B, 2, 3], as in Pillow's AFFINE
+
+    Pixel centres have coordinates 0.5, 1.5, ... A pixel whose source coordinate is outside of the image gets ``fill``.
+    Near the border, missing neighbours are copies of the border pixels. The dtype stays the same.
     """
     if interpolation not in _TAPS:
         raise DataError(f"interpolation must be {', '.join(INTERPOLATIONS)}, not {interpolation!r}")
     batch, height, width = len(x), x.shape[-2], x.shape[-1]
     flat = x.reshape(batch, -1, height * width).float()
-    # In float64, and rounded so that a place is the same on every device: nearest pixels must not depend on it.
+    # Computed in float64 and rounded, so that coordinates are equal on every device; otherwise nearest pixels could
+    # differ.
     grid = torch.ones(3, height, width, dtype=torch.float64)
     grid[0], grid[1] = torch.arange(width) + 0.5, (torch.arange(height) + 0.5)[:, None]
     source = (matrix.to("cpu", torch.float64) @ grid.flatten(1)).mul_(2**20).round_().div_(2**20)
@@ -55,19 +59,20 @@ def affine(x: Tensor, matrix: Tensor, fill: Fill = 0.0, interpolation: str = "bi
             index = row + (low[:, 0] + j).clamp(0, width - 1)
             moved += (by_row * by_column)[:, None] * flat.gather(2, index[:, None].expand(-1, flat.shape[1], -1))
     if not x.is_floating_point():
-        moved = (moved + (2**-10)).floor_().clamp_(0, 255)  # Pillow cuts off; whole numbers must not fall below
+        # Pillow truncates, so a whole number must not become slightly smaller
+        moved = (moved + (2**-10)).floor_().clamp_(0, 255)
     moved = torch.where(inside.to(x.device)[:, None], moved, _fill(fill, x))
     return moved.to(x.dtype).view(x.shape)
 
 
 def _fill(fill: Fill, x: Tensor) -> Tensor:
-    """``fill`` [channels, 1], for a clip in every frame."""
+    """Returns ``fill`` as [channels, 1]; for a clip it is repeated for every frame."""
     values = torch.tensor(fill, dtype=torch.float32, device=x.device).reshape(-1)
     return values.repeat(x[0, ..., 0, 0].numel() // len(values))[:, None]
 
 
 def _rows(*entries: Tensor | float) -> Tensor:
-    """[B, 2, 3] from six entries, each [B] or a number."""
+    """Builds [B, 2, 3] from six entries, each [B] or a number."""
     tensors = [e for e in entries if isinstance(e, Tensor)]
     full = [
         e.double() if isinstance(e, Tensor) else torch.full_like(tensors[0], e, dtype=torch.float64) for e in entries
@@ -80,7 +85,7 @@ def shear_x(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "b
 
 
 def shear_x_centre(x: Tensor, factor: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
-    """The middle row does not move, as in torchvision; Pillow's AFFINE leaves the first row."""
+    """A shear. The middle row does not move, as in torchvision; with Pillow's AFFINE the first row would not move."""
     return affine(x, _rows(1.0, factor, factor * (-x.shape[-2] / 2), 0.0, 1.0, 0.0), fill, interpolation)
 
 
@@ -97,7 +102,7 @@ def translate_y(x: Tensor, pixels: Tensor, fill: Fill = 0.0, interpolation: str 
 
 
 def rotate(x: Tensor, degrees: Tensor, fill: Fill = 0.0, interpolation: str = "bilinear") -> Tensor:
-    """Counter-clockwise about the centre."""
+    """A counter-clockwise rotation about the centre."""
     angle = -degrees.double() * (math.pi / 180)
     cos, sin = angle.cos(), angle.sin()
     middle_x, middle_y = x.shape[-1] / 2, x.shape[-2] / 2

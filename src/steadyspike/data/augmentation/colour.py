@@ -12,13 +12,13 @@ def _each(values: Tensor) -> Tensor:
 
 
 def _blend(degenerate: Tensor, x: Tensor, factor: Tensor) -> Tensor:
-    """``degenerate + factor (x - degenerate)``, cut off to whole numbers in 0..255 as Pillow does."""
+    """Returns ``degenerate + factor (x - degenerate)``, truncated to whole numbers in 0..255 as Pillow does."""
     mixed = degenerate.float() + _each(factor) * (x.float() - degenerate.float())
     return mixed.clamp(0, 255).to(torch.uint8)
 
 
 def grey(x: Tensor) -> Tensor:
-    """Luminance [B, 1, H, W], in Pillow's whole-number formula; an image of one or two channels is its mean."""
+    """Luminance [B, 1, H, W] by Pillow's integer formula; for an image of one or two channels it is their mean."""
     if x.shape[1] != 3:
         return x.float().mean(1, keepdim=True).to(torch.uint8)
     red, green, blue = x.to(torch.int32).unbind(1)
@@ -26,23 +26,23 @@ def grey(x: Tensor) -> Tensor:
 
 
 def colour(x: Tensor, factor: Tensor) -> Tensor:
-    """Saturation: 0 is grey, 1 the image."""
+    """Saturation: 0 gives a grey image, 1 the image itself."""
     return _blend(grey(x).expand_as(x), x, factor)
 
 
 def contrast(x: Tensor, factor: Tensor) -> Tensor:
-    """0 is the image's mean grey, 1 the image."""
+    """Contrast: 0 gives the image's mean grey, 1 the image itself."""
     mean = (grey(x).float().mean((1, 2, 3)) + 0.5).floor()
     return _blend(_each(mean).expand(x.shape), x, factor)
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
-    """0 is black, 1 the image."""
+    """Brightness: 0 gives black, 1 the image itself."""
     return _blend(torch.zeros_like(x), x, factor)
 
 
 def sharpness(x: Tensor, factor: Tensor) -> Tensor:
-    """0 is smoothed by a 3x3 filter (its border is kept), 1 the image, more is sharper."""
+    """Sharpness: 0 gives the image smoothed by a 3x3 filter (except its border), 1 the image, 2 a sharper one."""
     kernel = torch.ones(3, 3, device=x.device)
     kernel[1, 1] = 5
     batch, channels, height, width = x.shape

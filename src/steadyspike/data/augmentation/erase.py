@@ -12,10 +12,12 @@ AREA, RATIO, ATTEMPTS = (0.02, 1 / 3), (0.3, 1 / 0.3), 10
 
 
 def random_erase(x: Tensor, probability: float, mode: str, generator: torch.Generator) -> Tensor:
-    """Float images [B, C, H, W]: with ``probability`` a rectangle of 2 to 33 percent of the area and a ratio of sides
-    of 0.3 to 3.3 becomes 0 (``"const"``) or normal noise per pixel (``"pixel"``).
+    """Erases a rectangle of float images [B, C, H, W] with ``probability``.
 
-    A rectangle that does not fit is drawn again, ten times at most.
+    The rectangle has 2 to 33 percent of the area and a ratio of sides of 0.3 to 3.3. Its pixels become 0 (``"const"``)
+    or normal noise per pixel (``"pixel"``).
+
+    If a rectangle does not fit, a new one is drawn, at most ten times.
     """
     batch, channels, height, width = x.shape
     used = torch.rand(batch, generator=generator) < probability

@@ -1,6 +1,6 @@
-"""Augmentations of event clips that spiking transformers publish: one operation per clip, the same for all its frames.
+"""Augmentations of event clips that spiking transformers publish: one operation per clip, the same for its frames.
 
-Both move whole pixels (nearest neighbour), so that counts stay counts, and fill the rest with 0.
+Both functions move whole pixels (nearest neighbour), so that counts stay whole numbers, and fill empty pixels with 0.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from torch import Tensor
 from steadyspike.data.augmentation import affine_maps
 
 OPERATIONS = ("identity", "shear_x", "translate_x", "translate_y", "rotate", "cutout")
-BINS = 31  # strengths are drawn from so many equally spaced values
+BINS = 31  # strengths are drawn from this many equally spaced values
 
 
 def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Of Spikformer, Spikingformer and QKFormer; clips [B, T, C, H, W].
+    """The augmentation of Spikformer, Spikingformer and QKFormer, for clips [B, T, C, H, W].
 
-    Each gets one of identity, shear of +-0.3 about the centre, shift of +-5 pixels in x or in y, rotation of +-30
-    degrees, a square cutout of 0.1 to 11 percent of the area.
+    Each clip gets one of: identity; shear of +-0.3 about the centre; shift of +-5 pixels in x or in y; rotation of +-30
+    degrees; a square cutout of 0.1 to 11 percent of the area.
     """
     batch, height, width = len(x), x.shape[-2], x.shape[-1]
     chosen = torch.randint(0, len(OPERATIONS), (batch,), generator=generator)
@@ -29,7 +29,7 @@ def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
     area = 0.001 + (0.11 - 0.001) * torch.rand(batch, generator=generator)
     corner = torch.rand(batch, 2, generator=generator)
     x = x.clone()
-    # torchvision uses the tangent of the shear, and the whole part of a shift.
+    # torchvision uses the tangent of the shear and truncates a shift to whole pixels.
     _move(x, chosen == 1, affine_maps.shear_x_centre, (0.3 * strength).tan())
     _move(x, chosen == 2, affine_maps.translate_x, (5 * strength).trunc())
     _move(x, chosen == 3, affine_maps.translate_y, (5 * strength).trunc())
@@ -42,10 +42,10 @@ def one_of_six(x: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def one_of_three(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Of SpikingResformer; clips [B, T, C, H, W].
+    """The augmentation of SpikingResformer, for clips [B, T, C, H, W].
 
-    Each gets one of: a roll of up to a third of the side in both directions: pixels that leave come in at the other
-    side; a rotation of +-30 degrees; a cutout of a third of each side, whose centre may lie anywhere.
+    Each clip gets one of: a roll by up to a third of the side in both directions (pixels that leave at one side come
+    back at the other); a rotation of +-30 degrees; a cutout of a third of each side, whose centre may be anywhere.
     """
     batch, height, width = len(x), x.shape[-2], x.shape[-1]
     chosen = torch.randint(0, 3, (batch,), generator=generator)
@@ -71,7 +71,7 @@ CLIP_AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor]] = {
 
 
 def _move(x: Tensor, chosen: Tensor, move: Callable[..., Tensor], values: Tensor) -> None:
-    """Applies ``move`` to the chosen clips of ``x`` in place."""
+    """Applies ``move`` in place to the chosen clips of ``x``."""
     mine = torch.nonzero(chosen).flatten()
     if len(mine):
         to = mine.to(x.device)

@@ -1,4 +1,4 @@
-"""Mixup (Zhang et al., 2017) and CutMix (Yun et al., 2019) of a batch with itself backwards, as timm does it."""
+"""Mixup (Zhang et al., 2017) and CutMix (Yun et al., 2019) of a batch with itself in reverse order, as in timm."""
 
 from __future__ import annotations
 
@@ -14,8 +14,13 @@ from steadyspike.data.errors import DataError
 
 @dataclass(frozen=True)
 class Mixing:
-    """mixup, cutmix: alpha of Beta(alpha, alpha), 0: not used. prob: share of batches that are mixed.
-    switch: share of CutMix if both are used. until: first epoch without mixing (0: never)."""
+    """The settings of mixup and CutMix.
+
+    mixup, cutmix: alpha of Beta(alpha, alpha); 0 turns it off
+    prob: the share of batches that are mixed
+    switch: the share of CutMix if both are used
+    until: the first epoch without mixing (0: never)
+    """
 
     mixup: float = 0.0
     cutmix: float = 0.0
@@ -35,7 +40,10 @@ class Mixing:
     def __call__(
         self, x: Tensor, labels: Tensor, classes: int, generator: torch.Generator, batch_dim: int = 0
     ) -> tuple[Tensor, Tensor]:
-        """Mixed x and probabilities [B, classes]; x is [B, ...] (or [T, B, ...] with ``batch_dim=1``), labels [B]."""
+        """Returns mixed x and probabilities [B, classes].
+
+        x is [B, ...] (or [T, B, ...] with ``batch_dim=1``), labels is [B].
+        """
         draws = torch.rand(4, generator=generator)
         cut = self.cutmix > 0 and (self.mixup == 0 or bool(draws[1] < self.switch))
         share = beta(self.cutmix if cut else self.mixup, generator)
@@ -54,7 +62,7 @@ class Mixing:
 
 
 def beta(alpha: float, generator: torch.Generator) -> float:
-    """One draw of Beta(alpha, alpha), from two Gamma variables (Marsaglia and Tsang, 2000)."""
+    """Draws one number from Beta(alpha, alpha), by two Gamma variables (Marsaglia and Tsang, 2000)."""
     first, second = _gamma(alpha, generator), _gamma(alpha, generator)
     return first / (first + second) if first + second > 0 else 0.5
 
@@ -73,7 +81,10 @@ def _gamma(alpha: float, generator: torch.Generator) -> float:
 
 
 def box(height: int, width: int, share: float, row: float, column: float) -> tuple[int, int, int, int]:
-    """(top, bottom, left, right) of a box of (1 - share) of the area about a centre (0..1 each), cut at the border."""
+    """Returns (top, bottom, left, right) of a box of (1 - share) of the area, cut at the border.
+
+    Its centre is given as 0..1 of each side.
+    """
     ratio = math.sqrt(1 - share)
     tall, wide = int(height * ratio), int(width * ratio)
     middle_y, middle_x = int(row * height), int(column * width)

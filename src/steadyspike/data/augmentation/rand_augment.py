@@ -1,8 +1,9 @@
-"""RandAugment (Cubuk et al., 2019) by the text that timm uses: ``rand-m9-n1-mstd0.4-inc1``.
+"""RandAugment (Cubuk et al., 2019), set by a text as in timm: ``rand-m9-n1-mstd0.4-inc1``.
 
-Every sample gets ``n`` random operations, each of which is left out with probability 1/2, with a strength of
-``m`` + mstd * N(0, 1) in 0..10. ``inc1``: a larger strength always changes more. Operations that move the image leave
-``fill`` behind, which timm sets to the data set's mean, and interpolate as the data set's images are resized.
+Every sample gets ``n`` random operations. Each is left out with probability 1/2. Its strength is ``m`` + mstd * N(0,
+1), limited to 0..10. With ``inc1`` a larger strength always changes the image more. Operations that move the image fill
+empty pixels with ``fill``, which timm sets to the data set's mean. They interpolate in the same way as the data set's
+images are resized.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Draw:
 
     @property
     def factor(self) -> Tensor:
-        """Of an enhancement; 1 changes nothing."""
+        """Returns the factor of an enhancement; 1 changes nothing."""
         return (1 + 0.9 * self.signed).clamp_min(0.1)
 
 
@@ -48,7 +49,7 @@ def _whole(values: Tensor) -> Tensor:
 
 
 def _moving(move: Callable[[Tensor, Tensor, affine_maps.Fill, str], Tensor], most: float, axis: int = 0) -> Operation:
-    """most: the largest value; of an image's side, if ``axis`` names one."""
+    """most: the largest value, as a share of an image's side if ``axis`` names one."""
 
     def operation(x: Tensor, d: Draw) -> Tensor:
         return move(x, most * d.signed * (x.shape[axis] if axis else 1), d.fill, d.interpolation)
@@ -78,9 +79,12 @@ OPERATIONS: dict[str, Operation] = {
 
 @dataclass(frozen=True)
 class RandAugment:
-    """magnitude: m, 0 to 10. count: n. spread: mstd. operations: those that are drawn from; empty: all fifteen.
+    """magnitude: m, 0 to 10
+    count: n
+    spread: mstd
+    operations: the operations to draw from; empty means all fifteen
 
-    interpolation: "nearest", "bilinear" or "bicubic", of operations that move the image.
+    interpolation: "nearest", "bilinear" or "bicubic", for operations that move the image
     """
 
     magnitude: float = 9.0
@@ -100,7 +104,7 @@ class RandAugment:
 
     @classmethod
     def parse(cls, text: str, operations: Sequence[str] = (), interpolation: str = "bilinear") -> RandAugment:
-        """``rand-mM[-nN][-mstdS]-inc1``; n is 2 unless given, as in timm."""
+        """Parses ``rand-mM[-nN][-mstdS]-inc1``; n is 2 unless it is given, as in timm."""
         match = re.fullmatch(r"rand((?:-(?:mstd[0-9.]+|m[0-9.]+|n[0-9]+|inc1))+)", text)
         parts = dict(re.findall(r"-(mstd|m|n|inc)([0-9.]+)", match[1])) if match else {}
         if "m" not in parts or "inc" not in parts or not 0 <= float(parts["m"]) <= LEVELS:
@@ -109,7 +113,10 @@ class RandAugment:
         return cls(*numbers, operations=tuple(operations), interpolation=interpolation)
 
     def __call__(self, x: Tensor, generator: torch.Generator, fill: affine_maps.Fill = GREY) -> Tensor:
-        """uint8 [B, C, H, W] -> the same; all numbers are drawn on the CPU, for every choice."""
+        """Maps uint8 [B, C, H, W] to the same shape.
+
+        All numbers are drawn on the CPU, also those of operations that are not used.
+        """
         if x.dtype != torch.uint8 or x.ndim != 4:
             raise DataError(f"RandAugment takes uint8 images [B, C, H, W], got {x.dtype} {list(x.shape)}")
         batch, names = len(x), self.operations or tuple(OPERATIONS)

@@ -1,1 +1,1 @@
-"""File formats, one per file: bytes in, checked arrays or a DataError out."""
+"""File formats, one per module: each turns bytes into checked arrays or raises a DataError."""

@@ -1,12 +1,13 @@
 r"""AEDAT 2.0 of the DVS128 camera, 128 x 128 pixels, as DVS-CIFAR10 (CIFAR10-DVS) was published.
 
-ASCII header lines that begin with '#' and end in CRLF, then pairs of big-endian uint32: address, time in us.
-Address bits: 0 polarity, 1-7 x, 8-14 y; bit 15 marks an external signal (no pixel), higher bits are unused.
+A file has ASCII header lines that begin with '#' and end in CRLF, then pairs of big-endian uint32: address, time in us.
+Bits of an address: 0 is the polarity, 1-7 are x, 8-14 are y. Bit 15 marks an external signal (no pixel); higher bits
+are unused.
 
 Orientation: p = 1 - p_raw, and the image is upright with one of two `AXES`:
-"dvs-cifar10"  x = 127 - y_raw, y = 127 - x_raw: its raw axes are transposed and mirrored (TEBN and TAB read it so).
-"camera"       x = 127 - x_raw, y = 127 - y_raw: a camera that was not rotated; jAER shows recordings so.
-Another convention in use mirrors x only; a horizontal flip then acts on another physical axis.
+"dvs-cifar10": x = 127 - y_raw, y = 127 - x_raw; the raw axes are transposed and mirrored (TEBN and TAB use this).
+"camera": x = 127 - x_raw, y = 127 - y_raw; for a camera that was not rotated (jAER shows recordings in this way).
+Another convention mirrors only x; a horizontal flip then acts on another physical axis.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ AXES = ("dvs-cifar10", "camera")
 
 
 def read(path: str | Path, axes: str = "dvs-cifar10") -> Events:
-    """Events of one .aedat file, upright if it was recorded with these `AXES`."""
+    """Reads the events of one .aedat file; they are upright if it was recorded with these `AXES`."""
     return decode(read_bytes(path), path, axes)
 
 
 def header_length(raw: bytes, path: str | Path) -> int:
-    """Length of the '#' lines that open `raw`."""
+    """Returns the number of bytes of the '#' lines at the beginning of `raw`."""
     if not raw.startswith(MAGIC):
         raise DataError(f"is not an AEDAT 2.0 file: it begins with {raw[:14]!r}, not {MAGIC!r}", path)
     at = 0
@@ -43,7 +44,7 @@ def header_length(raw: bytes, path: str | Path) -> int:
 
 
 def decode(raw: bytes, path: str | Path, axes: str = "dvs-cifar10") -> Events:
-    """Events of the bytes of a file; ``path`` is named in errors, ``axes`` as in `read`."""
+    """Decodes the bytes of a file. ``path`` is used in error messages; ``axes`` is as in `read`."""
     if axes not in AXES:
         raise DataError(f"axes must be {' or '.join(AXES)}, not '{axes}'")
     start = header_length(raw, path)
@@ -64,7 +65,7 @@ def decode(raw: bytes, path: str | Path, axes: str = "dvs-cifar10") -> Events:
 
 
 def unwrap(t: np.ndarray) -> np.ndarray:
-    """Times of a 32-bit microsecond counter as one growing line: it wraps after 71 minutes of camera time."""
+    """Turns times of a 32-bit microsecond counter into growing times; the counter wraps after 71 minutes."""
     wraps = np.diff(t) < -(1 << 31)
     if wraps.any():
         t[1:] += np.cumsum(wraps, dtype=np.int64) << 32

@@ -1,7 +1,7 @@
 r"""AEDAT 3.1 as DVS128-Gesture was published: 128 x 128 pixels, little-endian, packets of events.
 
-Header: lines that begin with '#', the last one '#!END-HEADER'. Packet header (28 bytes): int16 type and source, int32
-event size, time offset, time overflow, capacity, number of events, number of valid ones. Type 1 holds polarity events
+Header: lines that begin with '#', the last one '#!END-HEADER'. Packet header (28 bytes): int16 type and source; int32
+event size, time offset, time overflow, capacity, number of events, number of valid events. Type 1 holds polarity events
 of 8 bytes: a word (bit 0 valid, bit 1 polarity, bits 2-16 y, bits 17-31 x) and the low 31 bits of the time in us.
 """
 
@@ -23,7 +23,7 @@ POLARITY = 1
 
 
 def read(path: str | Path) -> Events:
-    """Polarity events of one .aedat file of DVS128-Gesture."""
+    """Reads the polarity events of one .aedat file of DVS128-Gesture."""
     return decode(read_bytes(path), path)
 
 
@@ -57,7 +57,7 @@ def decode(raw: bytes, path: str | Path) -> Events:
 
 
 def encode(events: Events, packet: int = 4096) -> bytes:
-    """Events in this layout, for tests."""
+    """Encodes events in this layout, for tests."""
     out = [MAGIC + b"\r\n#Format: RAW\r\n" + END]
     word = (
         1 | (events.p.astype(np.uint32) << 1) | (events.y.astype(np.uint32) << 2) | (events.x.astype(np.uint32) << 17)

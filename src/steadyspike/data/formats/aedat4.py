@@ -1,8 +1,8 @@
-""".aedat4 files (DV format), through the optional package `aedat`, with the checks that package leaves out.
+""".aedat4 files (DV format), read with the optional package `aedat` after additional checks.
 
-`aedat` reads the file's header without verifying it, so a damaged one could make it read outside its buffer, and it
-unpacks compressed packets of any size. The header (a small flatbuffer), the packet lengths and the sizes that packets
-unpack to are therefore checked here first; the packets themselves are verified by `aedat`.
+`aedat` reads the file's header without verifying it, so a damaged header could make it read outside its buffer. It also
+unpacks compressed packets of any size. Therefore the header (a small flatbuffer), the packet lengths and the unpacked
+sizes of packets are checked here first. `aedat` verifies the packets themselves.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from steadyspike.data.events import Events, checked, read_bytes
 from steadyspike.data.formats.packed_size import Block, lz4_blocks, zstd_blocks
 
 MAGIC = b"#!AER-DAT4.0\r\n"
-# Its length, an offset and the four letters of its kind.
+# Its length, an offset, and the four letters that name its kind.
 SHORTEST_PACKET = 12
 BLOCKS: dict[int, Callable[[bytes], Iterator[Block]]] = {1: lz4_blocks, 2: lz4_blocks, 3: zstd_blocks, 4: zstd_blocks}
 
 
 def read(path: str | Path) -> Events:
-    """All polarity events of the file's (single) event stream."""
+    """Reads all polarity events of the file's (single) event stream."""
     try:
         import aedat
     except ImportError as error:
@@ -47,7 +47,7 @@ def read(path: str | Path) -> Events:
                         raise DataError("unpacks to more events than its size accounts for", path)
     except (KeyboardInterrupt, SystemExit, MemoryError, DataError):
         raise
-    except BaseException as error:  # a Rust panic arrives as an exception that is not an `Exception`
+    except BaseException as error:  # an error in Rust arrives as an exception that is not an `Exception`
         raise DataError(f"is not a valid .aedat4 file ({brief(error)})", path) from error
     if len(streams) != 1:
         raise DataError(f"has {len(streams)} event streams; exactly one is expected", path)
@@ -62,7 +62,7 @@ def read(path: str | Path) -> Events:
 
 
 def check_structure(raw: bytes, path: str | Path) -> None:
-    """Raise DataError unless header and packets lie inside the file and unpack to what its size accounts for."""
+    """Raises DataError unless header and packets lie inside the file and their unpacked size is plausible."""
     if not raw.startswith(MAGIC):
         raise DataError(f"is not an .aedat4 file: it begins with {raw[:14]!r}", path)
     at, total = len(MAGIC), 0
@@ -82,7 +82,7 @@ def check_structure(raw: bytes, path: str | Path) -> None:
             at += 8 + length
             if at > len(raw):
                 raise ValueError("it ends inside a packet")
-            if length < SHORTEST_PACKET and not compression:  # `aedat` would print its own traceback before it raises
+            if length < SHORTEST_PACKET and not compression:  # `aedat` would print its own traceback first
                 raise ValueError(f"a packet has {length} bytes")
             if compression:
                 total += _unpacked(BLOCKS[compression], raw[at - length : at])
@@ -99,8 +99,8 @@ def check_structure(raw: bytes, path: str | Path) -> None:
 def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
     """Estimates the unpacked size of a packet; raises ValueError if it could be larger than any valid packet.
 
-    The bound of a small compressed block is far above its size (128 KiB for zstd), so the estimate for a whole file
-    uses eight times its bytes and a little more, which is typical of events.
+    For a small compressed block the bound is far above its real size (128 KiB for zstd). The estimate for a whole file
+    is therefore eight times its bytes plus a little, which is typical of events.
     """
     most = estimate = 0
     for block in blocks(packet):
@@ -108,13 +108,16 @@ def _unpacked(blocks: Callable[[bytes], Iterator[Block]], packet: bytes) -> int:
         estimate += block.most if block.exact else min(block.most, 8 * block.packed + 4096)
         if most > budget(len(packet)):
             raise ValueError(f"a packet of {len(packet)} bytes unpacks to more than {budget(len(packet))}")
-    if most < SHORTEST_PACKET:  # a bound over all blocks, so it certainly holds less
+    if most < SHORTEST_PACKET:  # this is a bound over all blocks, so the packet certainly holds less
         raise ValueError(f"a packet unpacks to {most} bytes")
     return estimate
 
 
 def _check_header(buffer: bytes) -> tuple[int, int]:
-    """Verify the IOHeader flatbuffer {compression, data table position, description}; return position, compression."""
+    """Verifies the IOHeader flatbuffer {compression, data table position, description}.
+
+    Returns position and compression.
+    """
 
     def integer(fmt: str, at: int) -> int:
         if at < 0 or at + struct.calcsize(fmt) > len(buffer):

@@ -1,7 +1,7 @@
 """The 40-bit event format of N-MNIST and N-Caltech101 (ATIS camera), read and written.
 
-Five bytes an event: x, y, then 24 bits big-endian of which the top one is the polarity and the low 23 the time in
-microseconds. y == 240 marks a timer overflow: it is not a pixel, and all later times are 2^13 us later.
+An event has five bytes: x, y, then 24 bits, big-endian. The highest of these is the polarity, and the other 23 are the
+time in microseconds. y == 240 marks a timer overflow: it is not a pixel, and all later times are 2^13 us later.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ TIME_LIMIT = 1 << 23
 
 
 def read(path: str | Path, size: tuple[int, int] = (34, 34)) -> Events:
-    """Events of one file. `size` is the sensor's (height, width)."""
+    """Reads the events of one file. `size` is the sensor's (height, width)."""
     return decode(read_bytes(path), size, path)
 
 
 def decode(raw: bytes, size: tuple[int, int], path: str | Path) -> Events:
     if len(raw) % 5:
         raise DataError(f"is truncated: {len(raw)} bytes are not a whole number of 5-byte events", path)
-    # One strided copy per column; the 24-bit word is assembled in 32 bits, which halves the memory traffic of int64.
+    # One strided copy per column. The 24-bit word is assembled in 32 bits, which halves the memory traffic compared
+    # with int64.
     table = np.frombuffer(raw, dtype=np.uint8).reshape(-1, 5)
     x, y = np.ascontiguousarray(table[:, 0]), np.ascontiguousarray(table[:, 1])
     word = table[:, 2].astype(np.uint32)
@@ -45,7 +46,7 @@ def decode(raw: bytes, size: tuple[int, int], path: str | Path) -> Events:
 
 
 def encode(events: Events) -> bytes:
-    """The bytes of `events`. Times must lie in [0, 2^23) us: longer recordings do not fit without overflow marks."""
+    """Encodes `events` as bytes. Times must lie in [0, 2^23) us; longer recordings would need overflow events."""
     if len(events) and (events.t.min() < 0 or events.t.max() >= TIME_LIMIT):
         raise ValueError(f"times must lie in [0, {TIME_LIMIT}) us for the 40-bit format")
     if events.size[0] > OVERFLOW_Y or events.size[1] > 256:

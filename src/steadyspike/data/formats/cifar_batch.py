@@ -1,4 +1,4 @@
-"""Official CIFAR files: binary records or python pickles, to uint8 images [N, 3, 32, 32] and labels [N]."""
+"""Official CIFAR files, binary records or python pickles, as uint8 images [N, 3, 32, 32] and labels [N]."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ Images = tuple[NDArray[np.uint8], NDArray[np.int64]]
 
 
 def read_binary(path: str | Path, label_bytes: int, classes: int, rows: int) -> Images:
-    """Records of `label_bytes` labels (the last is the class; CIFAR-100 puts the coarse one first) and 3072 pixels."""
+    """Reads records of `label_bytes` labels and 3072 pixels.
+
+    The last label is the class; CIFAR-100 puts the coarse label first.
+    """
     record = label_bytes + PIXELS
     size = regular_size(path)
     if size not in (0, rows * record):
@@ -26,8 +29,8 @@ def read_binary(path: str | Path, label_bytes: int, classes: int, rows: int) -> 
 
 
 def read_pickle(path: str | Path, label_key: str, classes: int, rows: int) -> Images:
-    """A python batch: 'data' uint8 [rows, 3072] and a list of labels under `label_key`."""
-    # Python 3 writes a byte of the images as up to two; labels and file names take less than 256 bytes a row.
+    """Reads a python batch: 'data' is uint8 [rows, 3072], and `label_key` holds a list of labels."""
+    # Python 3 writes a byte of the images as up to two bytes; labels and file names take less than 256 bytes per row.
     content = plain_pickle.load(read_bytes(path, rows * (2 * PIXELS + 256) + (1 << 16)), path)
     data, labels = content.get("data"), content.get(label_key)
     if not isinstance(data, np.ndarray) or not isinstance(labels, list):

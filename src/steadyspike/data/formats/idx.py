@@ -15,7 +15,7 @@ from steadyspike.data.events import read_bytes
 
 
 def read(path: str | Path) -> NDArray[np.uint8]:
-    """The array of one idx file of unsigned bytes, unpacked when gzipped."""
+    """Reads the array of one idx file of unsigned bytes, plain or gzipped."""
     raw = read_bytes(path)
     if raw[:2] != b"\x1f\x8b":
         return decode(raw, path)
@@ -36,6 +36,6 @@ def decode(raw: bytes, path: str | Path) -> NDArray[np.uint8]:
 
 
 def encode(array: NDArray[np.uint8]) -> bytes:
-    """The idx bytes of an array of unsigned bytes."""
+    """Encodes an array of unsigned bytes as an idx file."""
     head = bytes([0, 0, 8, array.ndim]) + struct.pack(f">{array.ndim}I", *array.shape)
     return head + np.ascontiguousarray(array).tobytes()

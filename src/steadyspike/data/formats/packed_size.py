@@ -1,4 +1,4 @@
-"""How large zstd and LZ4 frames unpack, read from the headers of their blocks without unpacking anything."""
+"""The unpacked size of zstd and LZ4 frames, read from the headers of their blocks without unpacking anything."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ _LZ4_GROWTH = 255  # no LZ4 block unpacks to more than this many times its size
 
 
 class Block(NamedTuple):
-    """A block of `packed` bytes that unpacks to at most `most`; `exact` if that is its size and not a bound."""
+    """A block of `packed` bytes that unpacks to at most `most`.
+
+    `exact` if that is its real size and not only a bound.
+    """
 
     packed: int
     most: int
@@ -21,12 +24,12 @@ class Block(NamedTuple):
 
 
 def zstd_blocks(raw: bytes) -> Iterator[Block]:
-    """All blocks of the zstd frames in `raw`; ValueError if they are damaged."""
+    """Returns all blocks of the zstd frames in `raw`; raises ValueError if they are damaged."""
     return _frames(raw, _ZSTD, _zstd_frame)
 
 
 def lz4_blocks(raw: bytes) -> Iterator[Block]:
-    """All blocks of the LZ4 frames in `raw`; ValueError if they are damaged."""
+    """Returns all blocks of the LZ4 frames in `raw`; raises ValueError if they are damaged."""
     return _frames(raw, _LZ4, _lz4_frame)
 
 
@@ -42,7 +45,7 @@ def _frames(raw: bytes, magic: int, frame: Callable[[bytes, int], Iterator[tuple
             raise ValueError("a packet holds no compressed frame")
         for after, block in frame(raw, at):
             at = after
-            if at > len(raw):  # its checksum is missing
+            if at > len(raw):  # the checksum of the frame is missing
                 raise ValueError("a compressed packet ends too early")
             yield block
 
@@ -54,7 +57,7 @@ def _integer(raw: bytes, at: int, size: int) -> int:
 
 
 def _zstd_frame(raw: bytes, at: int) -> Iterator[tuple[int, Block]]:
-    """Yields (start of what follows, block) for every block of a frame whose header begins at `at`."""
+    """Yields (position after the block, block) for every block of a frame whose header begins at `at`."""
     descriptor = _integer(raw, at, 1)
     single = bool(descriptor & 0x20)
     content_size = (int(single), 2, 4, 8)[descriptor >> 6]

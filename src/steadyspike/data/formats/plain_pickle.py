@@ -1,9 +1,9 @@
-"""Reads the official CIFAR pickles as plain data: nothing named in the file is ever imported or called.
+"""Reads the official CIFAR pickles as plain data: no name in the file is ever imported or called.
 
-A pickle is a program for a small stack machine. This is that machine without its dangerous operations: it supports
-dicts with text keys, lists, tuples, strings, numbers and a uint8 array; every other operation is an error. It never
-compares, hashes or prints what the file built, other than text: nested tuples that share their parts would make this
-take exponential time.
+A pickle is a program for a small stack machine. This is that machine without its dangerous operations. It supports
+dicts with text keys, lists, tuples, strings, numbers and a uint8 array; every other operation raises an error. It never
+compares, hashes or prints objects that the file built, except text: with nested tuples that share their parts this
+would take exponential time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ import numpy as np
 
 from steadyspike.data.errors import DataError, brief
 
-# Operations of a file: the longest official one (50,000 rows of two labels and a name) has 400,000.
+# The largest number of operations in a file: the longest official one (50,000 rows of two labels and a name) has
+# 400,000.
 MOST_OPERATIONS = 1_000_000
-# Text may be turned into bytes (twice as large in the file as in memory): at most this much over the file's size.
+# Text may be turned into bytes (the file holds them twice as large as memory does): at most this much more than the
+# file's size.
 ROOM = 1 << 16
 
 _CONSTANTS = """
@@ -41,7 +43,7 @@ class _Refused(ValueError):
 
 
 class _Name:
-    """A placeholder for a name that numpy's pickles contain; `what` names it."""
+    """A placeholder for a name in numpy's pickles; `what` describes it."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -88,7 +90,7 @@ class _Machine:
         return self.stack.pop()
 
     def since_mark(self) -> list[Any]:
-        """Takes everything above the last mark from the stack, and the mark."""
+        """Removes everything above the last mark from the stack, and the mark itself."""
         at = len(self.stack) - 1
         while at >= 0 and self.stack[at] is not _MARK:
             at -= 1
@@ -99,7 +101,7 @@ class _Machine:
         return items
 
     def last(self, kind: type) -> Any:
-        """The value on top of the stack, which must be of a kind; it stays there."""
+        """Returns the value on top of the stack, which stays there; raises an error if it is of another kind."""
         if not self.stack or not isinstance(self.stack[-1], kind):
             raise _Refused(f"an operation finds no {kind.__name__} on the stack")
         return self.stack[-1]
@@ -156,7 +158,7 @@ class _Machine:
         self.name(module, name)
 
     def reduce(self) -> None:
-        """Handles the operation that calls a function: only the three that numpy's pickles need."""
+        """Handles the operation that calls a function; only the three functions in numpy's pickles are allowed."""
         arguments, function = self.pop(), self.pop()
         if not isinstance(function, _Name) or not isinstance(arguments, tuple):
             raise _Refused("it calls something that is not a function")
@@ -178,7 +180,10 @@ class _Machine:
             raise _Refused(f"it calls {function.what} in an unknown way")
 
     def encoded(self, text: str) -> bytes:
-        """`text` as bytes. A few bytes can encode the same long text many times, so encoded text is counted."""
+        """Returns `text` as bytes.
+
+        A few bytes in the file can encode the same long text many times, so the encoded length is limited in total.
+        """
         self.left -= len(text)
         if self.left < 0:
             raise _Refused("it encodes more text than it holds")
@@ -248,7 +253,7 @@ _OPERATIONS: dict[str, Operation] = {
 
 
 def load(raw: bytes, path: str | Path) -> dict[str, Any]:
-    """The pickled dict, keys as str, its arrays as numpy arrays; DataError for anything else."""
+    """Returns the pickled dict with keys as str and arrays as numpy arrays; raises DataError for anything else."""
     try:
         content = _Machine(raw).run(raw)
         if not isinstance(content, dict):

@@ -1,4 +1,4 @@
-"""One event file of any known format, chosen by its ending."""
+"""One event file of any supported format, which is chosen by the file's ending."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ SUFFIXES = (".bin", ".aedat", ".aedat4")
 
 
 def read_recording(path: Path, sensor: tuple[int, int], axes: str = "dvs-cifar10") -> Events:
-    """The events of a .bin (N-MNIST), .aedat or .aedat4 file.
+    """Reads the events of a .bin (N-MNIST), .aedat or .aedat4 file.
 
-    sensor: (height, width) for files that name none. axes: of AEDAT 2.0 files, see `aedat2`.
+    sensor: (height, width), for files that do not contain it
+    axes: for AEDAT 2.0 files, see `aedat2`
     """
     if path.suffix == ".bin":
         return atis.read(path, sensor)

@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100: official binary or python files, extracted or as the published archives.
 
-``size`` 16, 8 or 4 averages squares of pixels: small images for experiments that must be quick.
+``size`` 16, 8 or 4 averages squares of pixels. This gives small images for experiments that must be quick.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from steadyspike.data.formats import cifar_batch, plain_pickle
 from steadyspike.data.sources import ArraySource
 from steadyspike.data.splits import Population
 
-SIDE = 32  # side of the published images
+SIDE = 32  # the side of the published images
 BASE = "https://www.cs.toronto.edu/~kriz/"
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
@@ -67,7 +67,7 @@ CIFAR100 = Spec(
 
 
 def averaged(images: Tensor, size: int) -> Tensor:
-    """uint8 images [N, C, 32, 32] with side ``size``: the mean of every square of pixels, rounded."""
+    """Reduces uint8 images [N, C, 32, 32] to side ``size``: the rounded mean of every square of pixels."""
     if size == SIDE:
         return images
     if size < 4 or SIDE % size:
@@ -105,12 +105,15 @@ def load(folders: DataFolders, spec: Spec, size: int = SIDE) -> DataSet:
 
 
 def find(folders: DataFolders, spec: Spec) -> Path | None:
-    """What `load` would read, without downloading."""
+    """Returns what `load` would read, without downloading."""
     return folders.first((spec.binary[0], spec.python[0], spec.binary[1].name, spec.python[1].name))
 
 
 def locate(folders: DataFolders, spec: Spec) -> tuple[Path, bool]:
-    """The folder with the files, and whether they are the binary ones: extracted folder, archive, then download."""
+    """Returns the folder with the files, and whether they are the binary ones.
+
+    Tries the extracted folder, the archive, then a download.
+    """
     for (name, _), binary in ((spec.binary, True), (spec.python, False)):
         if (folders.data_dir / name).is_dir():
             return folders.data_dir / name, binary

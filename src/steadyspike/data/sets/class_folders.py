@@ -21,8 +21,11 @@ PARTS = ("train", "val", "validation", "test")
 class ClassTree:
     """The files of a tree of class folders.
 
-    paths: relative to the root; labels: index into ``classes``; parts: "train", "validation", "test", or "all" without
-    folders for parts; all three have one entry per file.
+    paths: relative to the root
+    labels: index into ``classes``
+    parts: "train", "validation" or "test", or "all" if there are no folders for parts
+
+    All three have one entry per file.
     """
 
     paths: list[str]
@@ -35,14 +38,14 @@ class ClassTree:
         return "official" if "test" in self.parts else "random:0"
 
     def population(self) -> Population:
-        """The files as samples that a split divides."""
+        """Returns the files as samples that a split divides."""
         given = {part: np.array(self.parts) == part for part in set(self.parts)}
         labels = np.array(self.labels, np.int64)
         return Population(self.paths, labels, given.get("test"), official_validation=given.get("validation"))
 
 
 def read_tree(root: Path, suffixes: tuple[str, ...], what: str, without_test: bool = False) -> ClassTree:
-    """All files below ``root`` whose names end in ``suffixes``; ``what`` they are called in messages.
+    """Lists all files below ``root`` whose names end in ``suffixes``; ``what`` is their name in messages.
 
     With train/, val/ and test/, val/ is the validation part; without test/, val/ is the test part (as for ImageNet).
     """
@@ -63,7 +66,10 @@ def read_tree(root: Path, suffixes: tuple[str, ...], what: str, without_test: bo
 
 
 def part_folders(root: Path, without_test: bool = False) -> list[tuple[str, Path]]:
-    """("train", "validation" or "test", its folder) for every part there is; ("all", root) if there are none."""
+    """Returns ("train", "validation" or "test", its folder) for every existing part.
+
+    Returns ("all", root) if there are none.
+    """
     folders = {part: root / part for part in PARTS if (root / part).is_dir()}
     if without_test:
         folders.pop("test", None)
@@ -85,7 +91,7 @@ def part_folders(root: Path, without_test: bool = False) -> list[tuple[str, Path
 
 
 def class_folders(folder: Path, suffixes: tuple[str, ...], what: str) -> list[str]:
-    """Sorted names of the class folders; DataError if there are none."""
+    """Returns the sorted names of the class folders; raises DataError if there are none."""
     try:
         with os.scandir(folder) as entries:
             inside = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
@@ -101,10 +107,10 @@ def class_folders(folder: Path, suffixes: tuple[str, ...], what: str) -> list[st
 
 
 def class_files(folder: Path, suffixes: tuple[str, ...], what: str, seen: dict[str, Path]) -> list[str]:
-    """Sorted names of the files in a class folder and below; DataError if there are none.
+    """Returns the sorted names of the files in a class folder and below; raises DataError if there are none.
 
-    seen: real paths of all folders read so far; coming to one again (a link to a folder above, or from the test part
-    into the training part) would count its files twice, so it is an error.
+    seen: the real paths of all folders read so far. Reading one of them again (through a link to a folder above, or
+    from the test part into the training part) would count its files twice, so it is an error.
     """
     files = []
     for base, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable):

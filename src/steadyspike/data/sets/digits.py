@@ -1,8 +1,8 @@
-"""1,797 real handwritten digits (8 x 8), drawn at random places and sizes on a larger canvas.
+"""1,797 real handwritten digits (8 x 8), drawn at random positions and sizes on a larger canvas.
 
 The digits come with the package (digits.npz, no download): they are the test part of the UCI data set "Optical
 Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak, 1998, licence CC BY 4.0), in the order of scikit-learn's
-`load_digits`. Random placement makes the task harder: a pixel no longer belongs to a fixed part of a digit.
+`load_digits`. Random positions make the task harder: a pixel no longer belongs to a fixed part of a digit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEAN, STD = 0.1214, 0.2470
 
 @dataclass(frozen=True)
 class Placed:
-    """Digits [N, 8, 8] in 0..1 with their labels, and the position of each: centre (y, x) in pixels and scale [N]."""
+    """Digits [N, 8, 8] in 0..1 with their labels, and the position of each: centre (y, x) in pixels, and scale [N]."""
 
     digits: Tensor
     labels: NDArray[np.int64]
@@ -44,13 +44,13 @@ class Placed:
 
 
 def originals() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """The digits as they were scanned: ink [1797, 8, 8] from 0 to 16, and labels [1797]."""
+    """Returns the digits as they were scanned: ink [1797, 8, 8] from 0 to 16, and labels [1797]."""
     with np.load(Path(__file__).with_name("digits.npz")) as file:
         return file["images"], file["labels"].astype(np.int64)
 
 
 def placed(canvas: int, seed: int) -> Placed:
-    """The digits with a random place and size that keep each whole digit on a canvas x canvas image."""
+    """Gives the digits random positions and sizes at which every digit fits on an image of canvas x canvas."""
     whole_number("canvas", canvas, least=SMALLEST)
     whole_number("placement_seed", seed, least=0)
     images, labels = originals()
@@ -66,9 +66,12 @@ def _float(array: NDArray[np.floating]) -> Tensor:
 
 
 def draw(placed: Placed, canvas: int, shift: tuple[float, float] = (0.0, 0.0)) -> Tensor:
-    """Images [N, canvas, canvas] in 0..1, all digits moved by `shift` (y, x) pixels; bilinear between digit pixels."""
+    """Draws images [N, canvas, canvas] in 0..1, with all digits moved by `shift` (y, x) pixels.
+
+    Bilinear between the digits' pixels.
+    """
     pixel = torch.arange(canvas, dtype=torch.float32) + 0.5
-    # Position of every canvas pixel in the digit's own coordinates, -1..1 over its 8 pixels.
+    # The position of every canvas pixel in the digit's own coordinates, -1..1 over its 8 pixels.
     y, x = (
         (pixel[None] - (placed.centre[:, axis, None] + shift[axis])) / (4 * placed.scale[:, None]) for axis in (0, 1)
     )
@@ -77,12 +80,16 @@ def draw(placed: Placed, canvas: int, shift: tuple[float, float] = (0.0, 0.0)) -
 
 
 def population(labels: NDArray[np.int64], numbers: Iterable[int]) -> Population:
-    """The digits' names: `digits` and `digits-events` share them, so equal split names mean equal samples."""
+    """Returns the names of the samples. `digits` and `digits-events` share them, so equal splits mean equal samples."""
     return Population([f"digits/{number:04d}" for number in numbers], labels)
 
 
 def load(folders: DataFolders, canvas: int = 16, placement_seed: int = 0) -> DataSet:
-    """The digits on a canvas. canvas: side of the image; placement_seed: decides places and sizes of the digits."""
+    """Loads the digits on a canvas.
+
+    canvas: side of the image
+    placement_seed: decides positions and sizes of the digits
+    """
     drawn = placed(canvas, placement_seed)
     images = (draw(drawn, canvas) * 255).round().clamp(0, 255).to(torch.uint8)
     return DataSet(

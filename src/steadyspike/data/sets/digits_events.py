@@ -1,4 +1,4 @@
-"""The embedded digits seen by a simulated event camera in three saccades, as N-MNIST's digits were seen by a real one.
+"""The embedded digits recorded by a simulated event camera in three saccades, as N-MNIST's digits were by a real one.
 
 The recordings are written once in N-MNIST's 40-bit layout and read back through the same reader as N-MNIST itself.
 """
@@ -33,7 +33,7 @@ HASH = "recordings.sha256"
 
 
 def path_of_gaze() -> Iterator[tuple[int, tuple[float, float]]]:
-    """(time in us, displacement (y, x) in pixels) along a triangle: one eased movement per saccade."""
+    """Returns (time in us, displacement (y, x) in pixels) along a triangle: one smooth movement per saccade."""
     yield 0, CORNERS[0]
     for number, (here, there) in enumerate(pairwise(CORNERS)):
         for step in range(1, STEPS + 1):
@@ -43,7 +43,10 @@ def path_of_gaze() -> Iterator[tuple[int, tuple[float, float]]]:
 
 
 def simulate(canvas: int, camera: Camera) -> tuple[list[Events], NDArray[np.int64]]:
-    """All recordings and their labels. The sensor is a margin larger than the canvas, so saccades stay on it."""
+    """Returns all recordings and their labels.
+
+    The sensor is larger than the canvas by a margin, so that the digits stay on it during saccades.
+    """
     drawn = digits.placed(canvas, camera.seed)
     drawn.centre.add_(MARGIN)
     sensor = canvas + 2 * MARGIN
@@ -52,7 +55,7 @@ def simulate(canvas: int, camera: Camera) -> tuple[list[Events], NDArray[np.int6
 
 
 def write(folder: Path, canvas: int, camera: Camera) -> None:
-    """<digit>/<number>.bin for every recording, and the hash of them all."""
+    """Writes <digit>/<number>.bin for every recording, and a hash of all of them."""
     for digit in digits.CLASSES:
         (folder / digit).mkdir()
     recordings, labels = simulate(canvas, camera)
@@ -62,12 +65,12 @@ def write(folder: Path, canvas: int, camera: Camera) -> None:
 
 
 def written(folder: Path) -> list[Path]:
-    """The recordings in order of their numbers."""
+    """Returns the recordings in order of their numbers."""
     return sorted(folder.glob("*/*.bin"), key=lambda file: file.stem)
 
 
 def hash_of(folder: Path) -> str:
-    """One hash over names and contents of all recordings."""
+    """Returns one hash over the names and contents of all recordings."""
     digest = hashlib.sha256()
     for file in written(folder):
         raw = file.read_bytes()
@@ -76,7 +79,10 @@ def hash_of(folder: Path) -> str:
 
 
 def complete(folder: Path) -> bool:
-    """Whether all recordings are there as they were written: a lost or damaged one has them all made again."""
+    """Returns whether all recordings are as they were written.
+
+    If one is missing or damaged, all of them are made again.
+    """
     try:
         return (folder / HASH).read_text() == hash_of(folder)
     except (OSError, ValueError):
@@ -86,9 +92,10 @@ def complete(folder: Path) -> bool:
 def load(
     folders: DataFolders, frames: FrameSettings, canvas: int = 16, placement_seed: int = 0, threshold: float = 0.4
 ) -> DataSet:
-    """The recordings of the digits.
+    """Loads the recordings of the digits.
 
-    canvas, placement_seed: as in `digits`; threshold: of the camera, in units of log intensity.
+    canvas, placement_seed: as in `digits`
+    threshold: of the camera, in units of log intensity
     """
     whole_number("canvas", canvas, least=digits.SMALLEST)
     whole_number("placement_seed", placement_seed, least=0)

@@ -1,6 +1,7 @@
 """DVS-CIFAR10 (CIFAR10-DVS): 10 x 1000 recordings of a 128 x 128 camera, without an official split.
 
-Files are known by the number in their name (cifar10_truck_17.aedat), never by their order: splits are defined by it.
+Files are identified by the number in their name (cifar10_truck_17.aedat), never by their order, because splits are
+defined by this number.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _IDS = {
     "truck": (7712839, "89f3922fd147d9aeff89e76a2b0b70a7"),
 }
 ARCHIVES = {name: Remote(f"{name}.zip", f"{_FIGSHARE}{number}", md5) for name, (number, md5) in _IDS.items()}
-# A second release as .aedat4: one archive that holds a zip per class.
+# A second release has .aedat4 files: one archive that contains a zip per class.
 SECOND = Remote("CIFAR10DVS.zip", f"{_FIGSHARE}38023437", "ce3a4a0682dc0943703bd8f749a7701c")
 FOLDERS = (
     "dvs-cifar10",
@@ -77,9 +78,9 @@ def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
 
 
 def one_suffix(folders: Iterable[Path]) -> str:
-    """The suffix of all recordings.
+    """Returns the suffix of all recordings.
 
-    DataError if both kinds are in one folder, because one would be left out silently.
+    Raises DataError if both kinds are in one folder, because one kind would be left out silently.
     """
     first: dict[str, Path] = {}
     for folder in folders:
@@ -118,7 +119,7 @@ def class_folder(folders: DataFolders, name: str) -> Path:
 
 
 def second_release(folders: DataFolders, name: str) -> Path | None:
-    """The class's recordings from CIFAR10DVS.zip, if that is in data_dir."""
+    """Returns the class's recordings from CIFAR10DVS.zip, if this file is in data_dir."""
     if (outer := folders.unpacked(SECOND, FOLDERS)) is None:
         return None
     if not (inner := sorted(outer.rglob(f"{name}.zip"))):
@@ -127,9 +128,9 @@ def second_release(folders: DataFolders, name: str) -> Path | None:
 
 
 def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:
-    """(number, file) of a class folder in order of number.
+    """Returns (number, file) of a class folder in order of the numbers.
 
-    Raises DataError if there is no file, a name has no number or two names have the same.
+    Raises DataError if there is no file, if a name has no number, or if two names have the same number.
     """
     out: dict[int, Path] = {}
     for path in folder.glob(f"*{suffix}"):

@@ -1,7 +1,9 @@
-"""DVS128-Gesture: AEDAT 3.1 recordings that hold several gestures each; a clip is one gesture, cut by the labels file.
+"""DVS128-Gesture: AEDAT 3.1 recordings of several gestures each.
+
+A clip is one gesture, cut as the labels file states.
 
 The publisher's lists trials_to_train.txt and trials_to_test.txt are the official parts (1176 and 288 clips). The data
-must be fetched by hand; a pre-cut version in circulation has other clips and must not be compared with this one.
+must be downloaded by hand. A pre-cut version that is also in use has other clips; do not compare results with it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ FOLDERS = (
     "DVS128Gesture/download",
     ".",
 )
-# Bytes of a list of recordings or of gestures; the published ones have less than 10,000.
+# The largest number of bytes of a list of recordings or of gestures; the published ones have less than 10,000.
 MOST_TEXT = 1 << 20
 TRAIN_LIST, TEST_LIST = "trials_to_train.txt", "trials_to_test.txt"
 CLASSES = (
@@ -87,7 +89,7 @@ def load(folders: DataFolders, frames: FrameSettings) -> DataSet:
 
 
 def cut_clips(recordings: list[tuple[Path, list[Gesture]]], frames: FrameSettings) -> Iterator[tuple[int, Any]]:
-    """Clips in order; every recording is decoded once."""
+    """Yields the clips in order; every recording is decoded once."""
     index = 0
     for path, gestures in progress(recordings, "dvs-gesture: events to frames"):
         events = aedat31.read(path)
@@ -140,7 +142,7 @@ def trial_list(root: Path, name: str) -> list[Path]:
 def _is_there(trial: Path) -> bool:
     try:
         return "\0" not in trial.name and trial.is_file()
-    except OSError:  # a name that is too long for the disk
+    except OSError:  # the name is too long for the file system
         return False
 
 
@@ -149,7 +151,7 @@ def labels_file(recording: Path) -> Path:
 
 
 def gesture_list(recording: Path) -> list[Gesture]:
-    """The gestures of one recording: class (1-11), start and end in microseconds."""
+    """Returns the gestures of one recording: class (1-11), start and end in microseconds."""
     path = labels_file(recording)
     try:
         text = read_bytes(path, MOST_TEXT).decode()

@@ -21,17 +21,20 @@ OBJECTS = "dvs128-objects"
 def load(
     folders: DataFolders, frames: FrameSettings, sensor: Sequence[int] | None = None, axes: str = "dvs-cifar10"
 ) -> DataSet:
-    """The recordings below data_dir. All must come from one sensor.
+    """Loads the recordings below data_dir. All must come from one sensor.
 
-    sensor: its (height, width). .aedat and .aedat4 files contain it. It must be given for .bin files (the 40-bit
-    format of N-MNIST), which do not.
-    axes: of AEDAT 2.0 files: "dvs-cifar10" (rotated as that data set) or "camera" (not rotated).
+    sensor: (height, width) of the sensor. .aedat and .aedat4 files contain it. It must be given for .bin files (the
+    40-bit format of N-MNIST), which do not contain it.
+    axes: for AEDAT 2.0 files: "dvs-cifar10" (rotated as that data set) or "camera" (not rotated)
     """
     return _read("event-folder", folders.data_dir, folders, frames, sensor, axes)
 
 
 def load_objects(folders: DataFolders, frames: FrameSettings) -> DataSet:
-    """Five objects before a DVS128 camera: dvs128-objects/train/<object>/*.aedat, test/ recorded on another day."""
+    """Five objects in front of a DVS128 camera: dvs128-objects/train/<object>/*.aedat.
+
+    The part test/ was recorded on another day.
+    """
     if (root := find_objects(folders)) is None:
         raise DataError(
             "was not found; train/<object>/*.aedat and test/ are expected in it", folders.data_dir / OBJECTS
@@ -64,7 +67,7 @@ def _read(
 
 
 def _sensor(files: list[Path], given: Sequence[int] | None) -> tuple[int, int]:
-    """Returns (height, width) as given, or of the first file."""
+    """Returns the given (height, width), or that of the first file."""
     if given is not None:
         if not isinstance(given, (list, tuple)) or len(given) != 2:
             raise DataError(f"sensor must be (height, width), not {given!r}")

@@ -32,7 +32,7 @@ IMAGENETTE_FOLDERS = ("imagenette-96", "imagenette2-160", "imagenette2-320", "im
 
 @dataclass(frozen=True)
 class Decoder:
-    """item(index, train, seed) -> uint8 [3, S, S]. Paths are one bytes array, which worker processes share."""
+    """item(index, train, seed) -> uint8 [3, S, S]. The paths are one bytes array, which worker processes share."""
 
     root: str
     paths: NDArray[np.bytes_]
@@ -62,14 +62,15 @@ def load(
     least_area: float = 0.08,
     interpolation: str = "bilinear",
 ) -> DataSet:
-    """A folder of train/<class>/ and test/<class>/ or val/<class>/, or of class folders only (to be split at random).
+    """Loads a folder of train/<class>/ and test/<class>/ or val/<class>/, or of class folders only (split at random).
 
     With train/, val/ and test/, val/ is the validation part; without test/, val/ is the test part (as for ImageNet).
 
-    policy: "resized-crop" (ImageNet: RandomResizedCrop and flip; short side to `resize`, by default 8/7 of `size`, and
-    central crop to evaluate) or "crop" (resized to size x size; pad 4, random crop and flip, for small images).
-    least_area: the smallest share of an image's area that a training crop of "resized-crop" may have.
-    interpolation: of "resized-crop": "bilinear" or "bicubic".
+    policy: "resized-crop" (ImageNet: RandomResizedCrop and flip for training; to evaluate, short side to `resize`, by
+    default 8/7 of `size`, and central crop) or "crop" (for small images: resized to size x size; pad 4, random crop and
+    flip for training)
+    least_area: for "resized-crop", the smallest share of an image's area that a training crop may have
+    interpolation: for "resized-crop", "bilinear" or "bicubic"
     """
     whole_number("size", size)
     if resize is not None:

@@ -85,7 +85,10 @@ def find(folders: DataFolders, spec: Spec) -> Path | None:
 
 
 def locate(folders: DataFolders, spec: Spec) -> list[Path]:
-    """The four files; those that are missing are downloaded, .gz files are checked by the hash of what they hold."""
+    """Returns the four files.
+
+    Missing ones are downloaded, and .gz files are checked by the hash of their unpacked content.
+    """
     folder = find(folders, spec) or folders.data_dir / spec.folders[-1]
     paths = []
     for name, md5 in zip(FILES, spec.md5):

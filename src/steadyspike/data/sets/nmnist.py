@@ -52,7 +52,7 @@ def find(folders: DataFolders) -> Path | None:
 
 
 def locate(folders: DataFolders) -> tuple[Path, Path]:
-    """The folders Train and Test: as extracted, from archives in data_dir, or downloaded."""
+    """Returns the folders Train and Test: already extracted, extracted from archives in data_dir, or downloaded."""
     for name in FOLDERS:
         folder = folders.data_dir / name
         if (folder / "Train").is_dir() and (folder / "Test").is_dir():
@@ -73,7 +73,7 @@ def locate(folders: DataFolders) -> tuple[Path, Path]:
 
 
 def recordings_in(folder: Path) -> list[Path]:
-    """Sorted .bin files of a class folder; DataError when the folder is missing or has none."""
+    """Returns the sorted .bin files of a class folder; raises DataError if the folder is missing or has none."""
     if not folder.is_dir():
         raise DataError("is missing: a folder per digit with .bin recordings is expected", folder)
     if not (paths := sorted(folder.glob("*.bin"))):

@@ -26,7 +26,8 @@ T = TypeVar("T")
 class Recordings:
     """Event files of one sensor. `reader` names the decoder and its version: it is part of the cache key.
 
-    identity: a hash of the files' contents, if it is known; otherwise one of their names, sizes and times.
+    identity: a hash of the files' contents, if it is available; otherwise a hash of their names, sizes and modification
+    times.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Recordings:
 
 
 def stamp(files: Iterable[Path]) -> list[list[Any]]:
-    """Name, size and time of change of every file: a cache made from other files must not be used."""
+    """Returns name, size and modification time of every file: a cache made from other files must not be used."""
     stamps: list[list[Any]] = []
     for file in files:
         with disk_errors(file, "cannot be read"):
@@ -59,7 +60,7 @@ def clips_of(recordings: Recordings, frames: FrameSettings) -> Iterator[tuple[in
 
 
 def progress(items: Sequence[T], text: str) -> Iterable[T]:
-    """`items` with a progress bar on a terminal."""
+    """Yields `items` with a progress bar on a terminal."""
     if not sys.stderr.isatty() or len(items) < 200:
         return items
     try:
@@ -73,7 +74,7 @@ def progress(items: Sequence[T], text: str) -> Iterable[T]:
 def event_dataset(
     folders: DataFolders, recordings: Recordings, population: Population, frames: FrameSettings, **more: Any
 ) -> DataSet:
-    """The DataSet of the recordings' clips; `more` are further DataSet fields."""
+    """Builds the DataSet of the recordings' clips; `more` holds further DataSet fields."""
     identity = recordings.identity or stamp(recordings.files)
     settings = {"reader": recordings.reader, "files": identity, "frames": frames.as_dict()}
     cache = folders.within("clips")

@@ -13,7 +13,8 @@ class BasicBlock(nn.Module):
     """``lif2( norm(conv(lif1(norm(conv(x))))) + shortcut(x) )``: add, then spike.
 
     Input and output are spikes (V*S with TrSG), so an identity shortcut adds the spikes of the previous block to a
-    current. There is no norm in between, so V changes the forward pass here. The 1x1 shortcut has no neuron.
+    current. Unlike in a network with a norm in between, V changes the forward pass here. The 1x1 shortcut has no
+    neuron.
 
     identity_norm: put a norm on identity shortcuts too, as TEBN's code does.
     """
@@ -35,5 +36,5 @@ class BasicBlock(nn.Module):
         return self.conv2.spikes(self.conv1.spikes(x, self.lif1), self.lif2, added(self.shortcut, x))
 
     def last_norm(self) -> nn.Module:
-        """The norm whose zero scale makes the branch silent at the start."""
+        """Returns the norm whose scale starts at zero, so that the branch is silent at the start."""
         return self.conv2.norm

@@ -16,12 +16,12 @@ from steadyspike.nn.time import Folded, fold_time
 
 
 def is_repeated(x: Tensor) -> bool:
-    """True if all time steps of ``x`` share the same memory, as those of `repeat_in_time` do."""
+    """Returns True if all time steps of ``x`` share the same memory, as after `repeat_in_time`."""
     return x.shape[0] > 1 and x.stride(0) == 0
 
 
 def once(layer: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Calls a stateless layer on [T, B, ...], or once if all steps are the same; the result is then repeated too."""
+    """Calls a stateless layer on [T, B, ...]; if all steps are the same, calls it once and repeats the result."""
     if not is_repeated(x):
         return layer(x)
     y = layer(x[:1])
@@ -38,12 +38,12 @@ def same_at_every_step(norm: nn.Module) -> bool:
 class ConvNorm(nn.Module):
     """Convolution and norm, [T, B, C, H, W] -> [T, B, C', H', W'].
 
-    If the input is the same at every step, it is convolved once and, unless the norm has parameters per step,
-    normalised once; the result is repeated without a copy.
+    If the input is the same at every step, it is convolved only once. It is also normalised only once, unless the norm
+    has parameters per step. The result is repeated without a copy.
 
-    residual: the result is added to a shortcut (tdBN scales such norms, see `Parts.residual_alpha`).
-    bias: give the convolution a bias; None: `Parts.conv_bias`.
-    padding: None: half the kernel.
+    residual: the result is added to a shortcut (tdBN scales such norms, see `Parts.residual_alpha`)
+    bias: whether the convolution has a bias; None: `Parts.conv_bias`
+    padding: None means half the kernel
     """
 
     overrides_forward: ClassVar[bool] = False  # decided when a subclass is defined
@@ -77,11 +77,11 @@ class ConvNorm(nn.Module):
         y, steps = self.conv(x[0]), x.shape[0]
         if same_at_every_step(self.norm):
             return self.norm(y.unsqueeze(0)).expand(steps, *y.shape)
-        # A time stride of 0 cannot be folded into the batch. cat copies and, unlike repeat, keeps channels_last.
+        # A time stride of 0 cannot be merged into the batch axis. cat copies and, unlike repeat, keeps channels_last.
         return self.norm(torch.cat([y] * steps).unflatten(0, (steps, -1)))
 
     def spikes(self, x: Tensor, neuron: nn.Module, extra: Tensor | Normed | None = None) -> Tensor:
-        """``neuron(self(x) + extra)``; norm and scan run as one operator if possible, see `norm_neuron`."""
+        """Returns ``neuron(self(x) + extra)``; norm and scan run as one operator if possible, see `norm_neuron`."""
         if not is_repeated(x) and self.is_plain():
             return norm_neuron(self.norm, neuron, fold_time(self.conv, x), extra)
         if isinstance(extra, Normed):
@@ -90,7 +90,10 @@ class ConvNorm(nn.Module):
         return neuron(current if extra is None else current + extra)
 
     def is_plain(self) -> bool:
-        """True if convolution and norm may run without a call of this layer: its forward is this one, unseen."""
+        """Returns True if convolution and norm may run without a call of this layer.
+
+        Its forward must not be replaced and must have no hooks.
+        """
         return not (self.overrides_forward or must_be_called(self))
 
 
@@ -102,8 +105,8 @@ def pool_spikes() -> Folded:
 class ConvNormLIF(nn.Module):
     """Convolution, norm and neuron: ``lif(norm(conv(x)))``.
 
-    pool: put a 3x3 max-pooling of stride 2 between norm and neuron.
-    bias: give the convolution a bias; None: `Parts.conv_bias`.
+    pool: put a 3x3 max-pooling of stride 2 between norm and neuron
+    bias: whether the convolution has a bias; None: `Parts.conv_bias`
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Several conv-norm-spike layers on one input as one: q, k and v of an attention layer."""
+"""Several conv-norm-spike layers with one input, computed as one: q, k and v of an attention layer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _ONE, _NONE = (1, 1), (0, 0)
 
 
 def grouped_spikes(layers: Sequence[ConvNormLIF], x: Tensor) -> Tensor | None:
-    """The outputs of 1x1 layers side by side, [T, B, sum of C, H, W] in channels_last format.
+    """The outputs of 1x1 layers concatenated along the channels, [T, B, sum of C, H, W] in channels_last format.
 
-    None if the layers must run one by one: x has another format or is on another device, a hook reads one of them,
-    or they are not alike (see `may_group`).
+    Returns None if the layers must run one by one: if x has another format or is on another device, if a hook reads one
+    of the layers, or if they are not alike (see `may_group`).
     """
     if x.ndim != 5 or x.stride(2) != 1 or x.device.type != "cpu" or torch.compiler.is_compiling() or is_repeated(x):
         return None
@@ -34,7 +34,7 @@ def grouped_spikes(layers: Sequence[ConvNormLIF], x: Tensor) -> Tensor | None:
 
 
 def _plain(layer: nn.Module, pair: nn.Module) -> bool:
-    """True if the layer is a 1x1 convolution, norm and neuron as this library builds them, without hooks."""
+    """Returns True if the layer is a 1x1 convolution, norm and neuron as built by this library, without hooks."""
     if type(layer) is not ConvNormLIF or type(pair) is not ConvNorm or not isinstance(layer.pool, nn.Identity):
         return False
     conv = pair.conv

@@ -1,4 +1,4 @@
-"""The classifier: pooling, fully connected layers, one output per time step."""
+"""The classifier: pooling and fully connected layers, with one output per time step."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from steadyspike.nn.time import Folded
 class Head(nn.Module):
     """The classifier ``fc(dropout( lif(fc1(dropout(pool(x)))) ))``, [T, B, C, H, W] -> [T, B, num_classes].
 
-    pool: 0 none (flatten), -1 global average, k > 0 average over k x k, then flatten.
-    hidden: width of a first fully connected layer (scaled by ``parts.width``); None: there is only one layer.
+    pool: 0 none (flatten), -1 global average, k > 0 average over k x k, then flatten
+    hidden: width of a first fully connected layer (scaled by ``parts.width``); None: there is only one layer
     spiking: put a neuron after the hidden layer. It has no norm before it, so the layer's weights must start large
         enough for it to fire (`models.weight_init.fire`; docs/models.md on layers that never fire).
     votes: number of outputs that are averaged for each class.
-    bias: give the last layer a bias.
+    bias: whether the last layer has a bias
     """
 
     GLOBAL = -1

@@ -9,7 +9,7 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def hidden_channels(channels: int, ratio: float) -> int:
-    """The number of channels between the two layers."""
+    """Returns the number of channels between the two layers."""
     hidden = round(channels * ratio)
     if hidden < 1:
         raise ValueError(f"mlp_ratio must be above 0, got {ratio!r}")
@@ -30,10 +30,10 @@ class SpikeMLP(nn.Module):
 
 
 class CurrentMLP(nn.Module):
-    """``x + norm(conv( lif2(norm(conv( lif1(x) ))) ))``: the stream is a current (Spikingformer, S-Transformer).
+    """``x + norm(conv( lif2(norm(conv( lif1(x) ))) ))``; the stream is a current (Spikingformer, S-Transformer).
 
-    inner_residual: with ratio 1, ``x`` is added after the first norm too, and the output is added to that sum instead
-        of ``x``, as in S-Transformer.
+    inner_residual: as in S-Transformer, with ratio 1. ``x`` is added after the first norm too, and the output is added
+        to that sum instead of ``x``.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The membrane-shortcut block (Hu et al., 2021): spikes inside the branch only, the residual stream is a current."""
+"""The membrane-shortcut block (Hu et al., 2021): spikes only inside the branch; the residual stream is a current."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steadyspike.models.parts import Parts, Shape
 class MSBlock(nn.Module):
     """``norm(conv(lif2(norm(conv(lif1(x)))))) + shortcut(x)``: spike first, add real currents.
 
-    No spikes are added to each other, so V can always be folded into the convolution after each neuron. The 1x1
+    Spikes are never added to each other, so V can always be folded into the convolution after each neuron. The 1x1
     shortcut takes real values.
 
     pool_shortcut: reduce the shortcut's resolution by average pooling instead of a stride (MS-ResNet-104).
@@ -38,5 +38,5 @@ class MSBlock(nn.Module):
         return self.conv2(self.conv1.spikes(self.lif1(x), self.lif2)) + self.shortcut(x)
 
     def last_norm(self) -> nn.Module:
-        """The norm whose zero scale makes the branch silent at the start."""
+        """Returns the norm whose scale starts at zero, so that the branch is silent at the start."""
         return self.conv2.norm

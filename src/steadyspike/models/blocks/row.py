@@ -14,9 +14,11 @@ POOL = 0
 def conv_row(
     parts: Parts, shape: Shape, plan: tuple[int, ...], *, stride_pool: bool = False
 ) -> tuple[nn.Sequential, Shape]:
-    """Conv-norm-spike layers from a plan: a number is a layer's channels at width 1, `POOL` a 2x2 average pooling.
+    """Builds conv-norm-spike layers from a plan.
 
-    stride_pool: no poolings; the convolution before each has stride 2 instead.
+    plan: a number is a layer's channels at width 1, `POOL` is a 2x2 average pooling
+
+    stride_pool: instead of each pooling, the convolution before it has stride 2
     """
     row = nn.Sequential()
     for full, following in zip(plan, (*plan[1:], None)):

@@ -12,7 +12,7 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def spikes_of(neuron: nn.Module, out: Tensor) -> Tensor:
-    """S in {0, 1} from a neuron layer's output; the output itself if the layer has no method ``spikes``."""
+    """Returns S in {0, 1} of a neuron layer's output; the output itself if the layer has no method ``spikes``."""
     spikes = getattr(neuron, "spikes", None)
     return out if spikes is None else spikes(out)
 
@@ -28,9 +28,10 @@ CONNECTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 class SEWBlock(nn.Module):
     """``g( shortcut(x), lif2(norm(conv(lif1(norm(conv(x)))))) )``: spike, then combine.
 
-    connect: ``"add"``: the stream is the sum of the outputs of all neurons that write to it. With TrSG these are V*S,
-        and the sum is an integer times V only if their V are tied (`models.streams`). ``"and"`` and ``"iand"`` multiply
-        the stream by the branch's S or 1 - S, not by V*S: the stream stays binary, times the V of its first writer.
+    connect: with ``"add"``, the stream is the sum of the outputs of all neurons that write to it. With TrSG these
+        outputs are V*S, and the sum is an integer times V only if their V are tied (`models.streams`). ``"and"`` and
+        ``"iand"`` multiply the stream by the branch's S or 1 - S, not by V*S. The stream then stays binary, times the V
+        of its first writer.
     A shortcut that changes the shape has its own neuron and starts a new stream.
     """
 
@@ -52,7 +53,7 @@ class SEWBlock(nn.Module):
         return CONNECTS[self.connect](self.shortcut(x), out, s)
 
     def last_norm(self) -> nn.Module:
-        """The norm at the end of the branch; with a scale of 0 the block starts as its shortcut."""
+        """Returns the norm at the end of the branch; with a scale of 0 the block starts as its shortcut."""
         return self.branch2.conv_norm.norm
 
     @property

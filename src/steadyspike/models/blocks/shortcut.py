@@ -12,19 +12,19 @@ from steadyspike.nn.time import fold_time
 
 
 def changes_shape(shape: Shape, channels: int, stride: int) -> bool:
-    """True if a block of this kind cannot have an identity shortcut."""
+    """Returns True if a block of this kind cannot have an identity shortcut."""
     return stride != 1 or shape.channels != channels
 
 
 def shortcut(parts: Parts, shape: Shape, channels: int, stride: int) -> nn.Module:
-    """Identity if it fits, else 1x1 convolution and norm, without a neuron."""
+    """Returns the identity if it fits, otherwise a 1x1 convolution and norm without a neuron."""
     if not changes_shape(shape, channels, stride):
         return nn.Identity()
     return ConvNorm(parts, shape, channels, kernel=1, stride=stride, residual=True)
 
 
 def added(shortcut: nn.Module, x: Tensor) -> Tensor | Normed:
-    """``shortcut(x)`` for `ConvNorm.spikes`, which computes the norm itself if no hook reads it."""
+    """Returns ``shortcut(x)`` for `ConvNorm.spikes`, which computes the norm itself if no hook reads it."""
     if not isinstance(shortcut, ConvNorm) or is_repeated(x) or not shortcut.is_plain():
         return shortcut(x)
     if not isinstance(shortcut.norm, TimeNorm):

@@ -14,7 +14,7 @@ Block = Callable[[Parts, Shape, int, int], nn.Module]
 
 
 def block_counts(counts: Sequence[int], stages: int, option: str = "layers") -> list[int]:
-    """Checks and returns one whole number per stage, such as its blocks; ``option``: its name, for messages."""
+    """Checks and returns one whole number per stage, such as its number of blocks; ``option`` names it in messages."""
     if not isinstance(counts, (tuple, list)) or len(counts) != stages:
         raise ValueError(f"{option} must be {stages} numbers, one for each stage, got {counts!r}")
     return [whole_number(count, f"every number in {option}") for count in counts]
@@ -23,7 +23,10 @@ def block_counts(counts: Sequence[int], stages: int, option: str = "layers") -> 
 def residual_stages(
     block: Block, parts: Parts, shape: Shape, plan: Iterable[tuple[int, int, int]]
 ) -> tuple[nn.Sequential, Shape]:
-    """The stages ``layer1``, ``layer2``, ...; plan: (channels at width 1, number of blocks, first stride) of each."""
+    """The stages ``layer1``, ``layer2``, ...
+
+    plan: (channels at width 1, number of blocks, first stride) of each stage
+    """
     body = nn.Sequential()
     for i, (full, count, first_stride) in enumerate(plan, start=1):
         stage, channels = nn.Sequential(), parts.channels(full)

@@ -11,9 +11,9 @@ from steadyspike.models.parts import Parts, Shape
 class Stem(nn.Module):
     """Direct encoding, ``pool( lif( norm(conv(x)) ) )``: the neuron turns the current into spikes.
 
-    neuron: False: the output is a current, for bodies that start with a neuron (MS-ResNet).
-    pool: 3x3 max-pooling of stride 2 on the spikes (ImageNet networks), or on the currents without a neuron.
-    pool_first: put the pooling between norm and neuron (QKFormer); a static image is then pooled once.
+    neuron: if False, the output is a current, for bodies that start with a neuron (MS-ResNet)
+    pool: 3x3 max-pooling of stride 2, on the spikes (ImageNet networks), or on the currents if there is no neuron
+    pool_first: put the pooling between norm and neuron (QKFormer); a static image is then pooled only once
     """
 
     def __init__(
@@ -39,7 +39,8 @@ class Stem(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.pool_first:
             if same_at_every_step(self.conv_norm.norm):
-                # Repeated after the pooling, not before: the gradient is never one of T copies of the whole image.
+                # Repeated after the pooling, not before, so that no gradient has to be stored for T copies of the whole
+                # image.
                 return self.lif(once(self._pooled, x))
             return self.lif(once(self.pool, self.conv_norm(x)))
         return self.pool(self.conv_norm.spikes(x, self.lif))

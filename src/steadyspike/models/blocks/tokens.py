@@ -12,7 +12,7 @@ from steadyspike.models.parts import Parts, Shape
 
 
 def pool_flags(pools: str, count: int = 4) -> list[bool]:
-    """Which layers of a stem are followed by a pooling of stride 2, from a text such as ``"0011"``."""
+    """Returns which layers of a stem are followed by a pooling of stride 2, from a text such as ``"0011"``."""
     if not isinstance(pools, str) or len(pools) != count or set(pools) - set("01"):
         raise ValueError(f"pools must be a text of {count} characters 0 or 1, one per layer of the stem, got {pools!r}")
     return [flag == "1" for flag in pools]
@@ -23,7 +23,7 @@ def conv_tokens(
 ) -> tuple[Stem, nn.Sequential, Shape]:
     """Spikformer's stem: four conv-norm-spike layers of dim/8, dim/4, dim/2, dim channels, with poolings.
 
-    pool_first: put the poolings before the neurons (as SpikingJelly does) instead of after them.
+    pool_first: put the poolings before the neurons (as SpikingJelly does) instead of after them
     """
     flags = pool_flags(pools)
     stem = Stem(parts, image, parts.channels(dim // 8), pool=flags[0], pool_first=pool_first)
@@ -39,7 +39,7 @@ def conv_tokens(
 
 
 class PositionConv(nn.Module):
-    """Positional convolution, ``x + lif(norm(conv(x)))``: tokens get their position from their neighbours."""
+    """The positional convolution, ``x + lif(norm(conv(x)))``: a token's neighbours provide its position."""
 
     starts_stream = False
 
@@ -51,14 +51,14 @@ class PositionConv(nn.Module):
         return x + self.conv(x)
 
     def stream_writers(self) -> list[str]:
-        """Names of the neurons whose output enters the stream."""
+        """Returns the names of the neurons whose output enters the stream."""
         return ["conv.lif"]
 
 
 class SpikeFirstConv(nn.Module):
     """``norm(conv( pool(lif(x)) ))``: currents in, currents out (Spikingformer, SpikingResformer).
 
-    pool: 3x3 max-pooling of stride 2 on the spikes.
+    pool: 3x3 max-pooling of stride 2 on the spikes
     """
 
     def __init__(self, parts: Parts, shape: Shape, channels: int, *, stride: int = 1, pool: bool = False) -> None:
@@ -74,7 +74,7 @@ class SpikeFirstConv(nn.Module):
 
 
 class CurrentTokens(nn.Module):
-    """The end of S-Transformer's stem: ``y + norm(conv( lif(y) ))`` with y = pool(norm(conv(x))); a current."""
+    """The last part of S-Transformer's stem: ``y + norm(conv( lif(y) ))`` with y = pool(norm(conv(x))); a current."""
 
     def __init__(self, parts: Parts, shape: Shape, channels: int, *, pool: bool) -> None:
         super().__init__()
@@ -92,8 +92,9 @@ class CurrentTokens(nn.Module):
 class PatchEmbed(nn.Module):
     """QKFormer's patch embedding, ``row(x) + lif(norm(conv1x1(x)))``: a sum of spikes.
 
-    plan: (channels, True if pooled before the neuron) of each layer of the row. The 1x1 convolution's stride is that of
-    the row's poolings together.
+    plan: (channels, True if pooled before the neuron) of each layer of the row
+
+    The 1x1 convolution has a stride that equals all poolings of the row together.
     """
 
     starts_stream = True
@@ -112,7 +113,7 @@ class PatchEmbed(nn.Module):
         return self.row(x) + self.shortcut(x)
 
     def stream_writers(self) -> list[str]:
-        """Names of the neurons whose output enters the stream."""
+        """Returns the names of the neurons whose output enters the stream."""
         return [f"row.{len(self.row) - 1}.lif", "shortcut.lif"]
 
 
@@ -131,14 +132,14 @@ class ExpansionBlock(nn.Module):
         return x + self.conv2(self.conv1(x))
 
     def stream_writers(self) -> list[str]:
-        """Names of the neurons whose output enters the stream."""
+        """Returns the names of the neurons whose output enters the stream."""
         return ["conv2.lif"]
 
 
 class PooledSpikes(nn.Module):
     """The last neuron of the S-Transformer: ``lif( mean over the image )``, [T, B, C, H, W] -> [T, B, C, 1, 1].
 
-    threshold: its starting V; None: that of the other neurons.
+    threshold: its starting V; None: that of the other neurons
     """
 
     def __init__(self, parts: Parts, shape: Shape, threshold: float | None = None) -> None:

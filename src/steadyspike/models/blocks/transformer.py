@@ -1,4 +1,4 @@
-"""Transformer blocks, of two kinds: the residual stream is a sum of spikes, or a current."""
+"""Transformer blocks of two kinds: the residual stream is either a sum of spikes or a current."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from steadyspike.nn.initial_potential import MPInit
 class BatchAsTime(nn.Module):
     """A neuron that scans all samples of a batch one after the other, as if they were time steps. A known defect.
 
-    QKFormer's published code does this in the last neuron of its self-attention, so that a sample's result depends on
-    the samples before it. It is here for comparison only (``legacy_tb_lif=True``); `check_model` reports it.
+    QKFormer's published code does this in the last neuron of its self-attention. A sample's result then depends on the
+    samples before it. This class is for comparison only (``legacy_tb_lif=True``); `check_model` reports it.
     """
 
     def __init__(self, neuron: nn.Module) -> None:
@@ -30,9 +30,9 @@ class BatchAsTime(nn.Module):
 
 
 class SpikeSumBlock(nn.Module):
-    """``x + lif(attention(x))``, then ``x + mlp(x)``: the stream is a sum of spikes (Spikformer, QKFormer).
+    """``x + lif(attention(x))``, then ``x + mlp(x)``; the stream is a sum of spikes (Spikformer, QKFormer).
 
-    attention, mlp: modules on [T, B, C, H, W]; ``mlp`` ends in a neuron ``fc2.lif``.
+    attention, mlp: modules on [T, B, C, H, W]; ``mlp`` ends in a neuron ``fc2.lif``
     """
 
     starts_stream = False
@@ -54,12 +54,12 @@ class SpikeSumBlock(nn.Module):
         return x + self.mlp(x)
 
     def stream_writers(self) -> list[str]:
-        """Names of the neurons whose output enters the stream."""
+        """Returns the names of the neurons whose output enters the stream."""
         return ["lif.neuron" if isinstance(self.lif, BatchAsTime) else "lif", "mlp.fc2.lif"]
 
 
 class CurrentBlock(nn.Module):
-    """``x + attention(lif(x))``, then ``mlp(x)``, which adds x too: the stream is a current (Spikingformer, SDT)."""
+    """``x + attention(lif(x))``, then ``mlp(x)``, which adds x itself; the stream is a current (Spikingformer, SDT)."""
 
     def __init__(self, parts: Parts, shape: Shape, attention: nn.Module, mlp: nn.Module) -> None:
         super().__init__()

@@ -12,9 +12,9 @@ from steadyspike.nn.whole import whole_number
 class AttentionPlan:
     """The settings of attention layers.
 
-    heads: number of heads; each has an equal part of the layer's channels.
-    scale: factor of the product of q, k and v.
-    v_init: starting threshold of the neuron after the product (0.5 as published); None: that of the other neurons.
+    heads: number of heads; each gets an equal part of the layer's channels
+    scale: factor of the product of q, k and v
+    v_init: starting threshold of the neuron after the product (0.5 as published); None: that of the other neurons
     qkv_bias, bias: biases in the convolutions of q, k, v, and in those of projection and MLP. The norms that follow
         cancel their effect.
     """
@@ -31,7 +31,7 @@ class AttentionPlan:
             raise ValueError(f"attn_scale={self.scale} is not a finite number")
 
     def head_width(self, channels: int) -> int:
-        """The number of channels of one head."""
+        """Returns the number of channels of one head."""
         heads = self.heads
         if channels % heads:
             fits = ", ".join(str(n) for n in range(1, channels + 1) if channels % n == 0)

@@ -14,7 +14,7 @@ from steadyspike.nn.neuron import Neuron
 
 
 def _height(neuron: nn.Module) -> Tensor | float:
-    """The value of one spike in a neuron's output: V with TrSG, [1] or [channels]; otherwise 1."""
+    """Returns the value of one spike in a neuron's output: V with TrSG, [1] or [channels]; otherwise 1."""
     return neuron.threshold if isinstance(neuron, Neuron) and neuron.spec.family == "trsg" else 1.0
 
 
@@ -24,10 +24,10 @@ def _scaled(product: Tensor, spikes: Tensor, height: Tensor | float) -> Tensor:
 
 
 class DualAttention(nn.Module):
-    """``norm(conv( lif_out( s2 * y2 A ) ))`` with A = lif_attention( s1 * y1^T s ), s = lif(x), and y1, y2 real.
+    """``norm(conv( lif_out( s2 * y2 A ) ))`` with A = lif_attention( s1 * y1^T s ) and s = lif(x); y1 and y2 are real.
 
     y = norm(conv(s)) with a kernel and stride of ``patch``; its channels are split into y1 and y2 within each head.
-    s [T, B, h, d, N], y1, y2 [T, B, h, d, L], A [T, B, h, L, N]; L = N / patch^2.
+    Shapes: s [T, B, h, d, N]; y1, y2 [T, B, h, d, L]; A [T, B, h, L, N]; L = N / patch^2.
     s1 = 1 / sqrt(r_s d) and s2 = 1 / sqrt(r_A L), where r is the running firing rate of a head (`RunningRate`), so that
     both currents have about unit variance. Rates and products are computed from S: with TrSG, V*S is divided by V.
     """
@@ -59,7 +59,7 @@ class DualAttention(nn.Module):
         y1, y2 = heads_of(self.y(out), self.heads).split(self.width, dim=3)
         height = _height(self.lif)
         if isinstance(height, Tensor) and height.numel() > 1:
-            # One V per channel cannot be taken out of the sum over channels, so S is used instead of V*S.
+            # If V differs per channel, it cannot be taken out of the sum over channels, so S is used instead of V*S.
             out, height = spikes_of(self.lif, out), 1.0
         s = heads_of(out, self.heads)
         current = _scaled(y1.mT @ s, self.rate(s) * self.width, height)

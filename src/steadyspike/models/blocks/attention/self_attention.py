@@ -15,9 +15,9 @@ from steadyspike.nn.norm.base import TimeNorm
 
 
 class SelfAttention(ProjectedAttention):
-    """``norm(conv( lif( scale * v (k^T q) ) ))`` with q, k, v = lif(norm(conv(x))); [T, B, C, H, W] -> the same.
+    """``norm(conv( lif( scale * v (k^T q) ) ))`` with q, k, v = lif(norm(conv(x))); [T, B, C, H, W] -> the same shape.
 
-    x is spikes or a sum of spikes. There is no softmax, since products of spikes are not negative. The output is a
+    x is spikes or a sum of spikes. There is no softmax, because products of spikes are not negative. The output is a
     current; the block passes it through a neuron (Spikformer, QKFormer) or adds it to its stream (Spikingformer,
     ``residual=True``).
     """
@@ -41,7 +41,7 @@ class SelfAttention(ProjectedAttention):
         return self.lif(image_of(spike_attention(tokens_q, tokens_k, tokens_v, self.scale), q))
 
     def _grouped(self, x: Tensor) -> Tensor | None:
-        """The product, from q, k and v as one layer; None if they have to be three."""
+        """Returns the product, computed from q, k and v as one layer; None if they must run as three."""
         height, width = x.shape[-2:]
         channels = self.proj.norm.channels if isinstance(self.proj.norm, TimeNorm) else 0
         if not channels or cheaper_order(channels // self.heads, height * width) != "vk":

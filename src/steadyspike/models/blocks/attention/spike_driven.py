@@ -19,7 +19,7 @@ def _widen(x: Tensor) -> Tensor:
 
 
 class SpikeDrivenAttention(ProjectedAttention):
-    """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same; x is spikes.
+    """``norm(conv( q * lif( sum over tokens of k * v ) ))``, [T, B, C, H, W] -> the same shape; x is spikes.
 
     erode: the published variant for event data (called "Erode", but it is a dilation): 3x3 max-pooling of k and v in
         space, and of k * v and of the masked q over (token, channel of a head).
@@ -43,10 +43,10 @@ class SpikeDrivenAttention(ProjectedAttention):
         return self._eroded(q * mask)
 
     def _eroded(self, x: Tensor) -> Tensor:
-        """``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself.
+        """Returns ``x`` with 3x3 max-pooling over (token, channel of a head) if ``erode``; otherwise ``x`` itself.
 
-        Spikes tie in nearly every window, and the first one gets the gradient: the axes are [N, d], in the order of the
-        official code.
+        In nearly every window several spikes are equal, and the first one gets the gradient. The axes are therefore [N,
+        d], in the order of the official code.
         """
         if not self.erode:
             return x
