@@ -100,6 +100,63 @@ def test_a_network_unlike_ours(tmp_path):
     same(network, tmp_path, x, 5, integer=False, flags=SANITIZED)
 
 
+ROWS = [
+    dict(kernel_size=3, padding=1),
+    dict(kernel_size=(3, 5), padding=(0, 2)),
+    dict(kernel_size=(1, 4), padding=(0, 3)),  # the first column is read by the last tap alone
+    dict(kernel_size=3, padding=4),  # more than the kernel: pixels that no column reaches
+    dict(kernel_size=3, padding=1, stride=(2, 1), dilation=(2, 1)),
+    dict(kernel_size=3, padding=1, stride=(1, 2)),
+    dict(kernel_size=3, padding=2, dilation=(1, 2)),
+    dict(kernel_size=(3, 2), groups=2),
+]
+
+
+@pytest.mark.parametrize("options", ROWS, ids=str)
+def test_convolutions_row_by_row_and_pixel_by_pixel(options, tmp_path):
+    """Of real frames, of spikes in words of 16 and 32 bits, and of counts."""
+    torch.manual_seed(3)
+    layers = [nn.Conv2d(2, 16, **options), ss.LIF(0.4), nn.Conv2d(16, 34, **options), ss.LIF(0.3), nn.AvgPool2d(2, 1)]
+    layers += [nn.Conv2d(34, 6, **options), ss.LIF(0.2), nn.Flatten(), nn.LazyLinear(5)]
+    model = nn.Sequential(*(layer if isinstance(layer, ss.LIF) else Folded(layer) for layer in layers))
+    x = 2 * torch.rand(4, 3, 2, 23, 22)
+    model(x)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(2).add_(0.02)
+    network = fold(settled(model, x), x)
+    same(network, tmp_path, x, 4, flags=SANITIZED)
+    same(network, tmp_path, x, 4, integer=False, flags=["-O1"])
+
+
+def test_two_convolutions_of_different_widths_in_one_sum(tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Sequential(Folded(nn.Conv2d(1, 8, 3, padding=1)), ss.LIF(0.3))
+            self.wide, self.narrow = (Folded(nn.Conv2d(8, 8, k, padding=k // 2)) for k in (5, 3))
+            self.last, self.head = ss.LIF(0.3), nn.Linear(8 * 81, 4)
+
+        def forward(self, x):
+            y = self.first(x)
+            return self.head(self.last(self.wide(y) + self.narrow(y) + y).flatten(2))
+
+    torch.manual_seed(4)
+    x = 3 * torch.rand(4, 3, 1, 9, 9)
+    network = fold(settled(Two(), x), x)
+    same(network, tmp_path, x, 4, flags=SANITIZED)
+    same(network, tmp_path, x, 4, integer=False, flags=["-O1"])
+
+
+def test_the_stack_stays_small_for_wide_images():
+    """A row of sums of a wide image would not fit: its convolutions are added up pixel by pixel."""
+    x = torch.rand(2, 1, 2, 3, 500)
+    network = fold(
+        nn.Sequential(Folded(nn.Conv2d(2, 32, 3, padding=1)), ss.LIF(0.4), nn.Flatten(2), nn.Linear(48000, 2)), x
+    )
+    assert c_texts(lower(network, integer=False)).writer.stack < 2**14
+
+
 def test_one_axis_and_a_neuron_without_leak(tmp_path):
     torch.manual_seed(2)
     model = nn.Sequential(

@@ -1,4 +1,4 @@
-"""Layers in C: for every pixel the sum of its terms, then the neurons."""
+"""Layers in C: for every row of pixels or every pixel the sum of its terms, then the neurons."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from steadyspike.deploy.standalone.c_memory import (
     words,
 )
 from steadyspike.deploy.standalone.c_names import comment
-from steadyspike.deploy.standalone.c_terms import add_edge, add_synapse
+from steadyspike.deploy.standalone.c_terms import add_by_row, add_edge, add_synapse, goes_by_row, lead
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame, shape_text, term_text
-from steadyspike.deploy.standalone.program import DECAY, LIMIT, Layer, Neurons, Synapse
+from steadyspike.deploy.standalone.program import DECAY, LIMIT, Buffer, Layer, Neurons, Synapse
 
 
 def sum_type(layer: Layer) -> str:
@@ -37,16 +37,33 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     height, width = layer.out.grid[1:]
     about = [f"{layer.name} {shape_text(layer.out)}"]
     about += [f"  {term_text(t)}" if isinstance(t, Synapse) else f"  + {t.source.name}" for t in layer.terms]
-    declarations = [f"    {total} sum[{channels}];"]
-    body = [f"            for (c = 0; c < {channels}; ++c) sum[c] = {_start(w, layer, total)};"]
-    stack = channels * BYTES[total]
+    by_row = [t for t in layer.terms if isinstance(t, Synapse) and goes_by_row(layer, t, total)]
+    before = max((lead(t) for t in by_row), default=0)
+    start = _start(w, layer, total)
+    if by_row:
+        pixels = before + max(width, *(t.size[2] + t.kernel[1] - 1 - lead(t) for t in by_row))
+        declarations, stack = [f"    {total} sums[{pixels * channels}];"], pixels * channels * BYTES[total]
+        row = [
+            f"        for (x = 0; x < {pixels}; ++x) {{",
+            f"            for (c = 0; c < {channels}; ++c) sums[x * {channels} + c] = {start};",
+            "        }",
+        ]
+        body = [f"            {total} *sum = sums + {f'(x + {before})' if before else 'x'} * {channels};"]
+    else:
+        declarations, stack = [f"    {total} sum[{channels}];"], channels * BYTES[total]
+        row, body = [], [f"            for (c = 0; c < {channels}; ++c) sum[c] = {start};"]
     for i, term in enumerate(layer.terms):
-        if isinstance(term, Synapse):
-            piece = add_synapse(w, layer, term, i, total)
-        else:
+        if not isinstance(term, Synapse):
             piece = add_edge(w, layer, term, i, total)
+        elif term in by_row:
+            piece = add_by_row(w, layer, term, i, total, before)
+        else:
+            piece = add_synapse(w, layer, term, i, total)
         declarations += piece.declarations
-        body += piece.lines
+        if isinstance(term, Synapse) and term in by_row:
+            row += piece.lines
+        else:
+            body += piece.lines
         stack += piece.stack
     body += _after(w, layer, total)
     if layer.neurons is None:
@@ -54,13 +71,13 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
         body += _store(w, layer, declarations)
     else:
         body += _fire(w, layer, layer.neurons, total, declarations)
-        stack += channels
+        stack += 0 if layer.rescale is None else 4 * channels
     w.stack = max(w.stack, stack)
     frame = ", const float *frame" if reads_frame(layer) else ""
     lines = [*(f"/* {comment(line)} */" for line in about), f"LAYER {function}({w.name}_net *net{frame})", "{"]
-    counter = ", count" if any("count = 0;" in line for line in body) else ""
+    counter = ", count" if any("count = 0;" in line for line in (*row, *body)) else ""
     lines += [*declarations, f"    int y, x, c{counter};", ""]
-    lines += [f"    for (y = 0; y < {height}; ++y) {{", f"        for (x = 0; x < {width}; ++x) {{"]
+    lines += [f"    for (y = 0; y < {height}; ++y) {{", *row, f"        for (x = 0; x < {width}; ++x) {{"]
     if any("pixel" in line for line in body):
         lines.append(f"            const int pixel = y * {width} + x;")
     lines += [*body, "        }", "    }"]
@@ -140,37 +157,54 @@ def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[st
     v = w.constant("threshold", n.potential, n.threshold, narrow, "c")
     keep, gain = (w.constant(what, n.potential, t, narrow, "c") for what, t in (("keep", n.keep), ("gain", n.gain)))
     declarations.append(f"    {potential} *potential = net->{w.names[n.potential]}_u;")
-    lines = [f"            for (c = 0; c < {channels}; ++c) {{"]
+    before, current = [], "sum[c]"
+    if layer.rescale is not None:  # a loop of its own, which compilers turn into vectors
+        declarations.append(f"    int32_t current[{channels}];")
+        before.append(f"            for (c = 0; c < {channels}; ++c) current[c] = {_current(w, layer)};")
+        current = "current[c]"
     if not integer:
-        plain = bool(np.all(n.gain == 1))
-        current = "sum[c]" if plain else f"{gain} * sum[c]"
-        lines.append(f"                const float m = {keep} * potential[pixel * {channels} + c] + {current};")
+        current = "sum[c]" if bool(np.all(n.gain == 1)) else f"{gain} * sum[c]"
+        lines = [f"const float m = {keep} * potential[pixel * {channels} + c] + {current};"]
     else:
         u = f"({wide})potential[pixel * {channels} + c]"
-        lines += [f"                const {wide} charge = {keep} * {u} + {gain} * ({wide}){_current(w, layer)};"]
-        limited = n.limit >= 2**31 - 1
-        narrowed = "(int32_t)" if wide == "int64_t" else ""
-        text = f"{narrowed}(charge / {DECAY})"
-        if limited:
+        lines = [f"const {wide} charge = {keep} * {u} + {gain} * ({wide}){current};"]
+        text = f"{'(int32_t)' if wide == 'int64_t' else ''}(charge / {DECAY})"
+        if n.limit >= 2**31 - 1:
             most = f"{LIMIT}LL * {DECAY}"
             text = f"(int32_t)(charge > {most} ? {LIMIT} : charge < -{most} ? -{LIMIT} : charge / {DECAY})"
-        lines.append(f"                const int32_t m = {text};")
-    compare = ">" if n.strict else ">="
-    lines.append(
-        f"                const {narrow} spike = m {compare} {v} ? 1 : 0;".replace(
-            "const float spike", "const int spike"
-        ).replace("const int32_t spike", "const int spike")
-    )
+        lines.append(f"const int32_t m = {text};")
+    if n.emit != "potential" or n.reset != "none":
+        lines.append(f"const int spike = m {'>' if n.strict else '>='} {v} ? 1 : 0;")
     after = {"soft": f"m - (spike ? {v} : 0)", "hard": "spike ? 0 : m", "none": "m"}[n.reset]
     cast = f"({potential})" if potential != narrow else ""
-    lines.append(f"                potential[pixel * {channels} + c] = {cast}({after});")
+    lines.append(f"potential[pixel * {channels} + c] = {cast}({after});")
+    declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.address(layer.out)};")
     if n.emit == "potential":
-        declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.address(layer.out)};")
-        lines[-2:-1] = [] if n.reset == "none" else lines[-2:-1]
-        return [*lines, f"                out[pixel * {channels} + c] = m;", "            }"]
-    declarations += [
-        f"    uint8_t fired[{channels}];",
-        f"    {word_type(layer.out)} *out = {w.memory.address(layer.out)};",
+        lines.append(f"out[pixel * {channels} + c] = m;")
+        return [*before, f"            for (c = 0; c < {channels}; ++c) {{", *(16 * " " + line for line in lines),
+                "            }"]  # fmt: skip
+    return [*before, *_fire_words(layer.out, lines)]
+
+
+def _fire_words(out: Buffer, lines: list[str]) -> list[str]:
+    """Runs ``lines`` for every channel of a pixel and collects their ``spike`` in words of bits."""
+    channels, bits, count = out.grid[0], word_bits(out.grid[0]), words(out)
+    cast = "" if bits == 32 else f"({word_type(out)})"
+    if count == 1:
+        shift, loop = "c", f"for (c = 0; c < {channels}; ++c)"
+    else:
+        last = "" if channels % bits == 0 else f" && c < {channels}"
+        shift, loop = f"c % {bits}", f"for (c = i * {bits}; c < i * {bits} + {bits}{last}; ++c)"
+    one = [
+        "uint32_t word = 0;",
+        f"{loop} {{",
+        *(f"    {line}" for line in (*lines, f"word |= (uint32_t)spike << {shift};")),
+        "}",
+        f"out[pixel{'' if count == 1 else f' * {count} + i'}] = {cast}word;",
     ]
-    lines += ["                fired[c] = (uint8_t)spike;", "            }"]
-    return [*lines, *pack_bits("out", channels, "fired[c]")]
+    if count == 1:
+        return ["            {", *(16 * " " + line for line in one), "            }"]
+    return [
+        "            {", "                int i;", f"                for (i = 0; i < {count}; ++i) {{",
+        *(20 * " " + line for line in one), "                }", "            }",
+    ]  # fmt: skip

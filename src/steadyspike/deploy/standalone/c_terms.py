@@ -1,19 +1,27 @@
-"""The sum of a layer in C: rows of weights of the neurons that fired, dense products, identity edges."""
+"""The sum of a layer in C: rows of weights of the neurons that fired, dense products, identity edges.
+
+A convolution without steps between its windows adds up one row of output pixels at a time (`add_by_row`): a spike adds
+the weights of its whole row of taps, which are adjacent, to adjacent pixels. All other terms are added pixel by pixel.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from steadyspike.deploy.standalone.c_memory import FIRST, element_type, weight_type, word_bits, word_type, words
+import numpy as np
+
+from steadyspike.deploy.standalone.c_memory import BYTES, FIRST, element_type, weight_type, word_bits, word_type, words
 from steadyspike.deploy.standalone.c_writer import Writer
 from steadyspike.deploy.standalone.program import Buffer, Edge, Layer, Synapse
 
 LIST = 1024  # number of rows that are collected before they are added
+ROW_BYTES = 16384  # sums of a longer row of pixels would need too much stack
 
 
 @dataclass
 class Piece:
-    """Declarations of the function, lines for one pixel, and bytes of local arrays."""
+    """Declarations of the function, lines for one pixel or for one row of pixels, and bytes of local arrays."""
 
     declarations: list[str]
     lines: list[str] = field(default_factory=list)
@@ -42,6 +50,69 @@ def add_synapse(w: Writer, layer: Layer, term: Synapse, i: int, total: str) -> P
     else:
         return _listed(w, term, i, weights, c_type, total, piece)
     piece.lines = _over_taps(term, i, inner)
+    return piece
+
+
+def lead(term: Synapse) -> int:
+    """Pixels left of the first one that taps of the first input column reach."""
+    return term.kernel[1] - 1 - term.padding[1]
+
+
+def goes_by_row(layer: Layer, term: Synapse, total: str) -> bool:
+    """True if a term can be added by `add_by_row`."""
+    wide, pixels = term.kernel[1], term.size[2] + term.kernel[1] - 1
+    whole = term.kernel == term.size[1:] and term.padding == (0, 0)
+    return (
+        wide > 1 and not whole and lead(term) >= 0 and term.groups == term.stride[1] == term.dilation[1] == 1
+        and layer.constant.shape[0] == 1 and pixels * layer.out.grid[0] * BYTES[total] <= ROW_BYTES
+    )  # fmt: skip
+
+
+def add_by_row(w: Writer, layer: Layer, term: Synapse, i: int, total: str, before: int) -> Piece:
+    """Adds a convolution to ``sums``, a row of pixels of which ``before`` lie left of the first one."""
+    (high, wide), (channels, height, width), outs = term.kernel, term.size, term.rows.shape[1]
+    c_type = weight_type(term.rows, layer.adds == "int")
+    # [row of taps, input channel, taps from right to left, output channel]
+    rows = term.rows.reshape(high, wide, channels, outs)[:, ::-1].transpose(0, 2, 1, 3)
+    about = f"{term.name}: [{high} taps][{channels} inputs][{wide} taps from right to left][{outs} outputs]"
+    weights = w.table("weight", term.name, np.ascontiguousarray(rows), c_type, about)
+    piece = Piece(_sources(w, term.source, i))
+    shift = before - lead(term)
+    target = f"sums + {'column' if shift == 0 else f'(column + {shift})'} * {outs}"
+    if term.source.kind in ("bits", "counts"):
+        start, collect, call = _list(w, term, i, weights, c_type, total, piece, channels, wide * outs, target)
+        loop = _bits_loop(term, i, collect("ky"))
+        inner = [f"                    {start}", *_braced(loop), f"                    {call}"]
+    else:
+        sc, sy, sx = term.strides
+        at = f"row * {sy} + column * {sx} + k * {sc}"
+        cast = "" if total == "float" else f"({total})"
+        inner = [
+            "                    int k, o;",
+            f"                    for (k = 0; k < {channels}; ++k) {{",
+            f"                        const {total} value = {cast}in{i}[{at}];",
+            "                        if (value != 0) {",
+            f"                            const {c_type} *row_of = {weights} + (ky * {channels} + k) * {wide * outs};",
+            f"                            {total} *target = {target};",
+            f"                            for (o = 0; o < {wide * outs}; ++o) target[o] += value * {cast}row_of[o];",
+            "                        }",
+            "                    }",
+        ]  # fmt: skip
+    at_line = [f"                    const int at = row * {width} + column;"] * any("[at" in line for line in inner)
+    row = source_index("y", term.stride[0], term.padding[0], "ky", term.dilation[0])
+    piece.lines = [
+        "        {",
+        "            int ky, column;",
+        f"            for (ky = 0; ky < {high}; ++ky) {{",
+        f"                const int row = {row};",
+        f"                if (row < 0 || row >= {height}) continue;",
+        f"                for (column = 0; column < {width}; ++column) {{",
+        *at_line,
+        *inner,
+        "                }",
+        "            }",
+        "        }",
+    ]
     return piece
 
 
@@ -159,31 +230,42 @@ def _grouped(w: Writer, term: Synapse, i: int, weights: str, total: str) -> list
 
 def _listed(w: Writer, term: Synapse, i: int, weights: str, c_type: str, total: str, piece: Piece) -> Piece:
     """Collects the rows of everything that fired and adds several at a time."""
-    w.use("lowest_bit")
-    channels, outs = term.size[0], term.rows.shape[1]
-    most = term.rows.shape[0]
+    channels, most = term.size[0], term.rows.shape[0]
     size = most if most <= LIST else max(LIST, channels)
-    index = "uint16_t" if most <= 2**16 else "uint32_t"
+    start, collect, call = _list(w, term, i, weights, c_type, total, piece, size, term.rows.shape[1], "sum")
+    loop = _bits_loop(term, i, collect("tap"))
+    if most > size:
+        loop = [f"                    if (count > {size - channels}) {{", f"                        {call}",
+                "                        count = 0;", "                    }", *_braced(loop)]  # fmt: skip
+    piece.lines = [f"            {start}", *_over_taps(term, i, loop), f"            {call}"]
+    return piece
+
+
+def _list(
+    w: Writer, term: Synapse, i: int, weights: str, c_type: str, total: str, piece: Piece, size: int, length: int,
+    target: str,
+) -> tuple[str, Callable[[str], list[str]], str]:  # fmt: skip
+    """A list of rows of weights: how it starts, how channel k of a tap enters it, and how its rows are added."""
+    w.use("lowest_bit")
+    channels = term.size[0]
+    index = "uint16_t" if term.rows.shape[0] <= 2**16 else "uint32_t"
     counted = term.source.kind == "counts"
     piece.declarations.append(f"    {index} rows{i}[{size}];")
     piece.stack = size * (2 if index == "uint16_t" else 4)
+    types, lists = [total, c_type, index], f"rows{i}"
     if counted:
         times = element_type(term.source, w.program.integer)
         piece.declarations.append(f"    {times} times{i}[{size}];")
         piece.stack += size * {"uint8_t": 1, "uint16_t": 2}.get(times, 4)
-        helper = w.use(f"add_counted_rows<{total},{c_type},{index},{times}>")
-        call = f"{_function(helper)}(sum, {weights}, rows{i}, times{i}, count, {outs});"
-    else:
-        helper = w.use(f"add_rows<{total},{c_type},{index}>")
-        call = f"{_function(helper)}(sum, {weights}, rows{i}, count, {outs});"
-    inner = [f"                        times{i}[count] = in{i}[at * {channels} + k];"] if counted else []
-    inner.append(f"                        rows{i}[count++] = ({index})(tap * {channels} + k);")
-    loop = _bits_loop(term, i, inner)
-    if most > size:
-        loop = [f"                    if (count > {size - channels}) {{", f"                        {call}",
-                "                        count = 0;", "                    }", *_braced(loop)]  # fmt: skip
-    piece.lines = ["            count = 0;", *_over_taps(term, i, loop), f"            {call}"]
-    return piece
+        types, lists = [*types, times], f"rows{i}, times{i}"
+    helper = w.use(f"add_{'counted_' if counted else ''}rows<{','.join(types)}>")
+    call = f"{_function(helper)}({target}, {weights}, {lists}, count, {length});"
+
+    def collect(tap: str) -> list[str]:
+        lines = [f"                        times{i}[count] = in{i}[at * {channels} + k];"] if counted else []
+        return [*lines, f"                        rows{i}[count++] = ({index})({tap} * {channels} + k);"]
+
+    return "count = 0;", collect, call
 
 
 def _braced(lines: list[str]) -> list[str]:
