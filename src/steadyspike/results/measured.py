@@ -21,14 +21,12 @@ import json
 from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import Field, ValidationError
 
+from steadyspike.train.recipe.recipe_catalogue import Source, recipe_root
 from steadyspike.train.recipe.table import RecipeError, Table, explain
-
-if TYPE_CHECKING:
-    from steadyspike.train.recipe.recipe_catalogue import Source
 
 ENDING = ".measured.json"
 
@@ -81,8 +79,6 @@ def results_root() -> Path:
 
 def results_file(source: Source) -> Path:
     """The file with the numbers of a recipe: of its folder if it is packaged, otherwise next to the recipe."""
-    from steadyspike.train.recipe.recipe_catalogue import recipe_root
-
     if source.path.resolve().is_relative_to(recipe_root().resolve()):
         return results_root() / f"{source.group}.json"
     return source.path.with_name(source.path.stem + ENDING)
