@@ -51,7 +51,7 @@ images, labels = next(iter(digits.train_loader(64, seed=0)))
 x = images.repeat(T, 1, 1, 1, 1)
 converted = ss.convert(copy.deepcopy(original), report=None)
 with torch.no_grad():
-    difference = (converted.eval()(x) - original.eval()(x)).abs().max()
+    difference = (converted(x) - original(x)).abs().max()
     functional.reset_net(original)
 print(f"largest difference of the outputs: {difference:.1e}")
 
@@ -104,47 +104,34 @@ print("stabilised,   accuracy in % after 1, 2, 3, 4 steps:", accuracy_by_steps(t
 # This is one seed of a tiny network: see [results](../results.md#ssstabilize-on-a-spikingjelly-network) for three seeds on
 # CIFAR-10.
 #
+# ## Look at its spikes
+#
+# `ss.probe` and `ss.plot` work with the stabilised model: its neurons are this library's now, under their old names.
+
+# %% mystnb={"image": {"alt": "Spike raster of the three layers of the stabilised network for one image"}}
+with torch.no_grad(), ss.probe(stable) as seen:
+    stable(x)
+_ = ss.plot.raster(seen, sample=0)
+
+# %% [markdown]
 # ## Fold to binary spikes
 #
-# The fold takes models made of plain torch layers and this library's neurons. SpikingJelly's layers are torch layers
-# with a different `forward`. We therefore copy the weights into a network written with this library's parts.
+# `ss.deploy.fold` takes the trained model as it is. It moves V and the norms into the weights, and runs `x` through both
+# networks to compare every spike. The result needs SpikingJelly no longer.
 
 # %%
-from steadyspike.nn import Folded
-
-
-class Plain(nn.Module):
-    """The same architecture with `Folded` instead of SpikingJelly's layers."""
-
-    def __init__(self):
-        super().__init__()
-        sizes = [(1, 16), (16, 32), (32, 32)]
-        self.convs = nn.ModuleList(Folded(nn.Conv2d(i, o, 3, padding=1, bias=False)) for i, o in sizes)
-        self.norms = nn.ModuleList(Folded(nn.BatchNorm2d(o)) for _, o in sizes)
-        self.fires = nn.ModuleList(ss.LIF(surrogate="arctan", reset=ss.Reset("soft", detach=True)) for _ in sizes)
-        self.pool, self.head = Folded(nn.MaxPool2d(2)), nn.Linear(32 * 4, 10)
-
-    def forward(self, x):
-        for conv, norm, fire in zip(self.convs, self.norms, self.fires):
-            x = self.pool(fire(norm(conv(x))))
-        return self.head(x.flatten(2))
-
-
-plain = Plain().eval()
-with torch.no_grad():
-    for number in range(3):
-        conv, norm, fire = stable[4 * number], stable[4 * number + 1], stable[4 * number + 2]
-        plain.convs[number].layer.load_state_dict(conv.state_dict())
-        plain.norms[number].layer.load_state_dict(norm.state_dict())
-        plain.fires[number].k.copy_(fire.k)
-        plain.fires[number].w.copy_(fire.w)
-        plain.fires[number].init.running_mean.copy_(fire.init.running_mean)
-    plain.head.load_state_dict(stable[-1].state_dict())
-    print(f"largest difference of the outputs: {(plain(x) - stable(x)).abs().max():.1e}")
-
-network = ss.deploy.fold(plain, x)
+network = ss.deploy.fold(stable, x)
 for proof in network.proofs:
     print(proof)
+with torch.no_grad():
+    print("same decisions:", torch.equal(network(x).mean(0).argmax(-1), stable(x).mean(0).argmax(-1)))
+
+# %% [markdown]
+# To go on training with this library's layers instead, `ss.to_native` returns an equal network of `ss.LIF` layers.
+
+# %%
+native = ss.to_native(stable)
+print(native[2])
 
 # %% [markdown]
 # Every neuron of `network` emits 0 or 1; thresholds and norms are in the weights. [Deploy](07_deploy.py)

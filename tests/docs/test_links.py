@@ -71,3 +71,10 @@ def test_make_targets_of_the_pages_exist() -> None:
         text = page.read_text()
         named = re.findall(r"`make ([a-z][a-z-]*)", text) + re.findall(r"^make ([a-z][a-z-]*)", text, re.MULTILINE)
         assert set(named) <= targets, f"{name(page)} names make targets that do not exist: {set(named) - targets}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_no_wrapped_line_begins_with_a_mark_of_markdown(page: Path) -> None:
+    """A ">" that wrapping put at the start of a line makes the rest of the paragraph a quotation."""
+    quotations = re.findall(r"^>.*", prose(page), re.MULTILINE)
+    assert quotations == [], f"{name(page)}: {quotations}"

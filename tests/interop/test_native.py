@@ -248,3 +248,13 @@ def test_snntorch_to_onnx_and_nir(tmp_path):
     assert torch.allclose(torch.from_numpy(out), expected, atol=1e-5)
     again = ss.deploy.from_nir(ss.deploy.export_nir(network, tmp_path / "net.nir"))
     assert torch.allclose(again(VECTORS), expected, atol=1e-5)
+
+
+def test_learned_leak_of_snntorch_is_read_without_a_warning():
+    """Warnings are errors here, but torch issues this one only once per process unless it is asked for all of them."""
+    model = ss.stabilize(snntorch(beta=0.7), report=None)
+    torch.set_warn_always(True)
+    try:
+        ss.to_native(model)
+    finally:
+        torch.set_warn_always(False)

@@ -97,7 +97,7 @@ class SnnTorchNeuron(Adopted):
     def as_native(self) -> nn.Module:
         plain = super().as_native()
         assert isinstance(plain, Neuron)
-        late = self.reset_mechanism == "subtract" and float(plain.leak) > 0
+        late = self.reset_mechanism == "subtract" and float(plain.leak.detach()) > 0
         layer = EveryStep(with_late_reset(plain) if late else plain, remembers=self.init_hidden)
         return layer if self.init_hidden and not self.output else Returned(layer)
 
