@@ -45,6 +45,48 @@ def test_the_faithful_graph_is_exact_under_nirs_equations(options):
     assert torch.allclose(got, out, atol=1e-6)
 
 
+def in_one_dimension(neuron, readout):
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        Folded(nn.Conv1d(2, 4, 3, padding=1, stride=2)), neuron, nn.Flatten(2), nn.Linear(16, 3), readout
+    )
+    nn.init.uniform_(model[0].layer.weight, -0.3, 0.6)
+    x = 2 * torch.rand(6, 3, 2, 8)
+    settle(model, x)
+    return fold(model, x), x
+
+
+@pytest.mark.parametrize("mode", ["faithful", "shift", "lif"])
+@pytest.mark.parametrize(
+    ("readout", "kinds"),
+    [
+        (ss.nn.Readout(3.0), {"IF", "LI"}),
+        (ss.nn.Readout(3.0, decay_input=False), {"IF", "LI"}),
+        (ss.nn.Readout(None), {"IF", "I"}),
+    ],
+)
+def test_convolutions_in_one_dimension_neurons_without_leak_and_readouts(tmp_path, mode, readout, kinds):
+    network, x = in_one_dimension(ss.nn.IF(reset="hard", init="zero"), readout)
+    graph = to_nir(network, mode)
+    assert {type(node).__name__ for node in graph.nodes.values()} >= {"Conv1d", *kinds}
+    spikes, out = spikes_of_layers(network.double(), x.double())
+    got, seen = simulate(graph, x.double())
+    ((name, s),) = spikes.items()
+    assert torch.equal(seen[name], s) and 0.01 < float(s.double().mean()) < 0.99
+    assert torch.allclose(got, out, atol=1e-6)
+    again = from_nir(export_nir(network.float(), tmp_path / "net.nir", mode))
+    assert torch.allclose(again(x), network(x), atol=1e-6)
+
+
+def test_what_nirs_neurons_without_leak_cannot_be():
+    for neuron, reason in (
+        (ss.nn.IF(reset="soft", init="zero"), "reset of 'soft'"),
+        (ss.nn.IF(init=0.3), "start at 0"),
+    ):
+        with pytest.raises(CannotFold, match=reason):
+            to_nir(in_one_dimension(neuron, ss.nn.Readout())[0])
+
+
 def test_a_hard_reset_becomes_plain_lif_nodes_by_a_shift():
     network, x = small(reset="hard")
     graph = to_nir(network, "shift")

@@ -148,10 +148,12 @@ class _Writer:
             bias = _array(node.tensors["bias"]) if "bias" in node.tensors else np.zeros(weight.shape[0], weight.dtype)
             if node.op == "linear":
                 return [nir.Affine(weight, bias)] if len(node.shape) == 1 else None
+            geometry = (tuple(o["stride"]), tuple(o["padding"]), tuple(o["dilation"]))
+            if weight.ndim == 3:  # NIR's Conv1d has numbers
+                return [nir.Conv1d(shape[1], weight, *(axes[0] for axes in geometry), o["groups"], bias)]
             if weight.ndim != 4:
                 return None
-            geometry = (tuple(o["stride"]), tuple(o["padding"]), tuple(o["dilation"]), o["groups"])
-            return [nir.Conv2d(shape[1:], weight, *geometry, bias)]
+            return [nir.Conv2d(shape[1:], weight, *geometry, o["groups"], bias)]
         if (
             node.op == "avg_pool"
             and len(o["stride"]) == 2
@@ -168,11 +170,11 @@ class _Writer:
 
     def _neuron(self, node: Node, name: str, sources: list[str], nir: Any) -> str:
         o = node.options
-        if o["emit"] == "potential" or o["reset"] == "none":
-            raise CannotFold(f"{node.name}: a readout's output is its potential; end the network before it")
         leak, v, start = (_full(node, what) for what in ("leak", "threshold", "start"))
-        if not (leak > 0).all():
-            raise CannotFold(f"{node.name}: a neuron without leak is no LIF node")
+        if leak.any() and not (leak > 0).all():
+            raise CannotFold(f"{node.name}: some of its neurons have a leak and some do not; NIR has no such node")
+        if o["reset"] == "none" or not leak.any():
+            return self.put(name, self._simple(node, leak, v, start, nir), *sources)
         tau = 1 / leak
         r = np.ones_like(tau) if o["decay_input"] else tau
         fire = v if o["strict"] else next_number(v, -np.inf, node.tensors["threshold"].dtype)
@@ -201,6 +203,20 @@ class _Writer:
         self.put(name, nir.Threshold(fire, metadata=kind), f"{name}_membrane")
         self.put(feedback, nir.Scale(-back * v), name)
         return name
+
+    def _simple(self, node: Node, leak: np.ndarray, v: np.ndarray, start: np.ndarray, nir: Any) -> Any:
+        """A readout, whose output is its potential (LI, without leak I), or a neuron without leak (IF)."""
+        o, per_second, leaks = node.options, np.full(leak.shape, 1 / self.dt), bool(leak.any())
+        if start.any():
+            raise CannotFold(f"{node.name}: NIR's LI, I and IF start at 0, this layer does not")
+        if o["emit"] == "potential" and o["reset"] == "none":
+            if not leaks:
+                return nir.I(per_second)
+            return nir.LI(self.dt / leak, np.ones_like(leak) if o["decay_input"] else 1 / leak, np.zeros_like(leak))
+        if leaks or o["reset"] != "hard" or o["decay_input"]:
+            raise CannotFold(f"{node.name}: NIR has no neuron with a reset of {o['reset']!r} and this leak")
+        fire = v if o["strict"] else next_number(v, -np.inf, node.tensors["threshold"].dtype)
+        return nir.IF(per_second, fire, np.zeros_like(v), metadata={"kind": "if", "strict": int(o["strict"])})
 
 
 def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> nir.NIRGraph:
