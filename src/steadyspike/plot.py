@@ -38,8 +38,8 @@ def raster(
 ) -> Any:
     """Draws a dot for each spike of one sample, time to the right and neurons upwards. Returns the axes.
 
-    spikes: a recording of `ss.probe` (one panel per spiking layer; an array of axes is returned), one layer's record,
-        or a tensor [T, B, ...] in which every value other than 0 is a spike.
+    spikes: a recording of `ss.probe`, one layer's record, or a tensor [T, B, ...] in which every value other than 0 is
+        a spike. A recording gives one panel per spiking layer, and an array of axes is returned.
     sample: which sample of the batch.
     neurons: draw at most this many neurons of a layer, evenly spaced.
     ax: axes to draw into; only for a single layer.
@@ -63,7 +63,8 @@ def traces(record: LayerRecord, *, sample: int = 0, neurons: int | Sequence[int]
     """Draws the membrane M[t] of single neurons, their thresholds V and their spikes. Returns the axes.
 
     record: one layer of `ss.probe`, with ``"m"`` recorded.
-    neurons: indices into the flattened neurons of a sample, or a number: those of the sample that spike most.
+    neurons: indices into the flattened neurons of a sample, or a number: then the neurons of the sample that spike
+    most.
     """
     if record.m is None:
         raise ValueError('the record holds no membrane; use ss.probe(model, record=("m", "spikes"))')
@@ -100,7 +101,7 @@ def rates(recording: Recording, *, ax: Axes | None = None) -> Axes:
     for number, (name, record) in enumerate(layers.items()):
         assert record.rate is not None
         values = record.rate.float().cpu()
-        # A seventh layer has the first colour again, with another line style.
+        # The seventh layer has the first colour again, with another line style.
         turn, colour = divmod(number, len(COLOURS))
         axis.plot(range(1, len(values) + 1), values, styles[turn % len(styles)], color=COLOURS[colour], label=name)
     axis.set_xlabel("time step")

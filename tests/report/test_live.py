@@ -39,7 +39,7 @@ def test_a_run_with_a_report_leaves_it_and_is_otherwise_the_same(reported, tmp_p
     root, result = reported
     assert result.exit_code == 0 and f"report: {root / 'report.html'}" in result.output
     page = (root / "report.html").read_text()
-    assert ">finished</span>" in page and "data:image/png;base64," in page and "most memory held" in page
+    assert ">finished</span>" in page and "data:image/png;base64," in page and "largest memory used" in page
     plain, _ = trained(tmp_path / "plain", SHORT)
     view = read_run(root)
     assert differing(plain, type(plain)(root)) == []

@@ -1,4 +1,4 @@
-"""Which cells and anchors of a feature map have to find which true box (the rule of YOLOv5)."""
+"""Assigns true boxes to cells and anchors of a feature map (the rule of YOLOv5)."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 MOST_RATIO = 4.0
-_REACH = 0.5  # how far into a cell a centre may lie so that the neighbour on that side is assigned too
+_REACH = 0.5  # the largest distance from a cell's edge at which a centre is also assigned to the neighbour on that side
 
 
 class Matches(NamedTuple):
-    """n pairs of a true box and a place in one map.
+    """n pairs of a true box and an element (cell and anchor) of one map.
 
-    image, anchor, row, column: [n], the place. boxes: [n, 4], centre relative to the cell's corner, and size, both in
-    cells. anchors: [n, 2], the anchor's size in cells. classes: [n].
+    image, anchor, row, column: [n], the element
+    boxes: [n, 4], centre relative to the cell's corner, and size, both in cells
+    anchors: [n, 2], the anchor's size in cells
+    classes: [n]
     """
 
     image: Tensor
@@ -30,13 +32,14 @@ class Matches(NamedTuple):
 def assign(
     targets: Tensor, anchors: Tensor, stride: int, size: tuple[int, int], most_ratio: float = MOST_RATIO
 ) -> Matches:
-    """The places of one map that are assigned to each true box.
+    """Returns the elements of one map that are assigned to each true box.
 
-    targets: [n, 6], image of the batch, class, and centre and size in pixels of the network's input. anchors: [A, 2] in
-    pixels. size: (height, width) of the map in cells.
+    targets: [n, 6], image of the batch, class, and centre and size in pixels of the network's input
+    anchors: [A, 2] in pixels
+    size: (height, width) of the map in cells
 
     A box belongs to every anchor whose sides are less than ``most_ratio`` times longer or shorter. It is assigned to
-    the cell its centre lies in and to the nearest neighbours left or right and above or below, if there are any.
+    the cell that contains its centre, and to the nearest neighbours left or right and above or below, if these exist.
     """
     height, width = size
     cells = anchors / stride

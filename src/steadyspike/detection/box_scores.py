@@ -25,7 +25,7 @@ SHOWN = ("AP", "AP50", "AP75")
 
 
 class LossScores(NamedTuple):
-    """The mean losses of a training epoch per image: their sum and its three parts with their gains."""
+    """The mean losses of a training epoch per image: their sum, and its three parts with their gains."""
 
     loss: float
     box: float
@@ -69,9 +69,11 @@ class LossSums:
 
 
 class BoxScores(NamedTuple):
-    """loss: mean per image.
+    """loss: mean per image
 
-    Numbers: COCO's twelve; classes: AP and AP50 by name; yolo: the mAP that YOLO code prints.
+    numbers: COCO's twelve numbers
+    classes: AP and AP50 by name
+    yolo: the mAP that YOLO code prints
     """
 
     loss: float
@@ -82,7 +84,7 @@ class BoxScores(NamedTuple):
 
     @property
     def selects(self) -> float:
-        """0.1 AP50 + 0.9 AP, as published."""
+        """Returns 0.1 AP50 + 0.9 AP, as published."""
         return 0.1 * max(self.numbers["AP50"], 0.0) + 0.9 * max(self.numbers["AP"], 0.0)
 
     def cells(self, part: str) -> dict[str, float]:
@@ -93,7 +95,7 @@ class BoxScores(NamedTuple):
         return "  ".join(f"{self.numbers[name]:6.3f}" for name in ("AP50", "AP"))
 
     def record(self) -> dict[str, Any]:
-        """For result.json; a loss that is not finite becomes null, since JSON cannot express it."""
+        """Returns the values for result.json; a non-finite loss becomes null, because JSON cannot represent it."""
         loss = self.loss if math.isfinite(self.loss) else None
         return {
             "metric": "COCO", **self.numbers, "classes": self.classes, **self.yolo, "loss": loss,
@@ -102,7 +104,7 @@ class BoxScores(NamedTuple):
 
 
 class BoxSums:
-    """Collects the detections of an evaluation; `scores` brings those of all processes together."""
+    """Collects the detections of an evaluation; `scores` combines those of all processes."""
 
     def __init__(self, table: BoxTable, room: tuple[int, int]) -> None:
         self.table, self.room = table, room
@@ -110,7 +112,10 @@ class BoxSums:
         self.by_image: dict[int, list[dict[str, Any]]] = {}
 
     def add(self, loss: DetectionLoss, samples: Tensor, detected: list[Detections]) -> None:
-        """loss: of the batch; samples: [B], the images; detected: their boxes in pixels of the input."""
+        """loss: of the batch
+        samples: [B], the images
+        detected: their boxes in pixels of the input
+        """
         self.losses.add(loss, len(samples))
         for sample, boxes in zip(samples.tolist(), detected):
             self.by_image[sample] = as_rows(self.table, self.room, sample, boxes)
@@ -120,7 +125,7 @@ class BoxSums:
         self.by_image |= other.by_image
 
     def results(self, everyone: bool = True) -> dict[int, list[dict[str, Any]]]:
-        """The detections by image, of all processes; every image counts once."""
+        """Returns the detections by image, of all processes; every image counts once."""
         if not everyone or world_size() == 1:
             return self.by_image
         gathered: list[Any] = [None] * world_size()
@@ -142,7 +147,7 @@ class BoxSums:
 
 
 def as_rows(table: BoxTable, room: tuple[int, int], sample: int, detected: Detections) -> list[dict[str, Any]]:
-    """Detections of the network's input as COCO's list, in pixels of the image itself and cut to it."""
+    """Returns detections in the network's input as COCO's list, in pixels of the original image and cut to it."""
     height, width = (int(side) for side in table.sizes[sample])
     corners = fit((height, width), room).back(detected.boxes.cpu().double().numpy())
     corners = corners.clip(0, [width, height, width, height])

@@ -11,24 +11,24 @@ _EPS = 1e-7
 
 
 def to_corners(boxes: Tensor) -> Tensor:
-    """(x, y, width, height) about the centre -> (left, top, right, bottom)."""
+    """Converts (x, y, width, height) about the centre to (left, top, right, bottom)."""
     centre, half = boxes[..., :2], boxes[..., 2:] / 2
     return torch.cat([centre - half, centre + half], -1)
 
 
 def to_centre(boxes: Tensor) -> Tensor:
-    """(left, top, right, bottom) -> (x, y, width, height) about the centre."""
+    """Converts (left, top, right, bottom) to (x, y, width, height) about the centre."""
     low, high = boxes[..., :2], boxes[..., 2:]
     return torch.cat([(low + high) / 2, high - low], -1)
 
 
 def area(corners: Tensor) -> Tensor:
-    """Width times height of corner boxes; 0 if a side is negative."""
+    """Returns width times height of corner boxes; 0 if a side is negative."""
     return (corners[..., 2:] - corners[..., :2]).clamp(min=0).prod(-1)
 
 
 def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
-    """Intersection over union of corner boxes a [n, 4] with b [m, 4]: -> [n, m]; 0 if both are empty."""
+    """Returns intersection over union of corner boxes a [n, 4] with b [m, 4]: [n, m]; 0 if both are empty."""
     low = torch.maximum(a[:, None, :2], b[None, :, :2])
     high = torch.minimum(a[:, None, 2:], b[None, :, 2:])
     both = (high - low).clamp(min=0).prod(-1)
@@ -37,12 +37,12 @@ def pairwise_iou(a: Tensor, b: Tensor) -> Tensor:
 
 
 def complete_iou(a: Tensor, b: Tensor) -> Tensor:
-    """CIoU (Zheng et al., 2020) of centre boxes a and b, pair by pair: [n, 4], [n, 4] -> [n].
+    """Returns CIoU (Zheng et al., 2020) of centre boxes a and b, pair by pair: [n, 4], [n, 4] -> [n].
 
         CIoU = IoU - d^2 / c^2 - alpha * v,   v = 4 / pi^2 (atan(w_b / h_b) - atan(w_a / h_a))^2
 
-    d: distance of the centres; c: diagonal of the smallest box around both; alpha = v / (1 - IoU + v) passes no
-    gradient, as in the code of YOLOv5.
+    d is the distance of the centres, and c the diagonal of the smallest box around both. alpha = v / (1 - IoU + v)
+    passes no gradient, as in the code of YOLOv5.
     """
     first, second = to_corners(a), to_corners(b)
     low, high = torch.maximum(first[..., :2], second[..., :2]), torch.minimum(first[..., 2:], second[..., 2:])

@@ -18,10 +18,15 @@ _SMALLEST = min(IOU_THRESHOLDS)
 
 
 class Matched(NamedTuple):
-    """One image and class. scores: [n], best first; hit, ignored: [areas, thresholds, n]; positives: [areas].
+    """The result for one image and class.
 
-    hit: the detection has found a true box. ignored: it counts neither as right nor as wrong. positives: true boxes to
-    be found.
+    scores: [n], best first
+    hit, ignored: [areas, thresholds, n]
+    positives: [areas]
+
+    hit: the detection matches a true box
+    ignored: it counts neither as right nor as wrong
+    positives: the number of true boxes to detect
     """
 
     scores: Floats
@@ -31,9 +36,9 @@ class Matched(NamedTuple):
 
 
 def box_iou(detected: Floats, true: Floats, crowd: Flags) -> Floats:
-    """IoU of boxes (left, top, width, height) [n, 4] and [m, 4].
+    """Returns the IoU of boxes (left, top, width, height) [n, 4] and [m, 4].
 
-    For a crowd the share of ``detected`` that is inside.
+    For a crowd it is the share of ``detected`` that is inside.
     """
     low = np.maximum(detected[:, None, :2], true[None, :, :2])
     high = np.minimum(detected[:, None, :2] + detected[:, None, 2:], true[None, :, :2] + true[None, :, 2:])
@@ -45,11 +50,15 @@ def box_iou(detected: Floats, true: Floats, crowd: Flags) -> Floats:
 
 
 def match(boxes: Floats, scores: Floats, true: Floats, areas: Floats, crowd: Flags) -> Matched:
-    """boxes, true: (left, top, width, height); scores of the boxes; areas, crowd: of the true boxes.
+    """Matches the detections of one image and class.
 
-    Each detection, from the best score on, takes the free true box that it overlaps most, separately for every IoU
-    threshold and range of areas. Boxes outside a range and crowds are ignored: they are taken only if no other can be,
-    and a crowd any number of times.
+    boxes, true: (left, top, width, height)
+    scores: of the boxes
+    areas, crowd: of the true boxes
+
+    Each detection, from the best score on, takes the free true box that it overlaps most. This is done separately for
+    every IoU threshold and range of areas. Boxes outside a range and crowds are ignored: they are matched only if no
+    other box is possible, and a crowd may be matched any number of times.
     """
     order = np.argsort(-scores, kind="mergesort")[: MOST[-1]]
     boxes, scores = boxes[order], scores[order]
@@ -78,6 +87,6 @@ def match(boxes: Floats, scores: Floats, true: Floats, areas: Floats, crowd: Fla
 
 
 def _largest(possible: Flags, overlap: Floats) -> tuple[NDArray[np.int64], Flags]:
-    """Index of the possible box with the largest overlap (of equal ones the last), and whether there is one."""
+    """Index of the possible box with the largest overlap (the last if several are equal), and whether there is one."""
     masked = np.where(possible, overlap, -1.0)[..., ::-1]
     return possible.shape[-1] - 1 - masked.argmax(-1), np.asarray(possible.any(-1))

@@ -1,4 +1,4 @@
-"""From a network's maps to boxes: the formulas of YOLOv5."""
+"""Decodes a network's maps into boxes, with the formulas of YOLOv5."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import Tensor
 
 
 def cell_boxes(raw: Tensor, anchors: Tensor) -> Tensor:
-    """Raw outputs [n, 4] of cells -> boxes [n, 4] in cells, centre relative to the cell's corner.
+    """Converts raw outputs [n, 4] of cells to boxes [n, 4] in cells, centre relative to the cell's corner.
 
         xy = 2 sigmoid(raw) - 0.5,   wh = (2 sigmoid(raw))^2 * anchor
 
-    anchors: [n, 2] in cells.
+    anchors: [n, 2] in cells
     """
     squashed = raw.sigmoid()
     return torch.cat([squashed[..., :2] * 2 - 0.5, (squashed[..., 2:] * 2).square() * anchors], -1)
 
 
 def decode(maps: Sequence[Tensor], anchors: Tensor, strides: Sequence[int]) -> Tensor:
-    """All boxes of a batch: maps [B, A, H, W, 5 + K] -> [B, boxes, 5 + K].
+    """Returns all boxes of a batch: maps [B, A, H, W, 5 + K] -> [B, boxes, 5 + K].
 
     A row is centre and size in pixels of the input, the probability of an object, and K class probabilities.
-    anchors: [maps, A, 2] in pixels.
+
+    anchors: [maps, A, 2] in pixels
     """
     decoded = []
     for raw, own, stride in zip(maps, anchors, strides):

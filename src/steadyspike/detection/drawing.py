@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 Corners = tuple[float, float, float, float]
 WHITE, DARK = (255, 255, 255), (32, 32, 32)
-SMALLEST = 320  # pixels of a picture's shorter side: in fewer, labels would hide what they name
+SMALLEST = 320  # pixels of a picture's shorter side; in smaller pictures labels would hide the objects
 _GAP = 4
 
 
 def colour(category: int) -> tuple[int, int, int]:
-    """A strong colour for a category id; neighbours differ much."""
+    """Returns a strong colour for a category id; neighbouring ids have very different colours."""
     red, green, blue = colorsys.hsv_to_rgb((category * 0.618034) % 1.0, 0.85, 0.9)
     return round(255 * red), round(255 * green), round(255 * blue)
 
@@ -35,10 +35,11 @@ def draw_boxes(
     truth: Iterable[Mapping[str, Any]] = (),
     smallest: int = SMALLEST,
 ) -> Image:
-    """A picture of an image with boxes in COCO's form (bbox, category_id and, if there is one, score).
+    """Draws an image with boxes in COCO's form (bbox, category_id and, if there is one, score).
 
-    names: category id -> name. truth: true boxes, drawn thin and white below the others.
-    smallest: a smaller image is enlarged by a whole factor until its shorter side has so many pixels.
+    names: category id -> name
+    truth: true boxes, drawn thin and white below the others
+    smallest: a smaller image is enlarged by a whole factor until its shorter side has this many pixels
     """
     from PIL import ImageDraw
 
@@ -61,7 +62,7 @@ def draw_boxes(
 def _label(
     pen: ImageDraw, size: tuple[int, int], corners: Corners, text: str, ink: tuple[int, int, int]
 ) -> tuple[float, float]:
-    """Writes a label at a box and inside the picture: above the box, else below it, else in its corner."""
+    """Writes a label at a box and inside the picture: above the box, or else below it, or else in its corner."""
     left, _, right, bottom = pen.textbbox((0, 0), text)
     tall, wide = bottom + 2, right - left + 4
     above, below = corners[1] - tall, corners[3] + 1
@@ -78,7 +79,7 @@ def _corners(row: Mapping[str, Any], factor: int) -> Corners:
 
 
 def with_legend(picture: Image, names: Mapping[int, str]) -> Image:
-    """The picture over a line that explains it: found boxes in the colours of their classes, true ones white."""
+    """The picture above a line that explains it: predicted boxes in the colours of their classes, true ones white."""
     from PIL import Image as pillow
     from PIL import ImageDraw
 
@@ -105,7 +106,7 @@ def with_legend(picture: Image, names: Mapping[int, str]) -> Image:
 
 
 def contact_sheet(images: Sequence[Image], columns: int | None = None) -> Image:
-    """Images side by side in rows; all cells are as large as the largest image."""
+    """Arranges images side by side in rows; all cells are as large as the largest image."""
     from PIL import Image as pillow
 
     if not images:

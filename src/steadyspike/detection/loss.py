@@ -27,9 +27,10 @@ class Gains:
     cls: float = 0.5
 
     def scaled(self, maps: int, classes: int, size: tuple[int, int]) -> Gains:
-        """As published: box * 3 / maps, cls * 3 / maps * classes / 80, obj * 3 / maps * pixels / 640^2.
+        """Returns the published gains: box * 3 / maps, cls * 3 / maps * classes / 80, obj * 3 / maps * pixels / 640^2.
 
-        With few classes and small images two of them become very small, so a small data set may need the plain ones.
+        With few classes and small images two of them become very small. A small data set may therefore need the plain
+        gains.
         """
         share = 3 / maps
         pixels = size[0] * size[1] / 640**2
@@ -37,7 +38,9 @@ class Gains:
 
 
 class DetectionLoss(NamedTuple):
-    """total: the sum to minimise, per image; box, obj, cls: its parts with their gains."""
+    """total: the sum to minimise, per image
+    box, obj, cls: its parts with their gains
+    """
 
     total: Tensor
     box: Tensor
@@ -53,14 +56,18 @@ def detection_loss(
     gains: Gains,
     most_ratio: float = MOST_RATIO,
 ) -> DetectionLoss:
-    """The loss of a batch.
+    """Computes the loss of a batch.
 
-    maps: [B, A, H, W, 5 + K] per scale, finest first. targets: [n, 6], image, class, centre and size in pixels of the
-    input. anchors: [maps, A, 2] in pixels.
+    maps: [B, A, H, W, 5 + K] per scale, finest first
+    targets: [n, 6], image, class, centre and size in pixels of the input
+    anchors: [maps, A, 2] in pixels
 
-    box: mean of 1 - CIoU over all matches of a map. obj: cross-entropy over all cells, whose target is the CIoU of the
-    match, without gradient and not below 0 (of several matches of one place the last counts). cls: cross-entropy over
-    the classes of the matches; 0 if there is one class only.
+    The parts of the loss:
+
+    box: mean of 1 - CIoU over all matches of a map
+    obj: cross-entropy over all cells; the target is the CIoU of the match, without gradient and not below 0 (if several
+        matches share an element, the last is used)
+    cls: cross-entropy over the classes of the matches; 0 if there is only one class
     """
     zero = maps[0].new_zeros(())
     box, obj, cls = zero, zero, zero
@@ -81,7 +88,10 @@ def detection_loss(
 
 
 def _written(target: Tensor, matches: Matches, values: Tensor) -> Tensor:
-    """``values`` at the places of the matches; of several for one place the last, on every device and at every run."""
+    """Returns ``values`` at the elements of the matches.
+
+    If several share an element, the last one, on every device and in every run.
+    """
     _, anchors, height, width = target.shape
     index = ((matches.image * anchors + matches.anchor) * height + matches.row) * width + matches.column
     order = index.argsort(stable=True)

@@ -16,23 +16,29 @@ ENGINES = ("own", "faster-coco-eval", "pycocotools")
 
 
 class Curves(NamedTuple):
-    """precision: [thresholds, recall points, classes, areas, most]; recall: without the points; -1: nothing to find."""
+    """precision: [thresholds, recall points, classes, areas, most]
+    recall: the same without the recall points
+
+    A value of -1 means that there is nothing to detect.
+    """
 
     precision: Floats
     recall: Floats
 
 
 def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> dict[str, float]:
-    """COCO's numbers: AP, AP50, AP75, APs, APm, APl, AR1, AR10, AR100, ARs, ARm, ARl.
+    """Computes COCO's numbers: AP, AP50, AP75, APs, APm, APl, AR1, AR10, AR100, ARs, ARm, ARl.
 
-    truth: an annotation file of COCO (images, annotations, categories), as a path or loaded. results: a list of
-    {image_id, category_id, bbox: [left, top, width, height], score}, as a path or loaded.
-    A number is -1 if there is nothing of its kind to find. AP is the mean over IoU thresholds .5, .55, ..., .95 and
-    classes of the precision averaged over 101 recall points; AP50 is the same at .5 only. AP and AR of small, medium
-    and large boxes are those of areas below 32^2, between, and above 96^2; AR1, AR10 and AR100 take so many detections
-    of an image.
+    truth: an annotation file of COCO (images, annotations, categories), as a path or loaded
+    results: a list of {image_id, category_id, bbox: [left, top, width, height], score}, as a path or loaded
+
+
+    A number is -1 if the truth has no box of its kind. AP is the mean over IoU thresholds .5, .55, ..., .95 and classes
+    of the precision averaged over 101 recall points; AP50 is the same at .5 only. AP and AR of small, medium and large
+    boxes are those of areas below 32^2, between, and above 96^2. AR1, AR10 and AR100 use 1, 10 and 100 detections per
+    image.
     engine: ``"own"``, or another evaluator to compare with: ``"faster-coco-eval"`` (installed by
-    ``steadyspike[detection]``) or ``"pycocotools"``.
+    ``steadyspike[detection]``) or ``"pycocotools"``
     """
     truth_table, detected = as_truth(truth), as_results(results)
     if engine != "own":
@@ -43,13 +49,13 @@ def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> d
 
 
 def class_ap(truth: TruthLike, results: ResultsLike) -> dict[str, dict[str, float]]:
-    """AP and AP50 of every class by name; -1 if the truth has no box of it."""
+    """Returns AP and AP50 of every class by name; -1 if the truth has no box of it."""
     truth_table = as_truth(truth)
     return class_numbers(truth_table, curves(truth_table, as_results(results)))
 
 
 def curves(truth: Truth, results: Detected) -> Curves:
-    """Precision and recall of every class, range of areas, threshold and number of detections."""
+    """Computes precision and recall of every class, range of areas, threshold and number of detections."""
     unknown = set(results.category.tolist()) - set(truth.categories)
     if unknown:
         raise DataError(f"the results have category {min(unknown)}, which is not in the truth")
@@ -66,7 +72,7 @@ def curves(truth: Truth, results: Detected) -> Curves:
 
 
 def _matched(truth: Truth, results: Detected) -> dict[int, list[Matched]]:
-    """For every class the images (in the order of their ids) that have a true or a found box of it."""
+    """Returns for every class the images (in the order of their ids) that have a true or a predicted box of it."""
     true = _by_class_and_image(truth.category, truth.image)
     by_class = _by_class_and_image(results.category, results.image)
     nothing = np.empty(0, np.int64)
@@ -109,7 +115,7 @@ def _curve(images: list[Matched], most: int, precision: Floats, recall: Floats) 
 
 
 def class_numbers(truth: Truth, curves: Curves) -> dict[str, dict[str, float]]:
-    """AP and AP50 of every class by name."""
+    """Returns AP and AP50 of every class by name."""
     table = {}
     for k, name in enumerate(truth.categories.values()):
         own = curves.precision[:, :, k, 0, -1]
@@ -118,7 +124,7 @@ def class_numbers(truth: Truth, curves: Curves) -> dict[str, dict[str, float]]:
 
 
 def numbers(curves: Curves) -> dict[str, float]:
-    """The twelve means of precision and recall."""
+    """Returns the twelve means of precision and recall."""
     p, r, whole = curves.precision, curves.recall, len(MOST) - 1
     values = [_mean(p[..., 0, whole]), _mean(p[:1, ..., 0, whole]), _mean(p[5:6, ..., 0, whole])]
     values += [_mean(p[..., a, whole]) for a in (1, 2, 3)]

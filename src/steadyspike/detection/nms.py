@@ -9,11 +9,15 @@ from torch import Tensor
 
 from steadyspike.detection.boxes import pairwise_iou, to_corners
 
-_BLOCK = 256  # boxes that are compared with each other at a time
+_BLOCK = 256  # the number of boxes that are compared with each other at a time
 
 
 class Detections(NamedTuple):
-    """The boxes found in one image, best first. boxes: corners [n, 4]; scores, classes: [n]."""
+    """The detected boxes of one image, best first.
+
+    boxes: corners [n, 4]
+    scores, classes: [n]
+    """
 
     boxes: Tensor
     scores: Tensor
@@ -26,8 +30,13 @@ def suppress(
 ) -> Tensor:
     """Indices of the boxes (corners [n, 4]) to keep, best first: none overlaps a better one by more than ``overlap``.
 
-    Of equal scores the first counts. most: stop after so many. classes: [n]; a box is compared with those of its class
-    only. (YOLOv5 moves the classes 4096 pixels apart for this, which rounds the corners of the boxes.)
+    If scores are equal, the first is better.
+
+    most: stop after this many boxes
+    classes: [n]; a box is compared only with boxes of its class
+
+
+    (YOLOv5 moves the classes 4096 pixels apart for this, which rounds the corners of the boxes.)
     """
     order = scores.argsort(descending=True, stable=True)
     kept = order[:0]
@@ -35,7 +44,7 @@ def suppress(
         free = ~_covered(block, kept, boxes, overlap, classes).any(1)
         among = _covered(block, block, boxes, overlap, classes).cpu().numpy()
         alive = free.cpu().numpy()
-        for index in range(len(alive)):  # one after the other: only a box that is kept suppresses later ones
+        for index in range(len(alive)):  # sequentially, because only a box that is kept suppresses later ones
             if alive[index]:
                 alive[index + 1 :] &= ~among[index, index + 1 :]
         kept = torch.cat([kept, block[torch.from_numpy(alive).to(block.device)]])
@@ -45,7 +54,7 @@ def suppress(
 
 
 def _covered(first: Tensor, second: Tensor, boxes: Tensor, overlap: float, classes: Tensor | None) -> Tensor:
-    """[n, m]: whether boxes ``first`` and ``second`` (indices), of one class, overlap too much."""
+    """Returns [n, m]: whether boxes ``first`` and ``second`` (indices), of one class, overlap too much."""
     much = pairwise_iou(boxes[first], boxes[second]) > overlap
     return much if classes is None else much & (classes[first][:, None] == classes[second][None])
 
@@ -60,12 +69,13 @@ def detections(
     candidates: int = 30_000,
     multi_label: bool = True,
 ) -> list[Detections]:
-    """The detections of each image of a batch from `decode`'s rows [B, boxes, 5 + K].
+    """Returns the detections of each image of a batch from `decode`'s rows [B, boxes, 5 + K].
 
-    confidence: smallest product of object and class probability. overlap: IoU above which the worse of two boxes of one
-    class is dropped. most: boxes that are kept in an image; candidates: only so many with the best scores are
-    considered.
-    multi_label: a box counts for every class above ``confidence``; False: for its best class only.
+    confidence: smallest product of object and class probability
+    overlap: IoU above which the worse of two boxes of one class is dropped
+    most: the largest number of boxes kept in an image
+    candidates: only this many boxes with the best scores are considered
+    multi_label: a box counts for every class above ``confidence``; if False, only for its best class
     """
     per_image = []
     for rows in decoded:

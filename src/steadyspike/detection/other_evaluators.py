@@ -13,8 +13,8 @@ _NAMES = ("AP", "AP50", "AP75", "APs", "APm", "APl", "AR1", "AR10", "AR100", "AR
 
 
 def evaluate(engine: str, truth: Truth, results: Detected) -> dict[str, float]:
-    """The twelve numbers by ``"faster-coco-eval"`` or ``"pycocotools"``."""
-    if not len(results.scores):  # pycocotools cannot load an empty list; nothing found is a recall of 0
+    """Computes the twelve numbers by ``"faster-coco-eval"`` or ``"pycocotools"``."""
+    if not len(results.scores):  # pycocotools cannot load an empty list; without detections the recall is 0
         from steadyspike.detection.mean_ap import mean_ap
 
         return mean_ap(truth, results)
@@ -47,7 +47,7 @@ def _packages(engine: str) -> tuple[Any, Any]:
 
 
 def _as_dataset(truth: Truth) -> dict[str, Any]:
-    """COCO's form again, with annotation ids from 1 on: both evaluators take an id of 0 for "not matched"."""
+    """Returns COCO's form with annotation ids from 1 on, because both evaluators take an id of 0 for "not matched"."""
     rows = zip(truth.image, truth.category, truth.boxes, truth.area, truth.crowd)
     return {
         "info": {},

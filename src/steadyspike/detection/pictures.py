@@ -1,4 +1,4 @@
-"""A picture of the boxes found in validation images, every few epochs."""
+"""Pictures of the predicted boxes in validation images, every few epochs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SURE = 0.25  # boxes below this score are not drawn
 
 
 class PredictionPictures(Observer):
-    """Writes pictures/epoch-NNN.png: found boxes in colour with class and score, true ones thin and white."""
+    """Writes pictures/epoch-NNN.png: predicted boxes in colour with class and score, true ones thin and white."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -34,7 +34,7 @@ class PredictionPictures(Observer):
 
 
 def prediction_sheet(bundle: Any, boxes: dict[int, list[dict[str, Any]]], most: int) -> Any:
-    """The first images of an evaluation with their boxes."""
+    """Collects the first images of an evaluation with their boxes."""
     names = dict(bundle.dataset.table.categories)
     scenes = []
     for sample in sorted(boxes)[:most]:

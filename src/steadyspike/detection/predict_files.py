@@ -1,4 +1,4 @@
-"""`steadyspike predict` for runs that find boxes: pictures with the boxes drawn in, and a JSON file of them."""
+"""`steadyspike predict` for detection runs: pictures with boxes, and a JSON file of them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 SURE = 0.25  # the smallest score of a box that is shown
 FILE = "predictions.json"
-SENSOR = (34, 34)  # sensor of .bin files, which do not contain it: N-MNIST's
+SENSOR = (34, 34)  # the sensor of .bin files, which do not contain it: that of N-MNIST
 
 
 def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: Path | None, console: Console) -> None:
-    """Writes a picture per image into ``out`` (default: predictions in the working directory), and predictions.json.
+    """Writes a picture per image to ``out`` (default: predictions in the working directory), and predictions.json.
 
-    console: folder for the table of boxes.
+    console: prints the table of boxes
     """
     from rich.table import Column, Table
 
@@ -54,12 +54,12 @@ def predict_boxes(run: Path, files: list[Path], confidence: float | None, out: P
 
 
 def _given(files: list[Path]) -> set[Path]:
-    """The files that were given and those in given folders, which no picture may replace."""
+    """Returns the given files and those in given folders, which no picture may replace."""
     return {path.resolve() for file in files for path in (file.iterdir() if file.is_dir() else [file])}
 
 
 def _free(path: Path, taken: set[Path]) -> Path:
-    """``path``, with a number if another image of this call has that name or it is one of the input images."""
+    """Returns ``path``, with a number added if another image of this call has that name or if it is an input image."""
     number, free = 1, path
     while free.resolve() in taken:
         number += 1
@@ -69,7 +69,7 @@ def _free(path: Path, taken: set[Path]) -> Path:
 
 
 def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
-    """(name, RGB image) of image files, of the images of folders in order, and of recordings frame by frame."""
+    """Yields (name, RGB image) of image files, of the images of folders in order, and of recordings frame by frame."""
     from steadyspike.data.formats.recording_file import SUFFIXES as RECORDINGS
     from steadyspike.data.images import open_rgb
     from steadyspike.data.sets.image_folder import SUFFIXES as IMAGES
@@ -90,7 +90,7 @@ def pictures(files: list[Path]) -> Iterator[tuple[str, Any]]:
 
 
 def _frames(file: Path) -> Iterator[tuple[str, Any]]:
-    """A recording as pictures: brighter pixels red, darker ones blue, as `steadyspike data show` draws them."""
+    """Returns a recording as pictures: brighter pixels red, darker ones blue, as in `steadyspike data show`."""
     from PIL import Image
 
     from steadyspike.data.formats.recording_file import read_recording

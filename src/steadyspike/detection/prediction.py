@@ -21,9 +21,10 @@ if TYPE_CHECKING:
 
 
 class BoxPredictor:
-    """``predictor(image)``: the boxes of an RGB image as COCO's list, best first; the run's data is not needed.
+    """``predictor(image)`` returns the boxes of an RGB image as COCO's list, best first; the run's data is not needed.
 
-    confidence: the smallest score of a box. names: category id -> name.
+    confidence: the smallest score of a box
+    names: category id -> name
     """
 
     def __init__(self, folder: str | Path, confidence: float) -> None:

@@ -1,4 +1,4 @@
-"""The report of a run that finds boxes: mAP by class and by size of box, mAP of the classes by epoch, and pictures."""
+"""The report of a detection run: mAP by class and by size of box, mAP of the classes by epoch, and pictures."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from steadyspike.report.run_columns import number
 from steadyspike.report.run_view import RunView
 from steadyspike.train.recipe.kinds import BOXES
 
-SIZES = {"small": "s", "medium": "m", "large": "l"}  # size of box -> the letter behind COCO's AP and AR
-LINES = 12  # classes that have their own line
-MOST_PICTURES = 6  # in one page, over all runs
+SIZES = {"small": "s", "medium": "m", "large": "l"}  # size of box -> the letter after COCO's AP and AR
+LINES = 12  # the number of classes that have their own line
+MOST_PICTURES = 6  # the number of pictures in one page, over all runs
 _EXTENT = {"small": ": below 32 x 32 pixels", "large": ": above 96 x 96 pixels"}
-_LARGEST = 24e6  # bytes of a picture file, and pixels of a picture
+_LARGEST = 24e6  # the most bytes of a picture file, and pixels of a picture
 _QUALITY = 72
 
 
 class Picture(NamedTuple):
-    """url: the picture inside the page."""
+    """url: the picture as a data URL"""
 
     epoch: int
     url: str
 
 
 def class_curves(run: RunView) -> dict[str, Any]:
-    """Class -> mAP@.5 by epoch as {x, y}: all classes together, then the first `LINES` of them."""
+    """Returns class -> mAP@.5 by epoch as {x, y}: all classes together, then the first `LINES` of them."""
     path = run.root / "map.csv"
     curves: dict[str, dict[str, list[Any]]] = {}
     for row in run.boxes:
@@ -44,19 +44,19 @@ def class_curves(run: RunView) -> dict[str, Any]:
 
 
 def cards(test: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """(title, value, note) of the cards next to the score at the top of the page."""
+    """Returns (title, value, note) of the cards next to the score at the top of the page."""
     sizes = ", ".join(f"{name} boxes {BOXES.number(test.get(f'AP{letter}'))}" for name, letter in SIZES.items())
     return [("test mAP@.5:.95", BOXES.number(test.get("AP")), f"COCO's AP; {sizes}")]
 
 
 def section(runs: Sequence[RunView]) -> Markup:
-    """The whole part of the page, for runs that find boxes."""
+    """Returns the whole part of the page for detection runs."""
     parts: list[object] = [tag("h2", "Boxes", id="boxes-title")]
     results = [run for run in runs if "AP50" in run.result.get("test", {})]
     if results:
         parts += [_classes_table(results), _sizes_table(results)]
     else:
-        parts.append(tag("p", "The test part is evaluated when the run has ended."))
+        parts.append(tag("p", "The test part is evaluated when the run ends."))
     figure = tag("figcaption", "mAP@.5 of the classes on the selection part, by epoch")
     parts.append(tag("figure", figure, tag("div", class_="plot"), *map(_curves_table, runs), id="figure-boxes"))
     room = max(1, MOST_PICTURES // len(runs))
@@ -66,7 +66,7 @@ def section(runs: Sequence[RunView]) -> Markup:
 
 
 def _classes_table(runs: Sequence[RunView]) -> Markup:
-    """Test mAP by class, a pair of columns for every run."""
+    """Returns the test mAP by class, a pair of columns for every run."""
     classes = list(dict.fromkeys(name for run in runs for name in run.result["test"]["classes"]))
     head = ["class"]
     for run in runs:
@@ -108,14 +108,14 @@ def _pictures(run: RunView, most: int, mark: str) -> list[Markup]:
     images = pictures(run.root, most)
     if not images:
         return []
-    legend = "Found boxes in colour with class and score (0.25 or more), true boxes thin and white."
+    legend = "Predicted boxes in colour with class and score (0.25 or more), true boxes thin and white."
     parts = [
-        tag("h3", f"{mark}Pictures: boxes found in images of the selection part"),
+        tag("h3", f"{mark}Pictures: boxes predicted in images of the selection part"),
         tag("p", legend, class_="quiet"),
     ]
     for index, one in enumerate(reversed(images)):
         caption = f"{mark}after epoch {one.epoch}"
-        description = f"images with the boxes that the network finds, {caption}"
+        description = f"images with the boxes that the network predicts, {caption}"
         image = Markup(f'<img class="boxes" src="{one.url}" alt="{escape(description)}">')
         if index == 0:
             parts.append(tag("figure", tag("figcaption", caption[0].upper() + caption[1:]), image))
@@ -125,7 +125,10 @@ def _pictures(run: RunView, most: int, mark: str) -> list[Markup]:
 
 
 def pictures(root: Path, most: int) -> list[Picture]:
-    """Some of pictures/epoch-NNN.png, evenly spread and with the last one; those that cannot be read are left out."""
+    """Reads some of pictures/epoch-NNN.png, which are evenly spread and include the last.
+
+    Unreadable ones are left out.
+    """
     paths = {}
     for path in (root / "pictures").glob("epoch-*.png"):
         if (match := re.fullmatch(r"epoch-([0-9]{1,6})\.png", path.name)) is not None:
@@ -146,7 +149,7 @@ def pictures(root: Path, most: int) -> list[Picture]:
 
 @lru_cache(maxsize=32)
 def _url(path: Path, changed: int, size: int) -> str:
-    """The picture as JPEG, which is a quarter of the PNG; kept for the next update of the same page."""
+    """Returns the picture as JPEG, which is a quarter of the PNG; cached for the next update of the same page."""
     from PIL import Image
 
     if size > _LARGEST:

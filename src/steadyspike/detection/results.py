@@ -1,4 +1,4 @@
-"""Truth and detections in COCO's form: read from a file or a loaded value, checked, as arrays."""
+"""Truth and detections in COCO's form: read from a file or a loaded value, checked, and converted to arrays."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Truth:
-    """images: ids; categories: id -> name, in the order of ids; the rest: one entry per true box.
+    """images: ids
+    categories: id -> name, in the order of ids
 
-    boxes: (left, top, width, height); area: COCO's own, of the object's outline; crowd: many objects in one box.
+    All other fields have one entry per true box.
+
+    boxes: (left, top, width, height)
+    area: COCO's own, of the object's outline
+    crowd: many objects in one box
     """
 
     images: frozenset[int]
@@ -35,7 +40,10 @@ class Truth:
 
 @dataclass(frozen=True)
 class Detected:
-    """One entry per detection; boxes: (left, top, width, height)."""
+    """One entry per detection.
+
+    boxes: (left, top, width, height)
+    """
 
     image: Ints
     category: Ints
@@ -60,7 +68,7 @@ def _loaded(value: Any, what: str) -> tuple[Any, Path | None]:
 
 
 def as_truth(value: Any) -> Truth:
-    """COCO annotations as arrays; DataError names what is wrong with them."""
+    """Reads COCO annotations as arrays; DataError names what is wrong with them."""
     content, path = _loaded(value, "annotations of COCO")
     if isinstance(content, Truth):
         return content
@@ -88,7 +96,7 @@ def as_truth(value: Any) -> Truth:
 
 
 def as_results(value: Any) -> Detected:
-    """A list of detections as arrays; DataError names what is wrong with it. An empty list is valid."""
+    """Reads a list of detections as arrays; DataError names what is wrong with it. An empty list is valid."""
     content, path = _loaded(value, "detections")
     if isinstance(content, Detected):
         return content
@@ -114,7 +122,7 @@ def _boxes(boxes: list[Any]) -> Floats:
         raise ValueError("a bbox is not four numbers")
     bad = ~np.isfinite(array).all(1) | (array[:, 2:] < 0).any(1)
     if bad.any():
-        raise ValueError(f"the bbox {boxes[int(bad.argmax())]} has no finite place or a negative size")
+        raise ValueError(f"the bbox {boxes[int(bad.argmax())]} has a position that is not finite or a negative size")
     return array
 
 

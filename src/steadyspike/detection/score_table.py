@@ -1,4 +1,4 @@
-"""mAP as a table on the screen."""
+"""Prints mAP as a table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CLASSES = 10  # that `glance` shows
 
 
 def map_table(test: dict[str, Any]) -> Table:
-    """The mAP of a result by class; every number with its metric."""
+    """Returns the mAP of a result by class; every number has its metric."""
     from rich.table import Table
 
     table = Table("class", "mAP@.5 (COCO)", "mAP@.5:.95 (COCO)")

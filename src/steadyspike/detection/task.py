@@ -25,7 +25,10 @@ Batch = tuple[Tensor, Targets]
 
 
 class Outcome(NamedTuple):
-    """loss: to minimise, of the whole batch; parts: per image; maps: the network's output."""
+    """loss: to minimise, of the whole batch
+    parts: per image
+    maps: the network's output
+    """
 
     loss: Tensor
     parts: DetectionLoss
@@ -33,9 +36,9 @@ class Outcome(NamedTuple):
 
 
 class BoxObjective(nn.Module):
-    """Runs the network and computes the loss times the batch of an optimizer step, as published.
+    """Runs the network and multiplies the loss by the batch size of an optimizer step, as published.
 
-    With accumulation and several processes gradients are averaged, so that the factor is always ``data.batch_size``.
+    With accumulation and several processes gradients are averaged, so the factor is always ``data.batch_size``.
     """
 
     def __init__(self, table: Detection, batch_size: int, gains: Gains) -> None:
@@ -57,25 +60,25 @@ class BoxObjective(nn.Module):
         return Outcome(parts.total * self.batch_size, parts, maps)
 
     def detected(self, model: nn.Module, maps: list[Tensor]) -> list[Detections]:
-        """The detections of each image, in pixels of the input."""
+        """Returns the detections of each image, in pixels of the input."""
         table = self.table
         rows = decode([one.float() for one in maps], *_scales(model))
         return detections(rows, confidence=table.confidence, overlap=table.overlap, most=table.most)
 
 
 def _scales(model: nn.Module) -> tuple[Tensor, tuple[int, ...]]:
-    """Anchors and strides of a network's head."""
+    """Returns anchors and strides of a network's head."""
     head = getattr(model, "head", None)
     if not isinstance(head, Detect):
         raise RecipeError(
-            f"{type(model).__name__} cannot be trained to find boxes: its attribute `head` must be a "
+            f"{type(model).__name__} cannot be trained for detection: its attribute `head` must be a "
             f"steadyspike.detection.networks.detect.Detect, not {type(head).__name__}"
         )
     return head.anchors, head.strides
 
 
 class DetectionTask(Task):
-    """`Task` for boxes: its evaluation gives mAP."""
+    """`Task` for detection: its evaluation gives mAP."""
 
     selected_by = "fitness"
     smallest_image = MULTIPLE
@@ -97,7 +100,7 @@ class DetectionTask(Task):
 
     @classmethod
     def dry_loss(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int, static: bool) -> Tensor:
-        """The loss per image of noise with one box in each half of the batch."""
+        """Returns the loss per image of noise with one box in each half of the batch."""
         height, width = x.shape[-2:]
         boxes = torch.tensor(
             [[0.0, 0, width / 2, height / 2, 30, 40], [1, classes - 1, width / 3, height / 3, 100, 90]]
@@ -113,7 +116,7 @@ class DetectionTask(Task):
         return [PredictionPictures(session)]
 
     def new_sums(self, bundle: DataBundle) -> BoxSums:
-        """Empty sums for the images of this data."""
+        """Returns empty sums for the images of this data."""
         if not isinstance(bundle, DetectionBundle):
             raise RecipeError(f"data.name = {bundle.name!r} has no boxes, so there cannot be a [detection] table")
         return BoxSums(bundle.dataset.table, bundle.shape)
@@ -153,7 +156,7 @@ class DetectionTask(Task):
 
 
 def box_objective(recipe: Recipe, classes: int, size: tuple[int, int]) -> BoxObjective:
-    """The loss of a detection recipe for so many classes and inputs of (height, width)."""
+    """Returns the loss of a detection recipe for this number of classes and inputs of (height, width)."""
     table = recipe.detection
     assert table is not None
     gains = Gains(table.box, table.obj, table.cls)

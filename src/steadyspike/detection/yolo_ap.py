@@ -14,12 +14,15 @@ _MOST = 300
 
 
 def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
-    """{"yolo_AP50": ..., "yolo_AP": ...}: what YOLOv5's validation calls mAP@.5 and mAP@.5:.95.
+    """Returns {"yolo_AP50": ..., "yolo_AP": ...}: what YOLOv5's validation calls mAP@.5 and mAP@.5:.95.
 
-    It differs from COCO's AP (`mean_ap`): a detection belongs to the true box of its class that it overlaps most, if by
-    at least .5, and of the detections of one box the one with the highest score counts, for all thresholds; crowds are
-    left out; sizes do not matter; up to 300 detections of an image count; and precision is interpolated linearly
-    between recalls, with precision 1 at recall 0, and integrated by trapezoids.
+    It differs from COCO's AP (`mean_ap`) in five points:
+    - A detection belongs to the true box of its class that it overlaps most, if by at least .5. If several detections
+      belong to one box, the one with the highest score counts, for all thresholds.
+    - Crowds are left out.
+    - Sizes do not matter.
+    - Up to 300 detections of an image count.
+    - Precision is interpolated linearly between recalls, with precision 1 at recall 0, and integrated by trapezoids.
     """
     truth_table, detected = as_truth(truth), as_results(results)
     plain = ~truth_table.crowd
@@ -44,24 +47,25 @@ def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
 
 
 def _matched_once(overlap: Floats) -> Flags:
-    """[detections, thresholds]: whether the one true box that a detection got overlaps it enough.
+    """Returns [detections, thresholds]: whether the true box that a detection was matched with overlaps it enough.
 
-    overlap: [detections in order of falling scores, true boxes], 0 if the classes differ.
+    overlap: [detections in order of falling scores, true boxes], 0 if the classes differ
     """
     right = np.zeros((len(overlap), len(IOU_THRESHOLDS)), bool)
     rows, columns = np.nonzero(overlap >= IOU_THRESHOLDS[0])
-    order = np.argsort(overlap[rows, columns], kind="stable")[::-1]  # of equal overlaps the last box, as published
+    # if several overlaps are equal, the last box, as published
+    order = np.argsort(overlap[rows, columns], kind="stable")[::-1]
     rows, columns = rows[order], columns[order]
     best = np.unique(rows, return_index=True)[1]  # the best box of every detection
     rows, columns = rows[best], columns[best]  # `unique` sorts, so these are in the order of scores again
-    owner = np.unique(columns, return_index=True)[1]  # the detection with the highest score of every box
+    owner = np.unique(columns, return_index=True)[1]  # for every box, the detection with the highest score
     rows, columns = rows[owner], columns[owner]
     right[rows] = overlap[rows, columns][:, None] >= IOU_THRESHOLDS
     return right
 
 
 def _per_class(right: Flags, scores: Floats, labels: Any, counts: dict[int, int]) -> Floats:
-    """[classes, thresholds]: the average precision."""
+    """Returns [classes, thresholds]: the average precision."""
     table = np.zeros((len(counts), len(IOU_THRESHOLDS)))
     order = np.argsort(-scores, kind="mergesort")
     right, labels = right[order], labels[order]

@@ -28,10 +28,7 @@ _PARTS_OPTIONS = ("conv_bias", "norm_threshold", "residual_alpha")
 
 @dataclass(frozen=True)
 class Entry:
-    """One registered model: ``build(task, parts, **options)``.
-
-    task: "classification", or "detection" for boxes
-    """
+    """One registered model: ``build(task, parts, **options)``; task is "classification" or "detection" (boxes)."""
 
     build: Builder
     family: str
@@ -92,16 +89,14 @@ def create(
 ) -> SpikingNet:
     """Builds a network by name.
 
-    It takes static images [B, C, H, W] or frames [T, B, C, H, W] and returns [T, B, classes].
-
-    Detection networks return a list of maps instead (`steadyspike.detection.networks.ems_yolo.DetectionNet`).
+    It takes static images [B, C, H, W] or frames [T, B, C, H, W] and returns [T, B, classes]. Detection networks
+    return a list of maps instead (`steadyspike.detection.networks.ems_yolo.DetectionNet`). Convolutions and linear
+    layers compute with spikes if that is faster (`steadyspike.use_events`).
 
     num_classes, in_channels, image_size: the default is that of the data set the model was made for
     timesteps: T for static images, and for norms and neurons with parameters per step
     neuron, norm, width: see `Parts`
     options: those of the family (``block``, ``head``, ``dropout``, ``init``, ...; docs/models.md) and of `Parts`
-
-    The network's convolutions and linear layers compute with spikes if that is faster (`steadyspike.use_events`).
     """
     e = entry(name)
     chosen = {**e.options, **options}

@@ -74,7 +74,7 @@ def initialise(model: nn.Module, init: str | Callable[[nn.Module], None], *, zer
     (and at bias 1 if the branch is a gate that must be open: `SEWBlock` with ``"and"``)
 
     With every name, a fully connected layer before a neuron is initialised by `fire`, because with the other
-    initialisations the neuron would not fire at V = 1. If ``init`` is a function, its weights are not changed afterwards.
+    initialisations the neuron would not fire at V = 1. If ``init`` is a function, its weights are not changed later.
     """
     if isinstance(init, str) and init not in INITS:
         raise ValueError(f"unknown init {init!r}; known: {', '.join(INITS)}")

@@ -1,4 +1,4 @@
-"""Progress of a list of runs: which one, how far, and how long the rest takes."""
+"""Progress of a list of runs: the current run, its progress, and the estimated time for the rest."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from steadyspike.train.state.session import Observer, Session
 
 
 class Clock:
-    """Work done against time: the rest is estimated from what this call did itself."""
+    """Finished work and time: the rest is estimated only from work that this call did itself."""
 
     def __init__(self, runs: list[Run]) -> None:
         self.total = sum(run.work() for run in runs)
         self.done = 0.0  # work of the runs that have ended
-        self.now = 0.0  # work of the present run
-        self.before = 0.0  # work of earlier calls on runs that are continued
+        self.now = 0.0  # work of the current run
+        self.before = 0.0  # work that earlier calls did on runs that are now continued
         self.started = time.monotonic()
 
     def left(self) -> str:
-        """``"3 min 20 s left"``; empty as long as there is no estimate."""
+        """Returns ``"3 min 20 s left"``; empty as long as there is no estimate."""
         done = self.done + self.now
         own, spent = done - self.before, time.monotonic() - self.started
         if own <= 0 or spent < 1:
@@ -33,7 +33,7 @@ class Clock:
 
 
 class Screen:
-    """One line per run that ended, and on a terminal a bar for the present one."""
+    """Prints one line per run that ended, and on a terminal a bar for the current run."""
 
     def __init__(self, console: Console, runs: list[Run], finished: int) -> None:
         self.console, self.clock = console, Clock(runs)
@@ -55,7 +55,7 @@ class Screen:
         self.bar.start()
 
     def resume(self, run: Run, share: float) -> None:
-        """The present run was this far before."""
+        """Sets how far the current run was when it was continued."""
         self.clock.before += run.work() * share
         self.clock.now = run.work() * share
 

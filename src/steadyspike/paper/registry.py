@@ -21,7 +21,7 @@ _MODULES = (ablation, comparisons, frozen, networks, stationarity, sweeps, simul
 
 
 def _order(experiment: Experiment) -> tuple[int, int]:
-    """Tables first, then figures, then the rest; by number."""
+    """Sorts tables first, then figures, then the rest; by number."""
     kinds = [i for i, kind in enumerate(("table", "figure")) if experiment.where.startswith(kind)]
     numbers = [int(word) for word in experiment.where.split() if word.isdigit()]
     return (kinds[0], numbers[0]) if kinds else (2, 0)
@@ -34,7 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
 
 
 def find(name: str) -> Experiment:
-    """An experiment by its name, or by its place in the paper: ``table-2``, ``figure-9``."""
+    """Returns an experiment by its name, or by its number in the paper: ``table-2``, ``figure-9``."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
     label = name.lower().replace("-", " ")
@@ -47,7 +47,7 @@ def find(name: str) -> Experiment:
 
 
 def _is_at(where: str, label: str) -> bool:
-    """Whether ``where`` ("table 2", "figures 4 and 5", "tables 7 to 9") names ``place`` ("table 4")."""
+    """Returns whether ``where`` ("table 2", "figures 4 and 5", "tables 7 to 9") includes ``place`` ("table 4")."""
     kind, _, number = label.partition(" ")
     words = where.split()
     if kind not in ("table", "figure") or not number.isdigit() or not words or words[0].rstrip("s") != kind:

@@ -20,7 +20,7 @@ from steadyspike.train.state.signals import Signals, Stopped
 
 
 class Interrupted(Exception):
-    """A signal stopped the work; ``number`` is the signal's. What was done so far is kept."""
+    """A signal stopped the work; ``number`` is its number. Finished work is kept."""
 
     def __init__(self, number: int) -> None:
         super().__init__(f"stopped by signal {number}")
@@ -30,10 +30,12 @@ class Interrupted(Exception):
 def train_missing(
     runs: Sequence[Run], store: Store, data_dir: Path | None, console: Console, signals: Signals
 ) -> list[Run]:
-    """Trains what is missing and returns these runs. An interrupted run continues; one that is damaged
-    beyond repair is put aside and starts again: one bad file must not cost the table.
+    """Trains what is missing and returns these runs.
 
-    All recipes are checked before the first one starts, so that a long list does not end at a wrong name.
+    An interrupted run continues. A run that is damaged beyond repair is moved away and starts again, so that one bad
+    file does not stop the whole table.
+
+    All recipes are checked before the first run starts, so that a wrong name is reported at once.
     """
     todo = store.missing(runs)
     for run in todo:
@@ -61,7 +63,7 @@ def train_missing(
 def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signals: Signals) -> None:
     folder, started = store.folder(run), time.monotonic()
     screen.start(run)
-    data_dir = data_dir or folder.data_dir()  # noted before the run is moved away
+    data_dir = data_dir or folder.data_dir()  # read before the run is moved away
     result = _continued(run, store, data_dir, screen, signals)
     if result is None:
         with folder.locked():
@@ -77,7 +79,7 @@ def _train(run: Run, store: Store, data_dir: Path | None, screen: Screen, signal
 def _continued(
     run: Run, store: Store, data_dir: Path | None, screen: Screen, signals: Signals
 ) -> dict[str, Any] | None:
-    """Trains the rest of a run; None if that is impossible and its folder was put aside."""
+    """Trains the rest of a run; returns None if that is impossible and its folder was moved away."""
     folder, recipe = store.folder(run), run.load()
     resume = (folder.root / "recipe.toml").exists()
     with folder.locked():
@@ -86,8 +88,6 @@ def _continued(
             return train(recipe, folder, data_dir=data_dir, resume=resume, display=screen.watch(run), signals=signals)
         except DamagedRun as damage:
             reason, aside = str(damage).partition("; ")[0], store.put_aside(folder)
-    text = (
-        f"{run.label} is damaged beyond repair ({reason}) and starts again; what is left of it can be deleted: {aside}"
-    )
+    text = f"{run.label} is damaged beyond repair ({reason}) and starts again; the damaged run can be deleted: {aside}"
     screen.console.print(text, markup=False, soft_wrap=True)
     return None

@@ -1,4 +1,4 @@
-"""Several runs side by side: keys in which recipes differ, and the spread of runs that differ only in the seed."""
+"""Comparison of several runs: keys in which recipes differ, and the spread of runs that differ only in the seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steadyspike.train.recipe.kinds import Measure
 
 
 class Group(NamedTuple):
-    """Runs of one configuration; mean and spread (sample standard deviation) of those that have ended."""
+    """Runs of one configuration, with mean and spread (sample standard deviation) of those that have ended."""
 
     runs: list[RunView]
     mean: float | None
@@ -30,7 +30,7 @@ class Group(NamedTuple):
 
 
 def best_first(runs: Sequence[RunView]) -> list[RunView]:
-    """Runs with a test score by that, then the others by their best epoch so far, then those with neither.
+    """Sorts runs with a test score by this score, then the others by their best epoch so far, then those with neither.
 
     Scores of different measures are not compared: those of the first run's measure come first.
     """
@@ -45,7 +45,10 @@ def best_first(runs: Sequence[RunView]) -> list[RunView]:
 
 
 def tested_on(runs: Sequence[RunView]) -> str | None:
-    """A sentence if the runs were tested on different samples; a run without a record of its split is not counted."""
+    """Returns a sentence if the runs were tested on different samples.
+
+    A run without a record of its split is ignored.
+    """
     splits: dict[tuple[str, str], None] = {}
     for run in runs:
         data = run.about.get("data", {})
@@ -55,11 +58,11 @@ def tested_on(runs: Sequence[RunView]) -> str | None:
     if len(splits) < 2:
         return None
     names = list(dict.fromkeys(name for name, _ in splits))
-    return f"The runs were tested on different samples ({', '.join(names)}): their order says little."
+    return f"The runs were tested on different samples ({', '.join(names)}), so their order means little."
 
 
 def groups(runs: Sequence[RunView]) -> list[Group]:
-    """Runs that share a configuration, the group with the best mean first."""
+    """Returns runs that share a configuration, the group with the best mean first."""
     by_key: dict[str, list[RunView]] = {}
     for run in best_first(runs):
         by_key.setdefault(json.dumps(configuration(run.recipe), sort_keys=True), []).append(run)
@@ -81,7 +84,7 @@ def _group(runs: list[RunView]) -> Group:
 
 
 def differing_keys(runs: Sequence[RunView], *, seeds: bool = True) -> dict[str, list[Any]]:
-    """Key -> its value in every run (None: the run has no such key), for keys in which not all runs agree."""
+    """Returns key -> its value in every run (None: the run has no such key), for keys in which the runs differ."""
     flat = [dict(_leaves("", keys_of(run.recipe) if seeds else configuration(run.recipe))) for run in runs]
     names = list(dict.fromkeys(name for one in flat for name in one))
     values = {name: [one.get(name) for one in flat] for name in names}
@@ -89,7 +92,7 @@ def differing_keys(runs: Sequence[RunView], *, seeds: bool = True) -> dict[str, 
 
 
 def _leaves(path: str, item: Any) -> Iterator[tuple[str, Any]]:
-    """``("model.options.dropout", 0.1)`` for every value below a table."""
+    """Yields ``("model.options.dropout", 0.1)`` for every value below a table."""
     if isinstance(item, dict):
         for key, value in item.items():
             yield from _leaves(f"{path}.{key}" if path else key, value)

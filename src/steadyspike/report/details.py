@@ -1,6 +1,6 @@
-"""Results that need the trained network, computed once and kept in details.json: confusion, samples, membranes.
+"""Results that need the trained network, computed once and stored in details.json: confusion, samples, membranes.
 
-Needs the run's data. Training is not touched: the file is made afterwards, by `steadyspike report`.
+The data of the run is needed. Training is not affected, because `steadyspike report` writes the file afterwards.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from steadyspike.train.files.weights import load_own_weights
 from steadyspike.train.run.evaluation import evaluation_device
 
 DETAILS = "details.json"
-MATRIX = 40  # classes up to which the whole confusion matrix is kept
-PAIRS = 40  # otherwise: so many of the most frequent confusions
+MATRIX = 40  # the largest number of classes for which the whole confusion matrix is stored
+PAIRS = 40  # otherwise: the number of most frequent confusions
 SHOWN = {False: 18, True: 12}  # samples: still images, clips
-PROBED = 64  # samples whose membranes are shown
+PROBED = 64  # the number of samples whose membranes are shown
 TOP = 3
 
 
 def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, Any]:
-    """Runs the test part through the network once, and writes details.json.
+    """Runs the network once on the test part, and writes details.json.
 
     Raises RunError if the data differs from that of the run's test, DataError if there is none.
     """
@@ -64,7 +64,7 @@ def make_details(folder: RunFolder, data_dir: Path | None = None) -> dict[str, A
 
 
 def _outputs(task: Task, bundle: DataBundle, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Class scores after each number of time steps, [T, N, K], and the labels, [N]."""
+    """Returns class scores after each number of time steps, [T, N, K], and the labels, [N]."""
     scores, labels, recipe = [], [], task.recipe
     half = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(recipe.train.precision)
     loader = bundle.eval_loader("test", recipe.data.eval_batch_size, device=device, workers=recipe.data.workers)
@@ -78,9 +78,11 @@ def _outputs(task: Task, bundle: DataBundle, device: torch.device) -> tuple[Tens
 
 
 def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any]:
-    """The matrix [true][predicted] of counts if it is small, else the most frequent confusions; both with recall.
+    """Returns the matrix [true][predicted] of counts if it is small, otherwise the most frequent confusions.
 
-    A sample without a prediction, whose scores are NaN, is in no column and lowers accuracy and recall.
+    Both with recall.
+
+    A sample without a prediction, because its scores are NaN, is in no column and lowers accuracy and recall.
     """
     valid = predicted != NO_CLASS
     places = labels[valid] * classes + predicted[valid]
@@ -98,7 +100,7 @@ def _confusion(predicted: Tensor, labels: Tensor, classes: int) -> dict[str, Any
 
 
 def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[str, Any]]:
-    """Chooses samples with the prediction after each step: wrong ones, ones that took time, ones right at once."""
+    """Chooses samples with the prediction after each step: wrong ones, late ones, and ones that were right at once."""
     right = decided(outputs) == labels  # [T, N]
     wrong, late = ~right[-1], right[-1] & ~right.all(0)
     most = SHOWN[bundle.timesteps is not None]
@@ -119,7 +121,7 @@ def _pictures(bundle: DataBundle, outputs: Tensor, labels: Tensor) -> list[dict[
 
 
 def _spread(places: Tensor, labels: Tensor, most: int) -> list[int]:
-    """At most ``most`` of ``places``: the first of every class, then the second, and so on."""
+    """Chooses at most ``most`` of ``places``: the first of every class, then the second, and so on."""
     seen: dict[int, int] = {}
     turn = []
     for index, label in zip(places.tolist(), labels[places].tolist()):
@@ -129,7 +131,7 @@ def _spread(places: Tensor, labels: Tensor, most: int) -> list[int]:
 
 
 def _images(sample: NDArray[Any], clip: bool) -> list[str]:
-    """One picture of a still image; one for each time step of a clip."""
+    """Returns one picture for a still image, and one for each time step of a clip."""
     if not clip:
         return [data_url(image_pixels(sample))]
     full = float(np.quantile(sample[sample > 0], 0.95)) if (sample > 0).any() else 1.0
@@ -137,7 +139,7 @@ def _images(sample: NDArray[Any], clip: bool) -> list[str]:
 
 
 def _membranes(task: Task, bundle: DataBundle, device: torch.device) -> dict[str, Any]:
-    """Mean and standard deviation of M, in units of V, per layer and time step: if they move, the network drifts."""
+    """Returns mean and standard deviation of M / V per layer and time step; if they move, the network drifts."""
     x, _ = next(iter(bundle.eval_loader("test", PROBED, device=device)))
     with probe(task.model, record="m") as seen:
         task.model(x)

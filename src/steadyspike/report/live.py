@@ -1,4 +1,4 @@
-"""report.html of a run while it trains, and when it has ended."""
+"""Writes report.html of a run while it trains, and when it has ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TABLES = ("metrics.csv", "health.csv")
 
 
 class LiveReport:
-    """Writes the report of what the run in ``root`` has written so far, whenever it is called."""
+    """Writes a report of the files that the run in ``root`` has written so far, whenever it is called."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -26,7 +26,7 @@ class LiveReport:
         write_report([read_run(self._root)], self._root / PAGE)
 
     def news(self) -> bool:
-        """Whether an epoch has ended, or something was found, since the last page."""
+        """Returns whether an epoch has ended or a health check has found something since the last page."""
         return self._lengths() != self._shown
 
     def _lengths(self) -> list[int]:
@@ -35,5 +35,5 @@ class LiveReport:
 
 
 def is_current(details: dict[str, Any] | None, folder: RunFolder) -> bool:
-    """For details.json and energy.json."""
+    """The keys of details.json and energy.json."""
     return details is not None and folder.weights.is_file() and details.get("weights") == file_sha256(folder.weights)

@@ -9,18 +9,21 @@ from steadyspike.disk.plain_text import plain
 
 
 class Markup(str):
-    """HTML that was made here and is not escaped again."""
+    """HTML that was made here and must not be escaped again."""
 
 
 def escape(text: object) -> Markup:
-    """A text as HTML shows it; control characters, which no page needs, are spelled out."""
+    """Returns a text as HTML shows it; control characters, which no page needs, are spelled out."""
     if isinstance(text, Markup):
         return text
     return Markup(_escape(plain(text, kept="\n\t"), quote=True))
 
 
 def tag(name: str, *children: object, **attributes: str) -> Markup:
-    """``tag("p", "text", class_="note")``; names of tags and attributes come from the program, never from a file."""
+    """Builds an element: ``tag("p", "text", class_="note")``.
+
+    Names of tags and attributes come from the program, never from a file.
+    """
     attribute_text = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items()
     )
@@ -45,7 +48,7 @@ def data_table(caption: str, head: Sequence[object], rows: Iterable[Sequence[obj
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """A number for a table; a dash if there is none."""
+    """Formats a number for a table; a dash if there is none."""
     if value is None:
         return "–"
     if value and abs(value) < 10**-digits:

@@ -10,8 +10,8 @@ from steadyspike.report.run_columns import QUANTITIES, LayerHistory
 from steadyspike.report.run_view import RunView
 from steadyspike.train.recipe.kinds import imported
 
-CELLS = 300_000  # numbers about layers in one page, over all runs; more epochs than that are thinned out
-POINTS = 2000  # rows of steps.csv in one page, per run
+CELLS = 300_000  # the most numbers about layers in one page, over all runs; if there are more, epochs are left out
+POINTS = 2000  # the most rows of steps.csv in one page, per run
 
 
 def page_data(runs: Sequence[RunView]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def _run(run: RunView, room: int) -> dict[str, Any]:
 
 
 def _lines(run: RunView, training: str, evaluated: list[float | None]) -> dict[str, Any]:
-    """Part of the data -> its curve {x: epochs, y}; epochs that were not evaluated leave no gap in it."""
+    """Returns part of the data -> its curve {x: epochs, y}; epochs that were not evaluated leave no gap in it."""
     lines = {"training": {"x": run.epochs, "y": rounded(run.metrics[training])}} if training in run.metrics else {}
     if run.part and evaluated:
         places = run.evaluated()
@@ -61,7 +61,7 @@ def _steps(run: RunView) -> dict[str, Any]:
 
 
 def thinned(history: LayerHistory, room: int) -> list[int]:
-    """Places of the epochs that are kept, evenly spread and with the last one."""
+    """Returns the indices of the epochs that are kept, which are evenly spread and include the last one."""
     steps = max((len(rates) for epoch in history.rates for rates in epoch), default=0)
     each = max(1, len(history.names) * (len(QUANTITIES) + steps))
     count = len(history.epochs)

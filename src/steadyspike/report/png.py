@@ -1,4 +1,4 @@
-"""Small pictures as PNG inside a page: no library is needed for that."""
+"""Small pictures as PNG inside a page, written without a library."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import zlib
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST = 96  # pixels of the longer side
+LARGEST = 96  # the largest number of pixels of the longer side
 
 
 def png(pixels: NDArray[np.uint8]) -> bytes:
-    """RGB [H, W, 3] as a PNG file."""
+    """Encodes RGB [H, W, 3] as a PNG file."""
     height, width = pixels.shape[:2]
     rows = np.zeros((height, 1 + 3 * width), np.uint8)  # every row begins with its filter: none
     rows[:, 1:] = np.ascontiguousarray(pixels, np.uint8).reshape(height, 3 * width)
@@ -25,12 +25,12 @@ def png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def data_url(pixels: NDArray[np.uint8]) -> str:
-    """The picture, made smaller if it is larger than `LARGEST`, as a data URL."""
+    """Returns the picture as a data URL, made smaller if it is larger than `LARGEST`."""
     return "data:image/png;base64," + base64.b64encode(png(smaller(pixels))).decode()
 
 
 def smaller(pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Means of square blocks, so that no side is longer than `LARGEST`."""
+    """Averages square blocks, so that no side is longer than `LARGEST`."""
     factor = -(-max(pixels.shape[:2]) // LARGEST)
     if factor <= 1:
         return pixels

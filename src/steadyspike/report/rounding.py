@@ -1,4 +1,4 @@
-"""Numbers short enough for a page."""
+"""Rounding of numbers, so that a page is small."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def rounded(value: Any) -> Any:
-    """Five digits of every number, in lists and tables too; None for what is not finite."""
+    """Rounds every number to five digits, in lists and tables too; non-finite numbers become None."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""The CSV files of a run as columns of numbers, whether the run has ended or still writes them."""
+"""Reads the CSV files of a run as columns of numbers, whether the run has ended or is still writing them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ QUANTITIES = ("threshold", "tau", "running_mean", "rate", "silent", "gradient")
 
 @dataclass
 class LayerHistory:
-    """Every neuron layer after every epoch.
+    """The state of every neuron layer after every epoch.
 
-    names: layers in order, "head" last if it has a gradient; values: quantity -> [epoch][layer]; rates: firing rate
-    per time step, [epoch][layer][step], empty if a layer was not evaluated.
+    names: layers in order; "head" is last if it has a gradient
+    values: quantity -> [epoch][layer]
+    rates: firing rate per time step, [epoch][layer][step], empty if a layer was not evaluated
     """
 
     names: list[str] = field(default_factory=list)
@@ -31,9 +32,9 @@ class LayerHistory:
 
 
 def read_rows(path: Path, extent: Extent | None = None) -> list[dict[str, str]]:
-    """The rows of a table; RunError if it was changed or cannot be read.
+    """Returns the rows of a table; raises RunError if it was changed or cannot be read.
 
-    extent: length and checksum that it must have. Without it, as while the run is training, an incomplete last line is
+    extent: length and checksum that it must have. Without it, while the run is training, an incomplete last line is
     left out.
     """
     if extent is not None and (problem := extent_problem(path, extent)) is not None:
@@ -55,7 +56,7 @@ def read_rows(path: Path, extent: Extent | None = None) -> list[dict[str, str]]:
 
 
 def number(text: str, path: Path) -> Number:
-    """A cell; None if it is empty or not finite."""
+    """Returns a cell; None if it is empty or not finite."""
     if not text:
         return None
     try:
@@ -79,7 +80,7 @@ def read_layers(path: Path, extent: Extent | None = None) -> LayerHistory:
     if missing := {"epoch", "layer"} - set(rows[0]):
         raise RunError(f"{path} is damaged (it has no column {sorted(missing)[0]})")
     history = LayerHistory(names=list(dict.fromkeys(row["layer"] for row in rows)))
-    history.names.sort(key=lambda name: name == "head")  # stable: the others stay in the order of the network
+    history.names.sort(key=lambda name: name == "head")  # a stable sort: the others stay in the order of the network
     column = {name: i for i, name in enumerate(history.names)}
     steps = [name for name in rows[0] if name.startswith("rate_")]
     for row in rows:

@@ -11,7 +11,7 @@ from steadyspike.train.files.folder import RunFolder
 from steadyspike.train.files.tables import read_table
 from steadyspike.train.recipe.kinds import kind_of_columns, kind_of_result
 
-# Okabe and Ito's colours, which are distinct for all kinds of colour vision; the line styles differ too.
+# Okabe and Ito's colours, which can be distinguished with all kinds of colour vision; the line styles differ too.
 _MOST_CLASSES = 8
 _LOOKS = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", "-."), ("#CC79A7", ":"))
 
@@ -28,7 +28,7 @@ def draw_runs(runs: dict[str, RunFolder], path: Path) -> Path:
 def figure_of(runs: dict[str, RunFolder]) -> Any:
     """A matplotlib figure of up to four runs (label -> folder).
 
-    Layers' thresholds and time constants are those of the last run, which has the first colour.
+    Thresholds and time constants of layers are those of the last run, which has the first colour.
     """
     if not 1 <= len(runs) <= len(_LOOKS):
         raise ValueError(f"a figure shows 1 to {len(_LOOKS)} runs, got {len(runs)}")
@@ -101,7 +101,7 @@ def _curves(axes: Any, label: str, folder: RunFolder, colour: str, style: str) -
 
 
 def _rates(folder: RunFolder) -> tuple[list[str], list[list[float]], list[float]]:
-    """(layers, rates per layer and step, all of them) of the last epoch."""
+    """Returns (layers, rates per layer and step) of the last epoch."""
     rows = [row for row in read_table(folder.root / "layers.csv") if row.get("rate_1")]
     final = [row for row in rows if row["epoch"] == rows[-1]["epoch"]] if rows else []
     steps = [name for name in (final[0] if final else {}) if name.startswith("rate_")]
@@ -144,9 +144,12 @@ def _over_epochs(axis: Any, folder: RunFolder, column: str, title: str) -> None:
 
 
 def save_figure(figure: Any, path: Path, **options: Any) -> Path:
-    """Writes a figure in the format of its ending, .png without one; returns the path. options: of ``Figure.savefig``.
+    """Writes a figure in the format of its file ending (.png without one) and returns the path.
 
-    It is drawn in memory first: on a full disk matplotlib leaves a part of a file, and an error that names none.
+    options: passed to ``Figure.savefig``
+
+    It is drawn in memory first, because on a full disk matplotlib would leave a partial file and raise an error without
+    its name.
     """
     path = path if path.suffix else path.with_name(f"{path.name}.png")
     drawn = io.BytesIO()

@@ -1,4 +1,7 @@
-"""All runs below a folder, read quickly: one small file per run that has ended, the end of a table for the others."""
+"""Lists all runs below a folder quickly.
+
+It reads one small file per run that has ended, and the end of a table for the others.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,17 @@ from steadyspike.train.recipe.load import ORIGIN
 
 DAMAGED = "damaged"
 _DEPTH = 12
-_EPOCHS = re.compile(r"^\[schedule\]$[^\[]*?^epochs = ([0-9]+)$", re.M)  # quicker than the whole recipe
-_END = 8192  # bytes of a table that are read
+_EPOCHS = re.compile(r"^\[schedule\]$[^\[]*?^epochs = ([0-9]+)$", re.M)  # quicker than reading the whole recipe
+_END = 8192  # the number of bytes of a table that are read
 
 
 class RunLine(NamedTuple):
-    """One run of the list; None for what is not recorded.
+    """One run of the list; None for values that are not recorded.
 
-    score: by ``measure``, of ``part``; epoch: the last one that is complete, of ``epochs`` (runs without a result);
-    changed: when its result (or its last row) was written, seconds since 1970; seconds: how long it took or has taken.
+    score: measured by ``measure``, on ``part``
+    epoch: the last complete one, of ``epochs`` (for runs without a result)
+    changed: when its result (or its last row) was written, in seconds since 1970
+    seconds: the duration so far
     """
 
     path: Path
@@ -42,7 +47,7 @@ class RunLine(NamedTuple):
 
 
 def find_runs(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
-    """Folders with a recipe.toml, without looking inside them; links to folders are not followed."""
+    """Yields folders with a recipe.toml, without looking inside them; links to folders are not followed."""
     if (root / "recipe.toml").is_file():
         yield root
         return
@@ -57,14 +62,14 @@ def find_runs(root: Path, depth: int = _DEPTH) -> Iterator[Path]:
 
 
 def list_runs(root: Path) -> list[RunLine]:
-    """Every run below ``root``, the one that changed last at the end."""
+    """Returns every run below ``root``, the one that changed last at the end."""
     if not root.is_dir():
         raise RunError(f"{root} is not a folder: name the folder that holds your runs")
     return sorted((line(path) for path in find_runs(root)), key=lambda run: (run.changed, str(run.path)))
 
 
 def line(root: Path) -> RunLine:
-    """Reads one run; a damaged one is marked as such and does not hide the others."""
+    """Reads one run; a damaged run is marked as damaged and does not hide the others."""
     folder = RunFolder(root)
     try:
         return _line(folder)
@@ -104,7 +109,7 @@ def _changed(root: Path) -> float:
 
 
 def _last_row(path: Path) -> tuple[int | None, float | None, Measure, str]:
-    """(epoch, score, measure, part): the last complete row of a table, and the last score in it."""
+    """Returns (epoch, score, measure, part): the last complete row of a table, and the last score in it."""
     try:
         with open(path, "rb") as file:
             head = file.readline(_END)
@@ -119,7 +124,7 @@ def _last_row(path: Path) -> tuple[int | None, float | None, Measure, str]:
     kind = kind_of_columns(names)
     own = kind.columns(names)
     name = ([one for one in own if not one.startswith("train_")][-1:] or own or [""])[0]
-    # Only whole rows have as many cells as the head: the first line of the tail may have lost its beginning.
+    # Only whole rows have as many cells as the head, because the first line of the tail may be cut off.
     rows = [
         dict(zip(names, cells)) for cells in csv.reader(line.decode() for line in lines) if len(cells) == len(names)
     ]

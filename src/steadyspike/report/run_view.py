@@ -14,7 +14,7 @@ from steadyspike.train.recipe import Recipe
 from steadyspike.train.recipe.kinds import Kind, Measure, kind_of
 from steadyspike.train.recipe.load import ORIGIN
 
-ORIGIN_DAMAGED = f"{ORIGIN} is damaged: the recipe is compared with the defaults, and named after its folder"
+ORIGIN_DAMAGED = f"{ORIGIN} is damaged: the recipe is compared with the defaults, and is named after its folder"
 RUNNING, STOPPED, KILLED = "running", "stopped", "killed"
 
 
@@ -30,7 +30,10 @@ class State(NamedTuple):
 
 
 class Score(NamedTuple):
-    """value: in the unit of the run's measure; part: of the data; final: of the result, not of the best epoch."""
+    """value: in the unit of the run's measure
+    part: of the data
+    final: whether it is the score of the result, or of the best epoch so far
+    """
 
     value: float
     part: str
@@ -52,7 +55,7 @@ class RunView:
     steps: Columns
     layers: LayerHistory
     health: list[dict[str, str]]
-    boxes: list[dict[str, str]]  # map.csv of a run that finds boxes
+    boxes: list[dict[str, str]]  # map.csv of a detection run
     details: dict[str, Any] | None = None  # details.json
     energy: dict[str, Any] | None = None  # energy.json
     notes: list[str] = field(default_factory=list)
@@ -60,7 +63,7 @@ class RunView:
 
     @property
     def name(self) -> str:
-        """The recipe's name: as it was trained, or else the folder's (runs/NAME/001)."""
+        """Returns the recipe's name with which it was trained, or otherwise the folder's name (runs/NAME/001)."""
         return str(self.origin["name"]) if self.origin else self.root.resolve().parent.name
 
     @property
@@ -69,43 +72,52 @@ class RunView:
 
     @property
     def part(self) -> str | None:
-        """The part of the data that was evaluated after the epochs."""
+        """Returns the part of the data that was evaluated after the epochs."""
         parts = (name.partition("_")[0] for name in self.kind.columns(self.metrics))
         return next((part for part in parts if part != "train"), None)
 
     @property
     def measure(self) -> Measure:
-        """What the run is measured by."""
+        """Returns the measure by which runs of this kind are compared."""
         return self.kind.measure
 
     @property
     def kind(self) -> Kind:
-        """What the run learns."""
+        """Returns the kind of run (what it learns)."""
         return kind_of(self.recipe)
 
     def curve(self) -> list[float | None]:
-        """The measure on the selection part after all time steps, epoch by epoch; of training if there is none."""
+        """Returns the measure on the selection part after all time steps, epoch by epoch.
+
+        On the training part if there is none.
+        """
         names = self.kind.columns(self.metrics)
         evaluated = [name for name in names if not name.startswith("train_")]
         return self.metrics.get((evaluated[-1:] or names or [""])[0], [])
 
     def evaluated(self) -> list[int]:
-        """Indices of the epochs after which the selection part was evaluated; all epochs if there is no such part."""
+        """Returns the epochs (as indices) after which the selection part was evaluated.
+
+        All epochs if there is no such part.
+        """
         columns = [values for name, values in self.metrics.items() if self.part and name.startswith(f"{self.part}_")]
         every = range(len(self.epochs))
         return [i for i in every if any(column[i] is not None for column in columns)] if columns else list(every)
 
     def evaluated_curve(self) -> list[float | None]:
-        """`curve` without the epochs after which nothing was evaluated."""
+        """Returns `curve` without the epochs after which nothing was evaluated."""
         curve = self.curve()
         return [curve[i] for i in self.evaluated()] if curve else []
 
     def test_scores(self) -> list[float]:
-        """On the test part after 1, 2, ... time steps (boxes: one number); empty for a run that has not ended."""
+        """Returns scores on the test part after 1, 2, ... time steps (boxes: one number).
+
+        Empty for a run that has not ended.
+        """
         return self.kind.test_scores(self.result.get("test", {}))
 
     def score(self) -> Score | None:
-        """The number that runs are compared by."""
+        """Returns the number by which runs are compared."""
         if scores := self.test_scores():
             return Score(scores[-1], "test", True)
         evaluated = [value for value in self.curve() if value is not None]
@@ -113,20 +125,20 @@ class RunView:
 
 
 def state_of(folder: RunFolder, result: dict[str, Any]) -> State:
-    """Distinguishes a run that trains from one that was stopped or killed."""
+    """Decides whether a run is training, or was stopped or killed."""
     status = str(result.get("status", ""))
     if status not in ("", "interrupted"):
         return State(status, str(result.get("message", "")) or "the run ended after its last epoch")
     if folder.in_use():
-        return State(RUNNING, "the run is training now: this is what it has written so far")
+        return State(RUNNING, "the run is still training: this is what it has written so far")
     if status == "interrupted":
         where = result.get("where", "")
         return State(STOPPED, f"the run was stopped by a signal {where}; --resume continues it".replace("  ", " "))
-    return State(KILLED, "the run has no result and no process works on it: --resume continues it")
+    return State(KILLED, "the run has no result and no process is working on it: --resume continues it")
 
 
 def read_run(root: Path, label: str | None = None) -> RunView:
-    """A run folder; RunError if it is not a run, or if a file of the run is damaged."""
+    """Reads a run folder; raises RunError if it is not a run, or if a file of the run is damaged."""
     folder = RunFolder(root)
     recipe = folder.read_recipe()
     about, result = (folder.read_json(name) if (root / name).exists() else {} for name in ("run.json", "result.json"))
@@ -156,7 +168,7 @@ def read_run(root: Path, label: str | None = None) -> RunView:
     )
 
 
-# Files that only add to the page, with the keys that each needs; a file without one of them is ignored.
+# Files that only add to the page, with the keys that each needs; a file without one of these keys is ignored.
 _OPTIONAL: dict[str, tuple[str, ...]] = {
     ORIGIN: ("name", "base", "changed"),
     "details.json": ("classes", "recall", "confusion", "confused", "pictures", "membranes", "samples"),
@@ -165,25 +177,25 @@ _OPTIONAL: dict[str, tuple[str, ...]] = {
 
 
 def _optional(folder: RunFolder, name: str) -> dict[str, Any] | None:
-    """A file that only adds to what is shown: it is ignored if it is missing, damaged or from another version."""
+    """Reads a file that only adds to the page; it is ignored if it is missing, damaged or from another version."""
     content = folder.read_json(name) if folder.intact(name) else {}
     return content if all(key in content for key in _OPTIONAL[name]) else None
 
 
 def default_label(root: Path) -> str:
-    """``"demo/001"`` of ``runs/demo/001``."""
+    """Returns ``"demo/001"`` for ``runs/demo/001``."""
     return "/".join(root.resolve().parts[-2:]).lstrip("/")
 
 
 def read_runs(roots: Sequence[Path]) -> list[RunView]:
-    """Several runs, each once, with distinct labels."""
+    """Reads several runs, each once, with distinct labels."""
     unique = list({root.resolve(): root for root in roots}.items())
     labels = _labels([resolved for resolved, _ in unique])
     return [read_run(root, label) for (_, root), label in zip(unique, labels)]
 
 
 def _labels(paths: list[Path]) -> list[str]:
-    """The shortest ends of paths, of two names or more, that differ from each other."""
+    """Returns the shortest ends of paths, of two names or more, that differ from each other."""
     for length in range(2, max(len(path.parts) for path in paths) + 1):
         labels = [os.sep.join(path.parts[-length:]).lstrip(os.sep) for path in paths]
         if len(set(labels)) == len(labels):

@@ -1,4 +1,4 @@
-"""A curve in one line of text."""
+"""Draws a curve in one line of text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def sparkline(
     high: float | None = None,
     marks: str = BLOCKS,
 ) -> str:
-    """At most ``width`` characters; several values under one character give their mean, none gives a space.
+    """Returns at most ``width`` characters; several values under one character give their mean, none gives a space.
 
-    low, high: the range, for curves that are compared; left out: that of the values.
+    low, high: the range, for curves that are compared; by default that of the values
     """
     columns = _shortened(values, width)
     values_there = [value for value in columns if value is not None]

@@ -1,4 +1,4 @@
-"""The top of a report: what was trained, how well, against which baseline and which published value."""
+"""The top of a report: what was trained, its accuracy, and the baseline and published value for comparison."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from steadyspike.train.recipe.kinds import imported
 
 
 def summary(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
-    """Cards for one run; for several a table, best first, with what differs and the spread over seeds."""
+    """Returns cards for one run; for several a table, best first, with differing keys and the spread over seeds."""
     return _one(runs[0]) if len(runs) == 1 else _several(runs, baseline)
 
 
 def banner(run: RunView) -> Markup:
-    """Lines about a run that did not simply finish, and about files of it that are wrong."""
+    """Returns lines about a run that did not finish normally, and about damaged files."""
     lines = [tag("p", tag("strong", f"{run.label}: "), text, class_="alarm") for text in run.warnings]
     if run.state.kind != "finished":
         kind = "notice" if not run.state.ended else "alarm"
@@ -33,7 +33,7 @@ def _card(title: str, value: str, note: str = "", kind: str = "card") -> Markup:
 
 
 def chance(run: RunView) -> float | None:
-    """Accuracy of a constant guess, in percent."""
+    """Returns the accuracy of a constant guess, in percent."""
     classes = run.about.get("data", {}).get("classes")
     return 100 / classes if isinstance(classes, int) and classes > 0 else None
 
@@ -45,7 +45,9 @@ def _one(run: RunView) -> Markup:
         note = f"{run.result.get('weights', '')}; {steps}" if score.final else f"best epoch so far; {steps}"
         cards.append(_card(f"{score.part} {run.measure.name}", run.measure.text(score.value), note, "card main"))
         if (guess := chance(run)) is not None and run.kind.classifies:
-            cards.append(_card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points against it"))
+            cards.append(
+                _card("a constant guess", f"{guess:.2f} %", f"{score.value - guess:+.2f} points compared with it")
+            )
     if run.kind.cards and run.result.get("test"):
         cards += [_card(*texts) for texts in imported(run.kind.cards)(run.result["test"])]
     cards.append(_paper_card(run))
@@ -68,7 +70,7 @@ def _one(run: RunView) -> Markup:
 
 
 def _recorded(run: RunView) -> list[Measured]:
-    """What was recorded of the run's recipe, if the run still has its configuration."""
+    """Returns what was recorded for the run's recipe, if the run still has its configuration."""
     try:
         same = configuration(load_recipe(run.name)) == configuration(run.recipe)
         return recorded(find_recipe(run.name)) if same else []
@@ -79,7 +81,7 @@ def _recorded(run: RunView) -> list[Measured]:
 def _paper_card(run: RunView) -> Markup:
     paper, score = run.recipe.paper, run.score()
     if paper is None:
-        return _card("the paper", "no number", "it has none for this configuration")
+        return _card("the paper", "no number", "there is none for this configuration")
     if paper.value is None:
         return _card("the paper", paper.verdict, paper.where)
     spread = f" ± {paper.spread}" if paper.spread is not None else ""
@@ -90,7 +92,7 @@ def _paper_card(run: RunView) -> Markup:
 
 
 def _several(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
-    """Runs are compared with the baseline, or with the first one, which is then not called a baseline."""
+    """Compares runs with the baseline, or with the first one, which is then not called a baseline."""
     first, word = (runs[0], "first run") if baseline is None else (baseline, "baseline")
     ranked, several = best_first(runs), len({run.measure for run in runs}) > 1
     rows = []
@@ -120,7 +122,7 @@ def _several(runs: Sequence[RunView], baseline: RunView | None) -> Markup:
 
 
 def against(run: RunView, other: RunView) -> str:
-    """How much the score of one run is above another's; a dash if the two cannot be compared."""
+    """Returns how much the score of one run is above another's; a dash if the two cannot be compared."""
     score, than = run.score(), other.score()
     if score is None or than is None or run.measure != other.measure:
         return "–"

@@ -16,15 +16,15 @@ from steadyspike.train.recipe.schema import Recipe
 _WHERE = (("Python", "python"), ("platform", "platform"), ("processor", "cpu"), ("threads", "threads"),
           ("cores", "cores"), ("commit", "commit"))  # fmt: skip
 
-MOST = 60  # runs with their own tables, so that the page stays small
+MOST = 60  # the most runs with their own tables, so that the page stays small
 
 
 def per_run(runs: Sequence[RunView], make: Any) -> Markup:
-    """``make(run)`` of every run; closed under its label if there are several."""
+    """Returns ``make(run)`` for every run, closed under its label if there are several."""
     if len(runs) == 1:
         return Markup(make(runs[0]))
     if len(runs) > MOST:
-        return tag("p", f"Left out for {len(runs)} runs: a report of {MOST} or fewer has it.", class_="quiet")
+        return tag("p", f"Left out for {len(runs)} runs: a report of at most {MOST} runs has it.", class_="quiet")
     return joined(tag("details", tag("summary", run.label), make(run), class_="run") for run in runs)
 
 
@@ -55,7 +55,7 @@ def steps_table(runs: Sequence[RunView]) -> Markup:
 
 
 def layers_table(run: RunView) -> Markup:
-    """All layers after the last epoch; the script shows any other epoch."""
+    """All layers after the last epoch; the script can show any other epoch."""
     history = run.layers
     if not history.epochs:
         return tag("p", "No epoch has ended yet.")
@@ -69,23 +69,23 @@ def layers_table(run: RunView) -> Markup:
 
 
 def health(run: RunView) -> Markup:
-    """What went wrong, where."""
+    """The findings of the health checks."""
     if not run.health:
-        return tag("p", "Nothing was found: no layer fell silent, nothing diverged.")
+        return tag("p", "Nothing was found: no layer became silent, and nothing diverged.")
     rows = [tuple(row.get(key, "") for key in ("epoch", "kind", "layer", "message")) for row in run.health[:200]]
     more = tag("p", f"... and {len(run.health) - 200} more in health.csv") if len(run.health) > 200 else ""
     return joined([table(f"Findings in {run.label}", ("epoch", "kind", "layer", "what was found"), rows), more])
 
 
 def cost(run: RunView) -> Markup:
-    """Time, memory, size and energy, as far as they are known."""
+    """Time, memory, size and energy, as far as they were measured."""
     rows: list[tuple[str, str]] = []
     if (parameters := run.about.get("parameters")) is not None:
         rows.append(("parameters", f"{parameters:,}"))
     if (took := run.result.get("seconds")) is not None:
         rows.append(("time from the last start to the end", duration(took)))
     memory = run.result.get("memory") or {}
-    rows += [(f"most memory held, {device}", size(count)) for device, count in memory.items() if count]
+    rows += [(f"largest memory used, {device}", size(count)) for device, count in memory.items() if count]
     energy = run.energy
     if energy is not None:
         if "samples" in energy:
@@ -94,7 +94,7 @@ def cost(run: RunView) -> Markup:
         rows.append(("multiply-accumulates (MAC) per sample", f"{energy['macs']:,.0f}"))
         rows += [(f"energy per sample, {name}", f"{mj * 1e3:.4g} µJ") for name, mj in energy["energy"].items()]
     unknown = [
-        name for name, there in (("energy: `steadyspike energy` counts it", energy), ("memory", memory)) if not there
+        name for name, there in (("energy: `steadyspike energy` measures it", energy), ("memory", memory)) if not there
     ]
     return joined([
         table(f"Cost of {run.label}", ("what", "value"), rows, class_="pairs") if rows else "",
@@ -103,7 +103,7 @@ def cost(run: RunView) -> Markup:
 
 
 def recipe(run: RunView) -> Markup:
-    """Every key; those that differ from the base are marked, with the value of the base."""
+    """Every key; keys that differ from the base are marked, with the value of the base."""
     values, defaults, origin = keys_of(run.recipe), keys_of(Recipe()), run.origin
     base = (origin or {}).get("base")
     changed = {c["key"]: c for c in origin["changed"]} if origin else {
@@ -137,7 +137,7 @@ def _text(value: Any) -> str:
 
 
 def environment(run: RunView) -> Markup:
-    """Versions, hardware, commit; data and split with fingerprints."""
+    """Versions, hardware and commit; data and split with fingerprints."""
     rows: list[tuple[str, object]] = []
     where, data = run.about.get("environment", {}), run.about.get("data", {})
     packages = ", ".join(f"{name} {version}" for name, version in where.get("packages", {}).items() if version)
@@ -154,4 +154,4 @@ def environment(run: RunView) -> Markup:
         for part, about in split.get("parts", {}).items():
             rows.append((f"{part} part", f"{about.get('samples')} samples (fingerprint {about.get('fingerprint')})"))
     rows.append(("folder", str(run.root)))
-    return table(f"Where and on what {run.label} ran", ("what", "value"), rows, class_="pairs")
+    return table(f"Environment and data of {run.label}", ("what", "value"), rows, class_="pairs")

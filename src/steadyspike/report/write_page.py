@@ -1,4 +1,4 @@
-"""Puts a report together: one HTML file that needs no network and runs only its own script."""
+"""Builds a report: one HTML file that needs no other file and runs only its own script."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _JSON_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def write_report(runs: Sequence[RunView], path: Path, baseline: RunView | None = None) -> Path:
-    """Writes the report of some runs; a crash leaves the old file or the new one."""
+    """Writes the report of some runs; after a crash either the old file or the new one exists."""
     content = render(runs, baseline).encode()
     write_atomically(path, lambda file: file.write(content))
     return path
 
 
 def _sections(runs: Sequence[RunView]) -> Markup:
-    """The parts of the page that kinds of runs add."""
+    """Returns the parts of the page that kinds of runs add."""
     kinds = dict.fromkeys(run.kind for run in runs)
     return joined(imported(k.section)([run for run in runs if run.kind is k]) for k in kinds if k.section)
 
 
 def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     title = runs[0].label if len(runs) == 1 else f"{len(runs)} runs"
     style, script, boxes = page_file("style.css"), wrapped(page_file(name) for name in SCRIPTS), _sections(runs)
     parts: dict[str, object] = {
@@ -78,7 +78,7 @@ def render(runs: Sequence[RunView], baseline: RunView | None = None) -> str:
 
 
 def filled(template: str, parts: dict[str, object]) -> str:
-    """A page whose ``{{name}}`` are replaced by the parts, escaped unless they are markup."""
+    """Replaces every ``{{name}}`` in a page by the parts, which are escaped unless they are markup."""
     pieces = template.split("{{")
     done = [pieces[0]]
     for piece in pieces[1:]:
@@ -88,7 +88,7 @@ def filled(template: str, parts: dict[str, object]) -> str:
 
 
 def embedded(data: Any) -> str:
-    """JSON that cannot leave its script element; its texts are spelled out as those of `escape` are."""
+    """Returns JSON that cannot end its script element; its texts are spelled out as in `escape`."""
     text = json.dumps(_spelled_out(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for character, instead in _JSON_ESCAPES.items():
         text = text.replace(character, instead)
@@ -104,13 +104,13 @@ def _spelled_out(data: Any) -> Any:
 
 
 def _states(runs: Sequence[RunView]) -> Markup:
-    """A word next to the heading: how the run ended, or that it has not."""
+    """Returns a word next to the heading: how the run ended, or that it has not ended."""
     kinds = list(dict.fromkeys(run.state.kind for run in runs))
     return joined(tag("span", kind, class_=f"state {'good' if kind == 'finished' else 'other'}") for kind in kinds)
 
 
 def _score_figures(runs: Sequence[RunView]) -> Markup:
-    """Accuracy or mAP by epoch: one figure for each, since they have no common scale."""
+    """Returns accuracy or mAP by epoch: one figure for each, because they have no common scale."""
     figures = []
     for measure in dict.fromkeys(run.measure for run in runs):
         behind = tables.curves_table([run for run in runs if run.measure == measure], "score")
@@ -121,22 +121,22 @@ def _score_figures(runs: Sequence[RunView]) -> Markup:
 
 
 def _capital(text: str) -> str:
-    """``"Accuracy"``, but ``"mAP"``: only a word in small letters gets a capital."""
+    """Returns ``"Accuracy"``, but ``"mAP"``: only a word in small letters gets a capital."""
     return text[0].upper() + text[1:] if text[:2].islower() else text
 
 
 def page_file(name: str) -> str:
-    """The text of a file of the report's page."""
+    """Returns the text of a file of the report's page."""
     return (files("steadyspike") / "report" / "page" / name).read_text(encoding="utf-8")
 
 
 def wrapped(scripts: Iterable[str]) -> str:
-    """The scripts as one, in their own scope."""
+    """Returns the scripts as one, in their own scope."""
     return '(() => {\n"use strict";\n' + "\n".join(scripts) + "\n})();\n"
 
 
 def policy(style: str, script: str) -> str:
-    """Nothing but this page's own style and script, known by their hashes, and pictures that are in the page."""
+    """A policy that allows only this page's own style and script, by their hashes, and pictures inside the page."""
 
     def source_hash(text: str) -> str:
         return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"

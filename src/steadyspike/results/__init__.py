@@ -1,1 +1,1 @@
-"""Numbers that this library reached: JSON files, their form, and how a run is added."""
+"""Measured results of this library: JSON files, their form, and how a run is added."""

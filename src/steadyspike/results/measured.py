@@ -1,18 +1,18 @@
-"""Numbers that this library reached, as data: JSON files in ``steadyspike/results/``; pages are rendered from them.
+"""Measured results of this library as data: JSON files in ``steadyspike/results/``, from which pages are generated.
 
-A file is a list of entries, one a line; the name of the file is the recipe's folder (``results/deep.json``). The
-numbers of a user's own ``FILE.toml`` are in ``FILE.measured.json`` with it. An entry is one run:
+A file is a list of entries, one per line; its name is that of the recipe's folder (``results/deep.json``). The numbers
+of a user's own ``FILE.toml`` are in ``FILE.measured.json`` in the same folder. An entry describes one run:
 
     {"recipe": "deep-tab", "seed": 0, "value": 37.2, "unit": "% accuracy", "commit": "cfd16f3...",
      "hardware": "AMD EPYC, 1 of 2 cores", "software": "torch 2.13.0+cpu", "date": "2026-11-17",
      "numbers": {"after step 1": 33.1, "firing rate": 0.15}}
 
-or the mean over several seeds, if the single runs are no longer known: ``"seed": [0, 1, 2]``, ``"deviation"``, and
-numbers as ``{"mean": 31.2, "deviation": 6.21}``. ``recipe`` may also name something that no recipe describes
-(``stabilize:original``). The newest entries are last, and ``note`` holds how a run ended that did not finish.
+or the mean over several seeds, if the single runs are not available any more: ``"seed": [0, 1, 2]``, ``"deviation"``,
+and numbers as ``{"mean": 31.2, "deviation": 6.21}``. ``recipe`` may also name something that no recipe describes
+(``stabilize:original``). The newest entries are last, and ``note`` describes how an unfinished run ended.
 
-``steadyspike train NAME --record``, ``evaluate RUN --record`` and ``reproduce ... --record`` add entries; no other code
-writes here, and no code reads numbers from a page.
+``steadyspike train NAME --record``, ``evaluate RUN --record`` and ``reproduce ... --record`` add entries. No other code
+writes these files, and no code reads numbers from a page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ENDING = ".measured.json"
 
 
 class Spread(Table):
-    """A mean over seeds, and their sample standard deviation if it is known."""
+    """A mean over seeds, and the sample standard deviation if it was recorded."""
 
     mean: float
     deviation: float | None = None
@@ -57,7 +57,7 @@ class Measured(Table):
 
     @property
     def text(self) -> str:
-        """The entry in one line."""
+        """Returns the entry in one line."""
         seeds = (
             f"mean of seeds {', '.join(map(str, self.seed))}" if isinstance(self.seed, list) else f"seed {self.seed}"
         )
@@ -68,24 +68,24 @@ class Measured(Table):
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What distinguishes one run from another."""
+        """Returns what distinguishes one run from another."""
         return self.recipe, str(self.seed), self.value, self.commit, self.hardware, self.date
 
 
 def results_root() -> Path:
-    """The folder of the packaged results."""
+    """Returns the folder of the packaged results."""
     return Path(str(files("steadyspike"))) / "results"
 
 
 def results_file(source: Source) -> Path:
-    """The file with the numbers of a recipe: of its folder if it is packaged, otherwise next to the recipe."""
+    """The file with the numbers of a recipe: that of its folder if it is packaged, otherwise one next to the recipe."""
     if source.path.resolve().is_relative_to(recipe_root().resolve()):
         return results_root() / f"{source.group}.json"
     return source.path.with_name(source.path.stem + ENDING)
 
 
 def read_results(path: Path) -> list[Measured]:
-    """The entries of a file, oldest first; none if there is no file."""
+    """Returns the entries of a file, oldest first; none if there is no file."""
     if not path.is_file():
         return []
     try:
@@ -100,16 +100,16 @@ def read_results(path: Path) -> list[Measured]:
 
 
 def written(entries: Iterable[Measured]) -> str:
-    """The text of a file: one entry a line, so that two people can add entries without a conflict."""
+    """Returns the text of a file: one entry per line, so that two people can add entries without a conflict."""
     lines = [json.dumps(entry.model_dump(exclude_defaults=True), ensure_ascii=False) for entry in entries]
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def packaged_results() -> list[Measured]:
-    """Everything that was recorded of packaged recipes and of our own programs."""
+    """Returns everything that was recorded for packaged recipes and for the benchmark programs."""
     return [entry for path in sorted(results_root().glob("*.json")) for entry in read_results(path)]
 
 
 def recorded(source: Source) -> list[Measured]:
-    """What was recorded of one recipe, oldest first."""
+    """Returns what was recorded for one recipe, oldest first."""
     return [entry for entry in read_results(results_file(source)) if entry.recipe == source.name]

@@ -18,8 +18,11 @@ from steadyspike.train.recipe.recipe_catalogue import Source
 def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float] | None = None) -> Measured:
     """Adds a run's numbers to the results of its recipe; returns what was written.
 
-    name: a packaged recipe or a file; if left out, the packaged recipe with the run's configuration is used. more:
-    further numbers that were measured on the trained network. They are also added to an existing entry of the run.
+    name: a packaged recipe or a file; by default the packaged recipe with the run's configuration is used
+    more: further numbers that were measured on the trained network
+
+
+    They are also added to an existing entry of the run.
     """
     source = find_recipe(name) if name is not None else recipe_of_run(folder)
     recipe = load_recipe(source.name if name is None else name)
@@ -31,7 +34,7 @@ def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float]
 
 
 def add(path: Path, measured: Measured) -> None:
-    """Adds an entry to a file of results; RunError if it is there already, with the same numbers."""
+    """Adds an entry to a file of results; raises RunError if it is there already, with the same numbers."""
     if "site-packages" in path.resolve().parts:
         raise RunError(f"{path.name} belongs to an installed package: record in a checkout (pip install -e .)")
     entries = read_results(path)
@@ -43,7 +46,7 @@ def add(path: Path, measured: Measured) -> None:
 
 
 def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Measured:
-    """The numbers of a run that has ended, with commit, hardware and software."""
+    """Returns the numbers of a run that has ended, with commit, hardware and software."""
     result, about = folder.read_json("result.json"), folder.read_json("run.json")
     if result["status"] == "interrupted":
         raise RunError(f"{folder.root} was interrupted: there is no result to record")
@@ -73,7 +76,10 @@ def _difference(recipe: Recipe, ran: Recipe) -> str | None:
 
 
 def recipe_of_run(folder: RunFolder) -> Source:
-    """The packaged recipe with the configuration of a run; RecipeError if there is none, or more than one."""
+    """Returns the packaged recipe with the configuration of a run.
+
+    Raises RecipeError if there is none, or more than one.
+    """
     ran = folder.read_recipe()
     names = [name for name in recipe_names() if _difference(load_recipe(name), ran) is None]
     beside = Path(folder.root).resolve().parent.name  # runs/NAME/001

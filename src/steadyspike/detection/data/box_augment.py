@@ -1,4 +1,4 @@
-"""Augments a training image and its boxes: mosaic, zoom, colours, mirror; all random numbers come from one seed."""
+"""Augments a training image and its boxes: mosaic, zoom, colours, mirroring; all random numbers come from one seed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from steadyspike.detection.data.mosaic import Scene, mirrored, mosaic, recoloure
 
 @dataclass(frozen=True)
 class BoxAugment:
-    """mosaic, flip: probabilities. scale: zoom by 1 - scale to 1 + scale. translate: share of the input by which the
-    centre moves either way. hsv: how far the factors of hue, saturation and value are from 1.
+    """mosaic, flip: probabilities
+    scale: zoom by a factor from 1 - scale to 1 + scale
+    translate: the largest shift of the centre, as a share of the input
+    hsv: the largest distance from 1 of the factors of hue, saturation and value
 
     The defaults are those of EMS-YOLO (and of YOLOv5).
     """
@@ -44,9 +46,9 @@ class BoxAugment:
     def __call__(
         self, first: int, pool: NDArray[np.int64], scene: Callable[[int], Scene], room: tuple[int, int], seed: int
     ) -> Scene:
-        """The augmented scene of image ``first``; ``scene(i)`` gives an image scaled to fit the ``room``.
+        """Returns the augmented scene of image ``first``; ``scene(i)`` returns an image scaled to fit the ``room``.
 
-        pool: the images of the training part, from which the others of a mosaic are drawn. Equal seeds give equal
+        pool: the images of the training part, from which the other images of a mosaic are drawn. Equal seeds give equal
         scenes.
         """
         generator = torch.Generator().manual_seed(seed)

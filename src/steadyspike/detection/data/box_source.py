@@ -22,11 +22,13 @@ from steadyspike.detection.data.mosaic import Scene
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_KEPT = 1 << 28  # bytes of decoded images that a process keeps
+MOST_KEPT = 1 << 28  # the bytes of decoded images that a process caches
 
 
 class Sample(NamedTuple):
-    """image: uint8 [3, H, W]; boxes: [n, 5], class, and centre and size in pixels of the image."""
+    """image: uint8 [3, H, W]
+    boxes: [n, 5]: class, and centre and size in pixels of the image
+    """
 
     image: Tensor
     boxes: Tensor
@@ -34,7 +36,9 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True)
 class BoxItem:
-    """item(index, train, seed) -> `Sample`. ``pool``: images from which a mosaic is made up; stores: one per part."""
+    """item(index, train, seed) -> `Sample`.
+    pool: the images from which mosaics are made; stores: one per part
+    """
 
     table: BoxTable
     stores: dict[str, ImageStore]
@@ -44,7 +48,7 @@ class BoxItem:
     _kept: dict[int, Image] = field(default_factory=dict, compare=False, repr=False)
 
     def image(self, index: int) -> Image:
-        """The image of the file, unchanged."""
+        """Returns the image of the file, unchanged."""
         image = self.stores[self.table.parts[index]].open(self.table.files[index])
         height, width = self.table.sizes[index]
         if image.size != (width, height):
@@ -55,7 +59,7 @@ class BoxItem:
         return image
 
     def scene(self, index: int) -> Scene:
-        """The image scaled to fit the room, with the boxes to learn."""
+        """Returns the image scaled to fit the room, with the boxes to learn."""
         if (image := self._kept.get(index)) is None:
             image = scaled(self.image(index), self.room)
             if len(self._kept) < MOST_KEPT // (3 * self.room[0] * self.room[1]):
@@ -81,14 +85,14 @@ class BoxItem:
 
 
 def as_sample(scene: Scene) -> Sample:
-    """A scene as tensors."""
+    """Returns a scene as tensors."""
     low, high = scene.corners[:, :2], scene.corners[:, 2:]
     boxes = np.concatenate([scene.classes[:, None], (low + high) / 2, high - low], 1)
     return Sample(to_tensor(scene.image), torch.from_numpy(boxes).to(torch.float32))
 
 
 class BoxSource(ItemSource):
-    """An `ItemSource` of samples with boxes; a batch of it is (images uint8 [B, 3, H, W], boxes [n, 6])."""
+    """An `ItemSource` of samples with boxes; its batches are (images uint8 [B, 3, H, W], boxes [n, 6])."""
 
     def __init__(self, item: BoxItem) -> None:
         super().__init__(len(item.table), item)  # type: ignore[arg-type]
@@ -98,7 +102,7 @@ class BoxSource(ItemSource):
 
 
 def collate_boxes(items: list[Sample | DataError]) -> tuple[Tensor, Tensor] | DataError:
-    """Images and boxes of a batch; the first column of the boxes is the image."""
+    """Combines samples to a batch; the first column of the boxes is the image."""
     samples = []
     for item in items:
         if isinstance(item, DataError):

@@ -28,7 +28,7 @@ class Box(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """One image: its id in the annotations, file name, (height, width), part, and boxes (none is valid)."""
+    """One image: its id in the annotations, file name, (height, width), part, and boxes (possibly none)."""
 
     id: int
     file: str
@@ -39,10 +39,13 @@ class Picture(NamedTuple):
 
 @dataclass(frozen=True)
 class BoxTable:
-    """Images one after the other; the boxes of image i are rows starts[i] to starts[i + 1].
+    """Images in sequence; the boxes of image i are rows starts[i] to starts[i + 1].
 
-    ids: in the annotations, unique within a part; sizes: (height, width); boxes: left, top, width, height;
-    classes: index into ``categories`` (id -> name, in the order of ids); area: of the object, which decides its size.
+    ids: in the annotations, unique within a part
+    sizes: (height, width)
+    boxes: left, top, width, height
+    classes: index into ``categories`` (id -> name, in the order of ids)
+    area: of the object, which decides whether it counts as small, medium or large
     """
 
     ids: Ints
@@ -63,7 +66,10 @@ class BoxTable:
         return slice(int(self.starts[image]), int(self.starts[image + 1]))
 
     def to_learn(self, image: int) -> tuple[Floats, Ints]:
-        """Corners [n, 4] and classes [n] of an image's boxes, cut to the image; without crowds and empty ones."""
+        """Returns corners [n, 4] and classes [n] of an image's boxes, cut to the image.
+
+        Without crowds and empty boxes.
+        """
         rows, (height, width) = self.rows(image), self.sizes[image]
         boxes = self.boxes[rows]
         corners = np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
@@ -73,16 +79,16 @@ class BoxTable:
 
     @cached_property
     def category_ids(self) -> Ints:
-        """Class index -> category id."""
+        """Returns class index -> category id."""
         return np.array(list(self.categories), np.int64)
 
     def left_out(self) -> int:
-        """Boxes that are left out of training because they lie outside their image."""
+        """Returns the number of boxes that are left out of training because they lie outside their image."""
         kept = sum(len(self.to_learn(i)[1]) for i in range(len(self)))
         return int((~self.crowd).sum()) - kept
 
     def coco(self, images: Iterable[int]) -> dict[str, Any]:
-        """The truth of some images in COCO's form; the id of an image is its position in this table."""
+        """Returns the truth of some images in COCO's form; the id of an image is its position in this table."""
         pictures, annotations = [], []
         for i in images:
             height, width = (int(n) for n in self.sizes[i])
@@ -103,7 +109,7 @@ class BoxTable:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all boxes and classes, for a run's record."""
+        """Returns a hash of all boxes and classes, for a run's record."""
         digest = hashlib.sha256(repr(sorted(self.categories.items())).encode())
         for array in (self.sizes, self.starts, self.boxes, self.classes, self.area, self.crowd):
             digest.update(np.ascontiguousarray(array).tobytes())
@@ -111,7 +117,10 @@ class BoxTable:
 
 
 def box_table(pictures: Sequence[Picture], categories: dict[int, str], where: str) -> BoxTable:
-    """The table of some pictures; DataError if there are no images, a category is unknown or a box is not valid."""
+    """Builds the table of some pictures.
+
+    Raises DataError if there are no images, or for unknown categories or invalid boxes.
+    """
     if not pictures:
         raise DataError(f"{where} lists no images")
     if not categories:
@@ -151,4 +160,6 @@ def _check(box: Box, picture: Picture, class_index: dict[int, int], where: str) 
     if box.category not in class_index:
         raise DataError(f"{where}: a box of '{picture.file}' has category {box.category}, which is not listed")
     if not np.isfinite([*box.box, box.area]).all() or min(box.box[2:]) < 0:
-        raise DataError(f"{where}: '{picture.file}' has the box {list(box.box)}: no finite place or a negative size")
+        raise DataError(
+            f"{where}: '{picture.file}' has the box {list(box.box)}: its position is not finite or its size is negative"
+        )

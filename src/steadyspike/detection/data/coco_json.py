@@ -14,7 +14,7 @@ MOST_BYTES = 1 << 30  # instances_train2017.json has 470 MB
 
 
 def read_json(path: Path, member: str | None = None) -> Any:
-    """A JSON file, or a member of a zip archive."""
+    """Reads a JSON file, or a member of a zip archive."""
     try:
         if member is None:
             if path.stat().st_size > MOST_BYTES:
@@ -37,9 +37,9 @@ def read_json(path: Path, member: str | None = None) -> Any:
 
 
 def read_coco(path: Path, part: str, member: str | None = None) -> tuple[list[Picture], dict[int, str]]:
-    """The pictures of one annotation file, all of one part, and its categories (id -> name).
+    """Reads the pictures of one annotation file, all of one part, and its categories (id -> name).
 
-    Ids may have gaps. An image without annotations is an image without boxes. Two images or two annotations with one
+    Ids may have gaps. An image without annotations is an image without boxes. Two images or annotations with the same
     id, and an annotation of an unknown image, raise an error.
     """
     content = read_json(path, member)
@@ -83,7 +83,7 @@ def _whole(value: Any) -> int:
 
 
 def _inside(name: Any) -> str:
-    """A file name that stays inside its folder."""
+    """Returns a file name that stays inside its folder."""
     text = str(name)
     if text.startswith(("/", "\\")) or ".." in text.replace("\\", "/").split("/") or not text:
         raise ValueError(f"the file name {text[:80]!r} leaves its folder")

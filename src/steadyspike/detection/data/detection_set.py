@@ -25,20 +25,22 @@ from steadyspike.detection.data.box_source import BoxItem, BoxSource
 from steadyspike.detection.data.box_table import PARTS, TEST, VALIDATION, BoxTable
 from steadyspike.detection.data.image_store import ImageStore
 
-MULTIPLE = 32  # sides of the input are multiples of it: the largest stride of a network
+MULTIPLE = 32  # sides of the input must be multiples of this, the largest stride of a network
 
 
 class Targets(NamedTuple):
-    """The true boxes of a batch. boxes: [n, 6], image of the batch, class, centre and size in pixels of the input.
+    """The true boxes of a batch.
 
-    samples: [B], the images' places in the set's table.
+    boxes: [n, 6]: image of the batch, class, centre and size in pixels of the input
+
+    samples: [B], the images' positions in the set's table
     """
 
     boxes: Tensor
     samples: Tensor
 
     def __len__(self) -> int:
-        """Images of the batch."""
+        """Returns the number of images in the batch."""
         return len(self.samples)
 
 
@@ -60,11 +62,11 @@ class DetectionSet(DataSet):
         return DetectionBundle(self, split)
 
     def finish(self, x: Tensor) -> Tensor:
-        """Turns uint8 images into the network's input: 0..1, without mean and deviation, as published."""
+        """Turns uint8 images into the network's input: scaled to 0..1, without mean and deviation, as published."""
         return x.to(torch.float32).div_(255)
 
     def with_augment(self, chosen: Any) -> DetectionSet:
-        """The set with another augmentation: "none", or a table of `BoxAugment`'s options."""
+        """Returns the set with another augmentation: "none", or a table of `BoxAugment`'s options."""
         augment = None
         if chosen != "none":
             valid = [f.name for f in fields(BoxAugment)]
@@ -77,7 +79,7 @@ class DetectionSet(DataSet):
 
 
 def input_size(size: int | tuple[int, int] | list[int]) -> tuple[int, int]:
-    """(height, width) of the network's input, which must be multiples of 32."""
+    """Returns (height, width) of the network's input, which must be multiples of 32."""
     sides = (size, size) if isinstance(size, int) else tuple(size)
     if len(sides) != 2 or not all(isinstance(s, int) and s > 0 and s % MULTIPLE == 0 for s in sides):
         raise DataError(f"size must be one or two whole multiples of {MULTIPLE}, not {size!r}")
@@ -91,7 +93,7 @@ def detection_set(
     size: int | tuple[int, int] | list[int],
     augment: BoxAugment = BoxAugment(),  # noqa: B008
 ) -> DetectionSet:
-    """A set of a table and its images; DataError if image files are missing."""
+    """Builds a set from a table and its images; raises DataError if image files are missing."""
     for part, store in stores.items():
         own = [file for file, there in zip(table.files, table.parts) if there == part]
         if lost := store.missing(own):

@@ -18,7 +18,7 @@ from steadyspike.data.zip_members import members
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MOST_BYTES = 1 << 28  # largest packed image
+MOST_BYTES = 1 << 28  # the size of the largest packed image
 
 
 class ImageStore(Protocol):
@@ -27,7 +27,7 @@ class ImageStore(Protocol):
     def open(self, name: str) -> Image: ...
 
     def missing(self, names: list[str]) -> list[str]:
-        """Those of ``names`` that are missing."""
+        """Returns those of ``names`` that are missing."""
         ...
 
 
@@ -66,7 +66,7 @@ class ZipStore:
 
     def open(self, name: str) -> Image:
         if (process := os.getpid()) not in self._open:
-            self._open.clear()  # opened by the parent process before the fork
+            self._open.clear()  # the parent process opened it before the fork
             self._open[process] = zipfile.ZipFile(self.path)
         bundle = self._open[process]
         try:

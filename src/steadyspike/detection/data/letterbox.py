@@ -1,4 +1,4 @@
-"""Fits images into the network's input: scaled with their aspect kept, grey around."""
+"""Fits images into the network's input: scaled with their aspect ratio kept, with grey around."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Floats = NDArray[np.float64]
 
 
 class Fit(NamedTuple):
-    """The position of an image in the input: a point (x, y) of it goes to (scale x + left, scale y + top).
+    """The position of an image in the input: a point (x, y) of it is moved to (scale x + left, scale y + top).
 
-    scale is (horizontal, vertical): the sides of the scaled image are whole numbers of pixels.
+    scale is (horizontal, vertical), because the sides of the scaled image are rounded to whole pixels.
     """
 
     scale: tuple[float, float]
@@ -25,18 +25,18 @@ class Fit(NamedTuple):
     top: int
 
     def forward(self, corners: Floats) -> Floats:
-        """Corner boxes [n, 4] of the image in pixels of the input."""
+        """Converts corner boxes [n, 4] of the image to pixels of the input."""
         across, down = self.scale
         return corners * [across, down, across, down] + [self.left, self.top, self.left, self.top]
 
     def back(self, corners: Floats) -> Floats:
-        """Corner boxes [n, 4] of the input in pixels of the image."""
+        """Converts corner boxes [n, 4] of the input to pixels of the image."""
         across, down = self.scale
         return (corners - [self.left, self.top, self.left, self.top]) / [across, down, across, down]
 
 
 def scaled_size(size: tuple[int, int], room: tuple[int, int]) -> tuple[int, int]:
-    """The largest (height, width) in the room with the aspect of ``size``."""
+    """Returns the largest (height, width) in the room with the aspect ratio of ``size``."""
     share = min(room[0] / size[0], room[1] / size[1])
     return max(1, min(room[0], round(size[0] * share))), max(1, min(room[1], round(size[1] * share)))
 
@@ -48,7 +48,7 @@ def fit(size: tuple[int, int], room: tuple[int, int]) -> Fit:
 
 
 def scaled(image: Image, room: tuple[int, int]) -> Image:
-    """The image in its `scaled_size`, bilinear."""
+    """Returns the image in its `scaled_size`, bilinear."""
     from PIL.Image import Resampling
 
     height, width = scaled_size((image.height, image.width), room)
@@ -56,7 +56,7 @@ def scaled(image: Image, room: tuple[int, int]) -> Image:
 
 
 def letterbox(image: Image, room: tuple[int, int]) -> Image:
-    """The image scaled into the middle of a grey input of (height, width)."""
+    """Returns the image scaled into the middle of a grey input of (height, width)."""
     from PIL import Image as pillow
 
     small = scaled(image, room)

@@ -1,4 +1,4 @@
-"""Mosaic: four images around a random point of a canvas, and the random piece of it that becomes the input."""
+"""Mosaic: four images around a random point of a canvas, of which a random piece becomes the input."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Scene(NamedTuple):
 
 
 def mosaic(scenes: list[Scene], room: tuple[int, int], centre: tuple[int, int]) -> Scene:
-    """Four scenes on a grey canvas twice as high and wide as ``room``, corner to corner at ``centre`` (x, y).
+    """Puts four scenes on a grey canvas twice as high and wide as ``room``; their corners meet at ``centre`` (x, y).
 
-    The first lies left above, then right above, left below, right below; what leaves the canvas is cut off.
+    The order is top left, top right, bottom left, bottom right; parts outside of the canvas are cut off.
     """
     from PIL import Image as pillow
 
@@ -46,10 +46,10 @@ def mosaic(scenes: list[Scene], room: tuple[int, int], centre: tuple[int, int]) 
 
 
 def zoom(scene: Scene, room: tuple[int, int], scale: float, shift: tuple[float, float]) -> Scene:
-    """The scene scaled about its centre, which lands at ``shift`` (x, y) of an input of ``room``; grey around.
+    """Scales the scene about its centre, which moves to ``shift`` (x, y) of an input of ``room``; the rest is grey.
 
     Boxes are cut to the input. A box is kept if it has more than 2 pixels in both directions, at least a tenth of its
-    area, and an aspect below 20.
+    area, and an aspect ratio below 20.
     """
     from PIL.Image import Resampling, Transform
 
@@ -65,7 +65,7 @@ def zoom(scene: Scene, room: tuple[int, int], scale: float, shift: tuple[float, 
 
 
 def worth_keeping(before: Floats, after: Floats) -> NDArray[np.bool_]:
-    """Which boxes are left after they were cut from ``before`` to ``after``."""
+    """Returns which boxes are kept after they were cut from ``before`` to ``after``."""
     whole, rest = before[:, 2:] - before[:, :2], after[:, 2:] - after[:, :2]
     aspect = np.maximum(rest[:, 0] / np.maximum(rest[:, 1], 1e-16), rest[:, 1] / np.maximum(rest[:, 0], 1e-16))
     share = rest.prod(1) / np.maximum(whole.prod(1), 1e-16)
@@ -73,7 +73,7 @@ def worth_keeping(before: Floats, after: Floats) -> NDArray[np.bool_]:
 
 
 def mirrored(scene: Scene) -> Scene:
-    """Left and right exchanged."""
+    """Mirrors left and right."""
     from PIL.Image import Transpose
 
     width = scene.image.width
@@ -83,7 +83,7 @@ def mirrored(scene: Scene) -> Scene:
 
 
 def recoloured(image: Image, factors: tuple[float, float, float]) -> Image:
-    """Hue, saturation and value times the factors; hue goes round, the others stop at their ends."""
+    """Multiplies hue, saturation and value by the factors; hue wraps around, the others are clipped."""
     levels = np.arange(256)
     table = np.concatenate(
         [

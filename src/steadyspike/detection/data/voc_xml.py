@@ -20,7 +20,7 @@ MOST_BYTES = 1 << 22
 
 
 class _Tree:
-    """The texts of an XML file by path; entities and document types, which data does not need, raise an error."""
+    """Reads the texts of an XML file by path; entities and document types, which data does not need, raise an error."""
 
     def __init__(self) -> None:
         self.objects: list[dict[str, str]] = []
@@ -57,10 +57,10 @@ def _refuse(*_: Any) -> None:
 
 
 def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
-    """(height, width) and (class name, box) of every object of one annotation file.
+    """Reads (height, width), and (class name, box) of every object of one annotation file.
 
     VOC counts pixels from 1 and includes the last one: a box is (xmin - 1, ymin - 1) to (xmax, ymax). An object marked
-    "difficult" is not to be found and not to be learnt, as a crowd.
+    "difficult" is treated as a crowd: it need not be detected and is not learnt.
     """
     try:
         if path.stat().st_size > MOST_BYTES:
@@ -85,22 +85,26 @@ def read_xml(path: Path) -> tuple[tuple[int, int], list[tuple[str, Box]]]:
 
 
 def _stem(line: str) -> str:
-    """The image's name in a line of a list: lists of one class have -1, 0 or 1 behind it; a name may have spaces."""
+    """Returns the image's name in a line of a list.
+
+    Lists of one class have -1, 0 or 1 after it, and names may have spaces.
+    """
     name, _, flag = line.rpartition(" ")
     return name.strip() if name and flag in ("-1", "0", "1") else line
 
 
 def _image_names(folder: Path) -> dict[str, str]:
-    """Stem -> name of the image files of a folder: .jpg as in VOC itself, or else that of a labelling tool."""
+    """Returns stem -> name of the image files of a folder: .jpg as in VOC itself, or else another image format."""
     names = sorted(os.listdir(folder), reverse=True) if folder.is_dir() else []
     by_stem = {Path(name).stem: name for name in names if Path(name).suffix.lower() in SUFFIXES}
     return {**by_stem, **{Path(name).stem: name for name in names if name.endswith(".jpg")}}
 
 
 def read_voc(root: Path, lists: Iterable[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
-    """The pictures of a folder like VOC2007 for lists of ImageSets/Main and the parts they are: ("trainval", "train").
+    """Reads the pictures of a folder like VOC2007, for lists of ImageSets/Main and their parts: ("trainval", "train").
 
-    Classes are VOC's twenty if all names are among them, otherwise the names that occur, in alphabetical order.
+    Classes are VOC's twenty if all names are among them; otherwise they are the names that occur, in alphabetical
+    order.
     """
     read: list[tuple[str, str, tuple[int, int], list[tuple[str, Box]]]] = []
     for name, part in lists:

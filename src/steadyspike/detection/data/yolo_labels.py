@@ -15,7 +15,7 @@ _EDGE = 1e-3  # labels are rounded, so a box may exceed its image by this much
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of a text file in UTF-8, also one that Windows' editors begin with a byte-order mark."""
+    """Reads the lines of a text file in UTF-8, with or without the byte-order mark of Windows' editors."""
     try:
         return path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -23,7 +23,10 @@ def _lines(path: Path) -> list[str]:
 
 
 def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
-    """The boxes of one label file for an image of (height, width); a missing file is an image without boxes."""
+    """Reads the boxes of one label file for an image of (height, width).
+
+    A missing file means an image without boxes.
+    """
     if not path.exists():
         return []
     height, width = size
@@ -38,14 +41,14 @@ def read_labels(path: Path, size: tuple[int, int]) -> list[Box]:
         except ValueError:
             raise DataError(f"line {number} is not 'class x y width height': {line[:60]!r}", path) from None
         if not all(math.isfinite(v) and -_EDGE <= v <= 1 + _EDGE for v in (x, y, w, h)):
-            raise DataError(f"line {number} has a place outside 0..1: {line[:60]!r}; shares are expected", path)
+            raise DataError(f"line {number} has a position outside 0..1: {line[:60]!r}; shares are expected", path)
         box = ((x - w / 2) * width, (y - h / 2) * height, w * width, h * height)
         boxes.append(Box(box, category, box[2] * box[3]))
     return boxes
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """(height, width) by an image's header, after rotation by its EXIF orientation."""
+    """Reads (height, width) from an image's header, after rotation by its EXIF orientation."""
     from PIL import Image
 
     try:
@@ -55,12 +58,12 @@ def image_size(path: Path) -> tuple[int, int]:
             return sides if orientation(image) < 5 else sides[::-1]
     except DataError:
         raise
-    except Exception as error:  # Pillow's decoders raise many kinds on damaged files
+    except Exception as error:  # Pillow's decoders raise many kinds of errors on damaged files
         raise DataError(f"is not an image that can be decoded ({brief(error)})", path) from error
 
 
 def class_names(root: Path) -> list[str]:
-    """The lines of classes.txt, or `names` of a data.yaml written as a list or with numbers."""
+    """Reads the lines of classes.txt, or `names` of a data.yaml written as a list or with numbers."""
     for name in ("classes.txt", "obj.names"):
         if (root / name).is_file():
             return [line.strip() for line in _lines(root / name) if line.strip()]
@@ -71,7 +74,7 @@ def class_names(root: Path) -> list[str]:
 
 
 def _yaml_names(path: Path) -> list[str]:
-    """`names: [a, b]`, or `names:` followed by lines `- a` or `0: a`: what such files hold, without a YAML library."""
+    """Reads `names: [a, b]`, or `names:` followed by lines `- a` or `0: a`, without a YAML library."""
     lines = [line.split("#")[0].rstrip() for line in _lines(path)]
     for number, line in enumerate(lines):
         if not line.startswith("names:"):
@@ -99,7 +102,7 @@ def _plain(text: str) -> str:
 
 
 def read_yolo(root: Path, parts: list[tuple[str, str]]) -> tuple[list[Picture], dict[int, str]]:
-    """The pictures of root/images/NAME (or root/NAME/images) with their labels, for (NAME, part) of ``parts``."""
+    """Reads the pictures of root/images/NAME (or root/NAME/images) with their labels, for (NAME, part) of ``parts``."""
     names = class_names(root)
     pictures: list[Picture] = []
     for name, part in parts:

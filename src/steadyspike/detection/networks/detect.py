@@ -12,22 +12,22 @@ from steadyspike.models.parts import Shape
 
 # (width, height) in pixels of three boxes for the map of stride 16 and three for that of stride 32, as published.
 ANCHORS = (10.0, 14.0, 23.0, 27.0, 37.0, 58.0, 81.0, 82.0, 135.0, 169.0, 344.0, 319.0)
-_PRIOR_SIDE = 640  # image side for which the start of the objectness is computed
+_PRIOR_SIDE = 640  # the image side for which the start of the objectness is computed
 
 
 def anchor_table(anchors: Sequence[float], maps: int) -> Tensor:
-    """Widths and heights one after the other, as many for each map: -> [maps, anchors, 2]."""
+    """Converts a list of widths and heights, the same number for each map, to [maps, anchors, 2]."""
     if not anchors or len(anchors) % (2 * maps) or not all(side > 0 for side in anchors):
         raise ValueError(f"anchors must be widths and heights above 0, as many for each of the {maps} maps")
     return torch.tensor([float(side) for side in anchors], device="cpu").view(maps, -1, 2)
 
 
 class Detect(nn.Module):
-    """Currents [T, B, C, H, W] of several scales -> maps [B, anchors, H, W, 5 + classes], finest first.
+    """Maps currents [T, B, C, H, W] of several scales to maps [B, anchors, H, W, 5 + classes], finest first.
 
-    A cell of a map holds, per anchor: place and size of a box, the logit of an object, and one logit per class; see
-    `steadyspike.detection.decode`. ``anchors`` [maps, anchors, 2] is in pixels of the input; ``strides`` are set by
-    `set_strides`, for which the network makes a dry pass.
+    A cell of a map has, per anchor, position and size of a box, the logit of an object, and one logit per class; see
+    `steadyspike.detection.decode`. ``anchors`` [maps, anchors, 2] are in pixels of the input. `set_strides` sets
+    ``strides``; for this the network runs once on an empty input.
     """
 
     anchors: Tensor
@@ -49,7 +49,9 @@ class Detect(nn.Module):
         return raw.view(batch, self.anchors.shape[1], -1, height, width).permute(0, 1, 3, 4, 2)
 
     def set_strides(self, strides: Sequence[int], objects: float) -> None:
-        """Sets the strides and the start of the biases: about ``objects`` in an image of 640 pixels, any class alike.
+        """Sets the strides and the start of the biases.
+
+        The start corresponds to about ``objects`` objects in an image of 640 pixels, and equal classes.
 
         obj += log(objects / (640 / stride)^2), cls += log(0.6 / (classes - 0.999999)), as published for 8.
         """

@@ -24,21 +24,23 @@ class SpikeConvNorm(nn.Module):
 
 
 def _pool(stride: int) -> nn.Module:
-    """Max-pooling of real values, kernel and stride alike; nothing for stride 1."""
+    """Max-pooling of real values with equal kernel and stride; nothing for stride 1."""
     return Folded(nn.MaxPool2d(stride)) if stride > 1 else nn.Identity()
 
 
 class EMSBlock(nn.Module):
-    """``branch(x) + shortcut(x)``; the branch is two times neuron, convolution, norm.
+    """``branch(x) + shortcut(x)``; the branch is neuron, convolution, norm, twice.
 
-    hidden: channels between the two convolutions. The shortcut is the identity or, if the shape changes:
+    hidden: channels between the two convolutions
+    The shortcut is the identity or, if the shape changes:
 
-    - concat (EMS-Block2, ``Concat_res2``): the missing channels, made by neuron, 1x1 convolution and norm, and behind
-      them x itself; then max-pooling.
-    - otherwise (EMS-Block1, ``BasicBlock_2``): max-pooling, neuron, 1x1 convolution, norm. real: without the neuron, so
-      that the convolution takes real values (``BasicBlock_ms``).
+    - concat (EMS-Block2, ``Concat_res2``): the missing channels, made by neuron, 1x1 convolution and norm, followed by
+      x itself; then max-pooling.
+    - otherwise (EMS-Block1, ``BasicBlock_2``): max-pooling, neuron, 1x1 convolution, norm.
 
-    No spikes are added to each other, so V can always be folded into the convolution after each neuron.
+      real: without the neuron, so that the convolution reads real values (``BasicBlock_ms``).
+
+    Spikes are never added to each other, so V can always be folded into the convolution after each neuron.
     """
 
     def __init__(
@@ -71,12 +73,12 @@ class EMSBlock(nn.Module):
             self.shortcut = make(parts, pooled, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.concat:  # pooled before they are joined, which is the same and less work
+        if self.concat:  # pooled before they are concatenated, which gives the same with less work
             side = torch.cat([self.pool(self.shortcut(x)), once(self.pool, x)], 2)
         else:
             side = self.shortcut(once(self.pool, x))
         return self.branch2(self.branch1(x)) + side
 
     def last_norm(self) -> nn.Module:
-        """The norm at the end of the branch, whose scale starts small."""
+        """Returns the norm at the end of the branch, whose scale starts small."""
         return self.branch2.conv_norm.norm

@@ -24,10 +24,10 @@ FORMS = ("plain", "ee")
 
 
 class TwoScales(nn.Module):
-    """Backbone and neck: currents of the stem -> those of stride 16 and of stride 32.
+    """Backbone and neck: maps currents of the stem to those of stride 16 and of stride 32.
 
-    layer1 ... layer4 halve the image each; neck and coarse work on the last map; side, doubled in size, joins the map
-    of layer3 and becomes the fine one.
+    layer1 ... layer4 each halve the image. neck and coarse process the last map. side, doubled in size, is added to the
+    map of layer3, which becomes the fine map.
     """
 
     def __init__(self, parts: Parts, shape: Shape, form: str, layers: Sequence[int]) -> None:
@@ -71,7 +71,10 @@ def _block(
     hidden: int | None = None,
     concat: bool = False,
 ) -> EMSBlock:
-    """A block of the lean form has half as many channels inside and no neuron in a shortcut that only converts."""
+    """A block of the lean form.
+
+    It has half as many channels inside, and no neuron in a shortcut that only changes the shape.
+    """
     hidden = channels // 2 if lean else hidden
     return EMSBlock(parts, shape, channels, stride, kernel=kernel, hidden=hidden, concat=concat, real=lean)
 
@@ -94,7 +97,7 @@ class DetectionNet(SpikingNet):
 
     @torch.no_grad()
     def find_strides(self, objects: float) -> None:
-        """Finds the strides by a dry pass of a small image, and starts the head's biases."""
+        """Finds the strides by running the network once on a small empty image, and sets the head's first biases."""
         side = 2 * STRIDE
         mode = self.training
         maps = self.eval()(torch.zeros(1, self.in_channels, side, side), timesteps=1)
@@ -116,12 +119,12 @@ def ems_yolo(
 ) -> SpikingNet:
     """EMS-YOLO with two scales.
 
-    form: ``"plain"`` (``resnet10.yaml``) or ``"ee"`` (``res10-ee.yaml``: narrow inside the blocks).
-    layers: blocks of each stage; all but the first keep the shape.
-    gain, last_gain: start of the norms' scales, as a multiple of the neuron's starting V; last_gain for the last
+    form: ``"plain"`` (``resnet10.yaml``) or ``"ee"`` (``res10-ee.yaml``: narrow inside the blocks)
+    layers: blocks of each stage; all but the first keep the shape
+    gain, last_gain: start of the norms' scales, as a multiple of the neuron's starting V; last_gain is for the last
         norm of each residual branch. 1 and 0.2 are the published 0.5 and 0.1 for V = 0.5.
-    anchors: widths and heights in pixels, the three of stride 16 first.
-    objects: expected number in an image of 640 x 640 pixels, for the start of the objectness.
+    anchors: widths and heights in pixels, the three of stride 16 first
+    objects: expected number in an image of 640 x 640 pixels, for the start of the objectness
     """
     if form not in FORMS:
         raise ValueError(f"unknown form {form!r}; known: {', '.join(FORMS)}")

@@ -21,6 +21,6 @@ register("voc", Entry(
 register("box-folder", Entry(
     box_folders.load_folder, lambda p: None,
     "any images with boxes: data_dir with the annotations of COCO, Pascal VOC or YOLO",
-    Shape(10, 3, (640, 640)),  # the classes are those of the user's folder
+    Shape(10, 3, (640, 640)),  # the number depends on the user's folder
     ("official", "random:SEED"), task="detection", own_folder=True,
 ))  # fmt: skip

@@ -17,7 +17,7 @@ FORMS = ("coco", "voc", "yolo")
 
 
 def form_of(root: Path) -> str:
-    """The form of a folder, judged by its content."""
+    """Returns the form of a folder, judged by its content."""
     if any((root / "annotations").glob("instances_*.json")) if (root / "annotations").is_dir() else False:
         return "coco"
     if (root / "ImageSets" / "Main").is_dir():
@@ -32,7 +32,10 @@ def form_of(root: Path) -> str:
 
 
 def load_folder(folders: DataFolders, size: int | tuple[int, int] = 640, form: str | None = None) -> DetectionSet:
-    """data_dir itself; form: coco, voc or yolo; if left out, it is recognised by the folder's content."""
+    """Loads data_dir itself.
+
+    form: coco, voc or yolo; by default it is recognised by the folder's content
+    """
     root, kind = folders.data_dir, form or form_of(folders.data_dir)
     if kind not in FORMS:
         raise DataError(f"form must be one of {', '.join(FORMS)}, not {form!r}")
@@ -72,7 +75,7 @@ def _yolo(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
 
 
 def find_voc(folders: DataFolders) -> Path | None:
-    """The folder VOC2007 or VOC2012 of a VOCdevkit."""
+    """Returns the folder VOC2007 or VOC2012 of a VOCdevkit."""
     for name in ("VOCdevkit/VOC2007", "VOCdevkit/VOC2012", "VOC2007", "VOC2012"):
         if (folders.data_dir / name / "ImageSets" / "Main").is_dir():
             return folders.data_dir / name
@@ -80,7 +83,7 @@ def find_voc(folders: DataFolders) -> Path | None:
 
 
 def load_voc(folders: DataFolders, size: int | tuple[int, int] = 320) -> DetectionSet:
-    """Pascal VOC 2007 (or 2012, whose test part was not published: val is the test part)."""
+    """Loads Pascal VOC 2007 (or 2012, whose test part was not published: val is the test part)."""
     if (root := find_voc(folders)) is None:
         raise DataError("Pascal VOC was not found: VOCdevkit/VOC2007 or VOC2012 is expected", folders.data_dir)
     return _voc("voc", root, size)

@@ -16,7 +16,7 @@ _KINDS = {"train": TRAIN, "val": VALIDATION, "valid": VALIDATION, "validation": 
 
 
 def find_coco(folders: DataFolders) -> Path | None:
-    """The folder with COCO 2017: annotations and images, unpacked or as the published zip archives."""
+    """Returns the folder with COCO 2017: annotations and images, unpacked or as the published zip archives."""
     for name in ("coco", "COCO", "coco2017", "."):
         root = folders.data_dir / name
         if (root / "annotations" / "instances_train2017.json").is_file() or (root / _ZIP).is_file():
@@ -25,7 +25,7 @@ def find_coco(folders: DataFolders) -> Path | None:
 
 
 def load_coco(folders: DataFolders, size: int | tuple[int, int] = 640) -> DetectionSet:
-    """COCO 2017: train2017 is the training part, val2017 the test part (its own test part has no boxes)."""
+    """Loads COCO 2017: train2017 is the training part, val2017 the test part (COCO published no boxes of its own)."""
     if (root := find_coco(folders)) is None:
         raise DataError(
             "COCO 2017 was not found: coco/annotations/instances_{train,val}2017.json with coco/train2017 and "
@@ -49,11 +49,11 @@ def _images(root: Path, names: list[str]) -> ImageStore:
             return FolderStore(root / name)
         if (root / f"{name}.zip").is_file():
             return ZipStore(root / f"{name}.zip", name)
-    raise DataError(f"has no folder and no zip archive of images: {', '.join(names)} were looked for", root)
+    raise DataError(f"has no folder and no zip archive of images; searched for {', '.join(names)}", root)
 
 
 def coco_folder(name: str, root: Path, size: int | tuple[int, int]) -> DetectionSet:
-    """A folder with annotations/instances_PART.json (PART: train, val, test, with or without a year behind it).
+    """Loads a folder with annotations/instances_PART.json (PART: train, val, test, with or without a year after it).
 
     The images of a part are in a folder (or zip archive) with the name of the part, or in images/. With val and test,
     val is the validation part; without test, val is the test part.
@@ -89,7 +89,7 @@ def find_bccd(folders: DataFolders) -> Path | None:
 
 
 def load_bccd(folders: DataFolders, size: int | tuple[int, int] = (256, 320)) -> DetectionSet:
-    """Blood cells: 205, 87 and 72 images of 320 x 240 with red cells, white cells and platelets."""
+    """Loads blood cells: 205, 87 and 72 images of 320 x 240 with red cells, white cells and platelets."""
     if (root := find_bccd(folders)) is None:
         raise DataError(
             "BCCD was not found: bccd/annotations/instances_{train,val,test}.json are expected", folders.data_dir

@@ -21,8 +21,10 @@ _TRIES = 20
 def load(
     folders: DataFolders, size: int | tuple[int, int] = 96, images: int = 320, drawing_seed: int = 0
 ) -> DetectionSet:
-    """One to four circles, squares and triangles of any colour on a noisy ground; a fifth of the images each is the
-    validation and the test part."""
+    """Makes images of one to four circles, squares and triangles of any colour on a noisy background.
+
+    A fifth of the images is the validation part, and another fifth the test part.
+    """
     whole_number("images", images, least=10)
     whole_number("drawing_seed", drawing_seed, least=0)
     height, width = input_size(size)
@@ -40,7 +42,7 @@ def load(
 
 
 def draw(random: np.random.Generator, height: int, width: int) -> tuple[NDArray[np.uint8], list[Box]]:
-    """An image [H, W, 3] and the boxes of its shapes, which overlap little."""
+    """Draws an image [H, W, 3] and returns the boxes of its shapes, which overlap little."""
     ground = random.uniform(60, 200, 3)
     image = np.clip(ground + random.normal(0, 12, (height, width, 3)), 0, 255)
     boxes: list[Box] = []
@@ -61,14 +63,14 @@ def draw(random: np.random.Generator, height: int, width: int) -> tuple[NDArray[
 
 
 def _apart(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    """Whether two boxes share no more than a fifth of the smaller one."""
+    """Returns whether two boxes share no more than a fifth of the smaller one."""
     wide = min(a[0] + a[2], b[0] + b[2]) - max(a[0], b[0])
     tall = min(a[1] + a[3], b[1] + b[3]) - max(a[1], b[1])
     return max(wide, 0) * max(tall, 0) <= 0.2 * min(a[2] * a[3], b[2] * b[3])
 
 
 def _cover(kind: int, left: float, top: float, side: float, height: int, width: int) -> NDArray[np.float64]:
-    """How much of every pixel [H, W] a shape covers, 0 to 1."""
+    """Returns how much of every pixel [H, W] a shape covers, 0 to 1."""
     fine = (np.arange(_FINE) + 0.5) / _FINE
     y = ((np.arange(height)[:, None] + fine).ravel() - top) / side
     x = ((np.arange(width)[:, None] + fine).ravel() - left) / side

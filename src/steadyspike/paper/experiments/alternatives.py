@@ -1,4 +1,4 @@
-"""Other starts than MP-Init's constant, which the supplement leaves open, measured against it."""
+"""Other starts than MP-Init's constant, which the supplement leaves open, compared with it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OWN = "MP-Init (as trained)"
 
 
 def starts_of(run: LoadedRun) -> Arrays:
-    """Test accuracy after each step and mean shift of every start, in the same trained network."""
+    """Returns the test accuracy after each step and the mean shift of every start, in the same trained network."""
     potentials = final_potentials(run.model, (x for x, _ in islice(run.data.eval_loader("train", 64), 8)))
     scores = {OWN: _scores(run)}
     for kind in KINDS:
@@ -53,7 +53,8 @@ def alternatives(work: Work) -> Page:
         table.rows.append([name, spread(columns[0]), spread(columns[1]), spread(columns[2], 3)])
     page.tables.append(table)
     page.notes.append(
-        "weights and norms were trained with MP-Init and stay: another start might do better if trained with"
+        "weights and norms were trained with MP-Init and stay; another start might be better if the network is trained "
+        "with it"
     )
     return page
 

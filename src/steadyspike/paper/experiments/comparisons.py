@@ -49,7 +49,10 @@ _OTHERS = {
 
 
 def comparison_cases(scale: str) -> list[Case]:
-    """All rows of table 3; mini takes CIFAR-10's with T = 2 and 4, since the other data sets become the same digits."""
+    """Returns all rows of table 3.
+
+    Mini takes CIFAR-10's with T = 2 and 4, because it replaces the other sets by the same digits.
+    """
     sets = ("cifar10",) if scale == "mini" else ("cifar10", "cifar100")
     cases = []
     for name in sets:
@@ -148,7 +151,7 @@ def energy_cases(scale: str) -> list[Case]:
 
 
 def operations(run: LoadedRun) -> Arrays:
-    """ACs and MACs per sample of the folded network on 128 test samples, exact, and ACs as papers count them."""
+    """Measures ACs and MACs per sample of the folded network on 128 test samples, and ACs as papers count them."""
     batches = [x for x, _ in islice(run.data.eval_loader("test", 64), 2)]
     network = fold(run.model, batches[0], mode="exact", batch_dim=1 if run.data.timesteps is not None else 0)
     report = count_operations(network, batches)
@@ -193,8 +196,8 @@ def energy(work: Work) -> Page:
     ]
     page.tables.append(table)
     page.notes.append(
-        "the paper's 0.14 G MACs are ten times its first layer's work at T = 4, which no count of ours gives; "
-        "ours counts the first layer once for a still image"
+        "the paper's 0.14 G MACs are ten times the work of its first layer at T = 4; none of our counts gives this "
+        "number. Ours counts the first layer once for a still image"
     )
     return page
 

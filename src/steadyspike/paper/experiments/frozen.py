@@ -48,8 +48,9 @@ def _deep(
 ) -> list[Case]:
     """At V = 1 the three families are equal; with the plain norm this is the ablation's "neither".
 
-    epochs: of the longer training, for its heading; 0: that of the others. own: cases that the paper does not have.
-    small: for "mini", where the ablation's network has more layers than these.
+    epochs: of the longer training, for its heading; 0: that of the others
+    own: cases that the paper does not have
+    small: for "mini", because the ablation's network has more layers than these
     """
     texts = {"": "plain norm", "-scaled": "norm scaled to V"}
     cases = []
@@ -140,8 +141,9 @@ def metrics(work: Work) -> Page:
         table.rows.append([v[1:], case.label, paper[0], now[0], paper[1], now[1]])
     page.tables.append(table)
     page.notes.append(
-        "The paper gives one layer, which it does not name, of ResNet-19 on CIFAR-100; sizes of gradients depend on "
-        "batch, loss and width, so compare families within a column, not columns with each other."
+        "The paper gives the numbers of one layer, which it does not name, of ResNet-19 on CIFAR-100. Sizes of "
+        "gradients depend on batch, loss and width, so compare families within a column, not columns with each "
+        "other."
     )
     return page
 

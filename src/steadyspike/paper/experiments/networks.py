@@ -1,4 +1,4 @@
-"""Figures of what happens inside trained networks: distributions, logits, rates, gradients."""
+"""Figures of the values inside trained networks: distributions, logits, rates, gradients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NORMS = [
     Case("MP-Init", f"{STEM}-tdbn-mp", "deep-resnet19-mp-sgd"),
 ]
 OURS = NORMS[-1].label
-NEGLIGIBLE = 0.1  # the total variation that the supplement calls negligible
+NEGLIGIBLE = 0.1  # the total variation distance that the supplement calls negligible
 SAMPLES = 512
 
 
@@ -69,7 +69,7 @@ def steps_of(run: LoadedRun) -> Arrays:
 
 
 def cosines_of(run: LoadedRun) -> Arrays:
-    """Cosines of one layer's gradients by time step on 64 training samples, both definitions."""
+    """Returns cosines of one layer's gradients by time step on 64 training samples, by both definitions."""
     x, y = next(iter(run.data.eval_loader("train", 64)))
     chosen = list(weights_before(run.model).values())[middle(len(weights_before(run.model)))][0]
     return {
@@ -80,12 +80,12 @@ def cosines_of(run: LoadedRun) -> Arrays:
 
 
 def middle(layers: int) -> int:
-    """The layer that figures of one layer show: about the first of the third stage, as in the paper."""
+    """Returns the layer for figures of one layer: about the first of the third stage, as in the paper."""
     return min(layers - 1, max(1, round(0.75 * layers)))
 
 
 def arrays_of(work: Work, cases: list[Case], what: str, compute: Callable[[LoadedRun], Arrays]) -> dict[str, Arrays]:
-    """Measurements of the first seed of every case that has run, by label."""
+    """Returns measurements of the first seed of every case that has run, by label."""
     arrays = {}
     for case in cases:
         result = work.first(case)
@@ -145,9 +145,9 @@ def _distributions(
 
 
 def drift_claims(drifts: Mapping[str, tuple[float | None, float | None]]) -> list[str]:
-    """Figures 1 and 2: the others drift clearly, and MP-Init gives consistent distributions over time.
+    """The claims of figures 1 and 2: the other networks drift clearly, MP-Init gives consistent distributions.
 
-    drifts: of the networks that ran, this layer's largest distance and the mean of the layers; None: silent.
+    drifts: for each network that ran, this layer's largest distance and the mean of the layers; None: silent
     """
     claims = []
     for i, where in enumerate(("this layer", "mean of layers")):
@@ -246,7 +246,7 @@ def gradient_cosine(work: Work) -> Page:
             shown = {name: one[key] for name, one in arrays.items()}
             page.figures[f"cosine-{key.replace(' ', '-')}"] = matrices.cosines(shown, key)
         page.tables.append(table)
-    page.notes.append('the paper\'s wording fits "contribution"; "step loss" is the view of MPS and TET')
+    page.notes.append('"contribution" matches the paper\'s wording; "step loss" is the definition of MPS and TET')
     return page
 
 

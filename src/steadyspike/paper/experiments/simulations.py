@@ -23,7 +23,7 @@ NONE = ("mini", "paper")  # the same at every scale
 
 
 def output_gradient(m: torch.Tensor, v: float, family: str) -> torch.Tensor:
-    """dO/dM at every M, by the library's own spike function (equations 6, 8 and 10)."""
+    """Returns dO/dM at every M, by the library's own spike function (equations 6, 8 and 10)."""
     m = m.clone().requires_grad_()
     threshold = torch.tensor([v], dtype=m.dtype)
     s = spike(m, threshold, ScanSpec(family=family))
@@ -51,7 +51,7 @@ def windows(work: Work) -> Page:
 
 
 def simulated(work: Work) -> Page:
-    """TV against t = 10 of the exact chain, soft reset, input N(0, 1), from U[0] = 0."""
+    """Returns the TV from t = 10 of the exact chain, with soft reset and input N(0, 1), from U[0] = 0."""
 
     def curve(v: float, tau: float) -> np.ndarray:
         chain = chains.membrane_chain(chains.gaussian(), v, tau)

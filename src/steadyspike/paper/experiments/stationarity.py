@@ -19,14 +19,15 @@ from steadyspike.paper.work.work import Case, Work
 if TYPE_CHECKING:
     from steadyspike.train.run.loading import LoadedRun
 
-LONG = 10  # steps that a still image is shown, as in the supplement; event data has its recipe's number
+# the number of steps for which a still image is shown, as in the supplement; event data uses its recipe's number
+LONG = 10
 KIND = "long-2"
 STILL, EVENTS = "still images", "events"
 STEMS = {STILL: "cifar100-resnet19-t4-tdbn", EVENTS: "dvs-cifar10-resnet19-t10-tdbn"}
 
 
 def without(scale: str) -> list[Case]:
-    """The network without MP-Init on each kind of data; the own evidence has still images only."""
+    """Returns the network without MP-Init on each kind of data; our own evidence has still images only."""
     deep = {STILL: "deep-resnet19-neither-sgd"}
     return [
         Case(data, stem, deep.get(data, "")) for data, stem in STEMS.items() if scale not in OWN_DATA or data in deep
@@ -45,9 +46,9 @@ def with_and_without(scale: str) -> list[Case]:
 
 
 def long_of(run: LoadedRun) -> Arrays:
-    """Distances against the last step, independence and boundedness, with a still image shown for ten steps.
+    """Measures distances from the last step, independence and boundedness; a still image is shown for ten steps.
 
-    NaN in the rows of a layer in which no neuron fired: these are statistics of active neurons.
+    Rows are NaN for a layer in which no neuron fired, because these are statistics of active neurons.
     """
     fixed = run.data.timesteps is not None
     seen = seen_of(run, None if fixed else LONG, independence=True)
@@ -75,7 +76,7 @@ def assumption(work: Work) -> Page:
 
 
 def _assumption_of(page: Page, data: str, one: Arrays) -> None:
-    """Three figures and a table of one network."""
+    """Returns three figures and a table of one network."""
     names = [str(name) for name in one["layers"]]
     steps = one["current"].shape[1]
     baseline = iid_share(steps)
@@ -106,8 +107,8 @@ def _assumption_of(page: Page, data: str, one: Arrays) -> None:
             f"{100 * one['constant'][i]:.1f}", f"{100 * one['bounded'][i, 0].mean():.1f}",
         ])  # fmt: skip
     table.claims.append(
-        f"i.i.d. numbers of this length are not rejected in {100 * baseline:.1f} %: what lies well below it is "
-        "evidence of correlation in time (the paper reads 80 to 90 % as independence)"
+        f"i.i.d. numbers of this length are not rejected in {100 * baseline:.1f} %; a number well below "
+        "it is evidence of correlation in time (the paper interprets 80 to 90 % as independence)"
     )
     page.tables.append(table)
 

@@ -22,7 +22,7 @@ BY_TAU: tuple[Start, ...] = (("tau = 1.33", "1.0", "1.33"), ("tau = 2", "1.0", "
 
 
 def surrogate_cases(shapes: Sequence[str], starts: Sequence[Start]) -> Callable[[str], list[Case]]:
-    """Cases of every shape, reset, start and family; "mini" uses the first shape only."""
+    """Returns the cases of every shape, reset, start and family; "mini" uses the first shape only."""
 
     def cases(scale: str) -> list[Case]:
         return [
@@ -112,8 +112,8 @@ def rate_page(title: str, methods: dict[str, str]) -> Callable[[Work], Page]:
         if plain and better:
             above = sum(all(a > b for r, b in plain if abs(r - rate) <= 0.2 * rate) for rate, a in better)
             table.claims.append(
-                f"{list(methods.values())[1]} above at equal rate: in {above} of {len(better)} of its points no run of "
-                "the other with a rate within 20 % is better"
+                f"{list(methods.values())[1]} above at equal rate: for {above} of {len(better)} of its points, no run "
+                "of the other method with a rate within 20 % is better"
             )
         if any(series.values()):
             page.figures["rate-accuracy"] = curves.accuracy_by_rate(series)
@@ -135,7 +135,7 @@ def both_cases(scale: str) -> list[Case]:
 
 
 def _layer_table(work: Work, case: Case) -> dict[str, dict[str, list[float]]]:
-    """Per layer the columns of layers.csv over epochs; empty if it did not run."""
+    """Returns the columns of layers.csv over epochs for each layer; empty if it did not run."""
     result = work.first(case)
     by_layer: dict[str, dict[str, list[float]]] = {}
     for row in read_table(result.folder / "layers.csv") if result is not None else []:

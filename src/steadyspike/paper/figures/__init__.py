@@ -1,1 +1,4 @@
-"""Figures of the paper: arrays in, a matplotlib Figure out. Nothing is shown, and pyplot's state is not touched."""
+"""Figures of the paper: functions from arrays to a matplotlib Figure.
+
+Nothing is shown, and pyplot's state is not changed.
+"""

@@ -27,7 +27,9 @@ Array = NDArray[Any]
 
 
 def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]], groups: Sequence[str]) -> Figure:
-    """Accuracy bars. One panel per key; per series a list of values per group: bars are means, dots the values.
+    """Accuracy bars. Bars with one panel per key.
+
+    Each series has a list of values per group; the bar shows their mean, and dots show the values.
 
     A group without a value has no bar but keeps its position.
     """
@@ -62,7 +64,7 @@ def grouped_bars(panels_of: Mapping[str, Mapping[str, Sequence[Sequence[float]]]
 
 
 def accuracy_by_rate(series: Mapping[str, Sequence[tuple[float, float]]]) -> Figure:
-    """Points (firing rate, accuracy) of every method, joined in order of rate."""
+    """Draws points (firing rate, accuracy) of every method, connected in order of rate."""
     with styled():
         figure, axes = panels(1, 1, width=4.5, height=3.0)
         axis = axes[0, 0]
@@ -77,7 +79,7 @@ def accuracy_by_rate(series: Mapping[str, Sequence[tuple[float, float]]]) -> Fig
 
 
 def training_curves(curves: Mapping[str, Mapping[str, Array]]) -> Figure:
-    """Loss and accuracy over epochs: {"AS-SG": {"loss": [E], "accuracy": [E]}}."""
+    """Draws loss and accuracy over epochs: {"AS-SG": {"loss": [E], "accuracy": [E]}}."""
     with styled():
         figure, axes = panels(1, 2, width=3.8, height=2.8)
         for i, (name, one) in enumerate(curves.items()):
@@ -92,7 +94,7 @@ def training_curves(curves: Mapping[str, Mapping[str, Array]]) -> Figure:
 
 
 def paths(panels_of: Mapping[str, Mapping[str, Array]], label: str) -> Figure:
-    """One panel per key, one line per layer over epochs, dark to light from the first layer to the last."""
+    """Draws one panel per key, one line per layer over epochs, dark to light from the first layer to the last."""
     with styled():
         figure, axes = panels(1, len(panels_of), width=4.0, height=3.0)
         for axis, (title, layers) in zip(axes.flat, panels_of.items()):
@@ -106,7 +108,7 @@ def paths(panels_of: Mapping[str, Mapping[str, Array]], label: str) -> Figure:
 
 
 def layer_values(panels_of: Mapping[str, Mapping[str, Sequence[float]]], layers: Mapping[str, Sequence[str]]) -> Figure:
-    """One panel per network: V, tau and running mean of every layer, as markers in the order of the layers."""
+    """Draws one panel per network: V, tau and running mean of every layer, as markers in the order of the layers."""
     with styled():
         figure, axes = panels(1, len(panels_of), width=4.6, height=3.2)
         for axis, (title, values) in zip(axes.flat, panels_of.items()):

@@ -17,7 +17,10 @@ Array = NDArray[Any]
 
 
 def cosines(panels_of: Mapping[str, Array], definition: str) -> Figure:
-    """One [T, T] matrix of cosines per panel on the scale -1..1, with the numbers; the definition is in the title."""
+    """Draws one [T, T] matrix of cosines per panel on the scale -1..1, with the numbers.
+
+    The title has the definition.
+    """
     with styled():
         figure, axes = panels(1, len(panels_of), width=3.2, height=2.9)
         for axis, (title, matrix) in zip(axes.flat, panels_of.items()):
@@ -39,7 +42,7 @@ def cosines(panels_of: Mapping[str, Array], definition: str) -> Figure:
 def projections(
     rows: Mapping[str, Sequence[Array]], labels: Array, names: Sequence[str], steps: Sequence[int]
 ) -> Figure:
-    """Points [N, 2] per network (row) and time step (column), coloured by class; all panels have one scale."""
+    """Draws points [N, 2] per network (row) and time step (column), coloured by class; all panels have one scale."""
     with styled():
         figure, axes = panels(len(rows), len(steps), width=2.6, height=2.4, sharex=True, sharey=True)
         for row, (title, points) in zip(axes, rows.items()):

@@ -29,10 +29,12 @@ Reach = tuple[float, float]
 
 
 def step_distributions(shares: Mapping[str, Array], label: str, reach: Reach | Mapping[str, Reach]) -> Figure:
-    """One panel per key: a curve per time step. shares: [T, bins + 2] on equal bins of ``reach``, one or one per key.
+    """Draws one panel per key, with a curve per time step.
 
-    The two bins at the ends hold what lies outside; the panel's title states this. Shares that are NaN are those
-    of a layer in which no neuron fired.
+    shares: [T, bins + 2] on equal bins of ``reach``, which is one value or one per key.
+
+    The first and the last bin hold values outside; the panel's title states their share. If a layer has no neuron that
+    fired, its shares are NaN.
     """
     with styled():
         columns = min(4, len(shares))
@@ -69,7 +71,10 @@ def distances(
     label: str = "",
     top: float | None = None,
 ) -> Figure:
-    """Total variation per time step, one curve per key: [T]; a dashed line for the noise floor. top: of the axis."""
+    """Draws the total variation distance per time step, one curve per key: [T]; a dashed line for the noise floor.
+
+    top: of the axis
+    """
     with styled():
         figure, axes = panels(1, 1, width=6.0, height=3.0)
         axis = axes[0, 0]
@@ -89,7 +94,7 @@ def distances(
 
 
 def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
-    """One panel per network, one curve per layer: firing rate at every time step, on one scale."""
+    """Draws one panel per network, one curve per layer: firing rate at every time step, on one scale."""
     with styled():
         figure, axes = panels(1, len(panels_of), width=3.6, height=2.8, sharey=True)
         for axis, (title, layers) in zip(axes.flat, panels_of.items()):
@@ -105,7 +110,7 @@ def firing_rates(panels_of: Mapping[str, Mapping[str, Array]]) -> Figure:
 
 
 def predicted_classes(panels_of: Mapping[str, Array], classes: Sequence[str]) -> Figure:
-    """One panel per network: share of samples predicted as each class by every step alone, shares [T, classes]."""
+    """Draws one panel per network: the share of samples that each step alone predicts as each class, [T, classes]."""
     with styled():
         figure, axes = panels(1, len(panels_of), width=3.6, height=2.8, sharey=True)
         highest = max(float(shares.max()) for shares in panels_of.values())
@@ -127,7 +132,10 @@ def bars_with_baseline(
     baseline_label: str,
     missing: Mapping[str, str] | None = None,
 ) -> Figure:
-    """One bar per key in percent, and a line at chance level. missing: text instead of a bar for NaN."""
+    """Draws one bar per key in percent, and a line at chance level.
+
+    missing: text instead of a bar for NaN
+    """
     with styled():
         figure, axes = panels(1, 1, width=max(4.5, 0.35 * len(values)), height=3.0)
         axis = axes[0, 0]
@@ -139,6 +147,6 @@ def bars_with_baseline(
         axis.set_xticks(range(len(values)), list(values), rotation=60, ha="right", fontsize=7)
         axis.set_ylabel(label)
         axis.set_ylim(0, 105)
-        axis.set_xlim(-0.6, len(values) - 0.4)  # also for a first or last key without a bar
+        axis.set_xlim(-0.6, len(values) - 0.4)  # also if the first or last key has no bar
         figure.legend(loc="outside upper center")
         return figure

@@ -1,4 +1,4 @@
-"""The style of all figures: colours that colour-blind readers can distinguish, sizes, and how a figure is made."""
+"""Style of all figures: colours that colour-blind readers can distinguish, sizes, and a function that makes figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STYLE: dict[str, Any] = {
     "lines.linewidth": 1.5,
     "lines.markersize": 4,
     "savefig.dpi": 150,
-    "pdf.fonttype": 42,  # text stays text
+    "pdf.fonttype": 42,  # text is stored as text
     "svg.fonttype": "none",
 }
 
@@ -46,13 +46,13 @@ def styled() -> Iterator[None]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure in the format of its ending: .png, .pdf or .svg; text stays text in the last two."""
+    """Writes a figure in the format of its file ending: .png, .pdf or .svg; in the last two, text is stored as text."""
     with styled():
         save_figure(figure, path)
 
 
 def panels(rows: int, columns: int, width: float = 3.0, height: float = 2.3, **options: Any) -> tuple[Figure, Any]:
-    """A figure of rows x columns panels; axes as an array [rows, columns]."""
+    """Makes a figure of rows x columns panels; axes are an array [rows, columns]."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -62,14 +62,14 @@ def panels(rows: int, columns: int, width: float = 3.0, height: float = 2.3, **o
 
 
 def step_colours(count: int) -> list[Any]:
-    """Colours of time steps or layers in order."""
+    """Returns colours of time steps or layers in order."""
     from matplotlib import colormaps
 
     return [colormaps[ORDERED](0.9 * i / max(count - 1, 1)) for i in range(count)]
 
 
 def whole_steps(axis: Axes, label: str = "time step") -> None:
-    """Whole numbers on the x axis."""
+    """Puts whole numbers on the x axis."""
     from matplotlib.ticker import MaxNLocator
 
     axis.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
@@ -77,6 +77,6 @@ def whole_steps(axis: Axes, label: str = "time step") -> None:
 
 
 def hide_rest(axes: Sequence[Axes]) -> None:
-    """Panels without content disappear."""
+    """Hides panels without content."""
     for axis in axes:
         axis.axis("off")

@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 
 def surrogate_windows(m: Array, density: Mapping[float, Array], windows: Mapping[float, Mapping[str, Array]]) -> Figure:
-    """One row per threshold V, one panel per family: dO/dM over M, and the membrane's density behind it.
+    """Draws one row per threshold V and one panel per family: dO/dM over M, and the membrane's density behind it.
 
     m [N]; density {V: [N]}; windows {V: {family: dO/dM [N]}}. Each panel shows the share of the membrane that gets a
     gradient.
@@ -50,5 +50,5 @@ def surrogate_windows(m: Array, density: Mapping[float, Array], windows: Mapping
 
 
 def membrane_grid(low: float = -2.0, high: float = 4.0, cells: int = 1200) -> Array:
-    """Potentials at which windows are drawn: middles of cells, since a point on a window's edge would count inside."""
+    """Returns the potentials at which windows are drawn: middles of cells, because edges would count as inside."""
     return low + (np.arange(cells) + 0.5) * (high - low) / cells

@@ -1,7 +1,7 @@
 """Gradients of a network's weights per time step and per layer: the supplement's metrics and cosines.
 
-All functions work on the training loss in training mode and leave the model as it was: statistics of norms and of
-MP-Init, gradients and modes return to what they were.
+All functions use the training loss in training mode and do not change the model: statistics of norms and of MP-Init,
+gradients and modes are restored.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ Weighted = nn.Conv2d | nn.Linear
 
 
 def mean_cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """Cross entropy of the mean over time, the paper's loss: logits [T, B, K], target [B]."""
+    """Cross entropy of the mean over time, the paper's loss.
+
+    logits: [T, B, K]
+    target: [B]
+    """
     return F.cross_entropy(logits.mean(0), target)
 
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Training mode for one measurement: buffers, gradients and modes are restored at the end."""
+    """Sets training mode for one measurement; buffers, gradients and modes are restored at the end."""
     buffers = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
     gradients = {p: p.grad for p in model.parameters()}
     modes = {module: module.training for module in model.modules()}
@@ -68,7 +72,7 @@ class LayerGradients(NamedTuple):
 
 
 def weights_before(model: nn.Module) -> dict[str, tuple[str, Weighted]]:
-    """For every spiking layer the convolution or linear layer registered last before it: {neuron: (name, layer)}."""
+    """Finds the convolution or linear layer registered last before each spiking layer: {neuron: (name, layer)}."""
     weights: dict[str, tuple[str, Weighted]] = {}
     last: tuple[str, Weighted] | None = None
     for name, module in model.named_modules():
@@ -82,7 +86,7 @@ def weights_before(model: nn.Module) -> dict[str, tuple[str, Weighted]]:
 def gradient_metrics(
     model: nn.Module, x: Tensor, target: Tensor, loss: Loss = mean_cross_entropy
 ) -> list[LayerGradients]:
-    """The metrics of every spiking layer on one batch (supplement, "How does TrSG impact training?")."""
+    """Measures the metrics of every spiking layer on one batch (supplement, "How does TrSG impact training?")."""
     ratios: dict[str, float] = {}
 
     def make(name: str) -> Tap:
@@ -110,7 +114,7 @@ def gradient_metrics(
 
 
 def summary(rows: list[LayerGradients]) -> dict[str, float]:
-    """Mean over the layers of AbsStr, RatioAG and GradCV; NaN if nothing is finite."""
+    """Returns the mean over the layers of AbsStr, RatioAG and GradCV; NaN if nothing is finite."""
     columns = {
         "absolute": [row.absolute for row in rows],
         "ratio": [row.ratio for row in rows],
@@ -120,10 +124,11 @@ def summary(rows: list[LayerGradients]) -> dict[str, float]:
 
 
 def step_cosines(model: nn.Module, weights: str, x: Tensor, target: Tensor, definition: str = "contribution") -> Tensor:
-    """Cosines between the time steps' gradients of one convolution or linear layer, [T, T].
+    """Returns cosines between the time steps' gradients of one convolution or linear layer, [T, T].
 
-    weights: the layer's name. definition: "contribution" or "step loss", see `statistics.step_gradients`. A layer that
-    runs once for all steps (the first, on still images) has no gradient per step.
+    weights: the layer's name
+    definition: "contribution" or "step loss", see `statistics.step_gradients`
+    A layer that runs once for all steps (the first, on still images) has no gradient per step.
     """
     if definition not in DEFINITIONS:
         raise ValueError(f"unknown definition {definition!r}; known: {', '.join(DEFINITIONS)}")
@@ -152,7 +157,9 @@ def _contributions(model: nn.Module, layer: Weighted, x: Tensor, target: Tensor)
         raise ValueError("no gradient reached this layer")
     steps, samples = logits.shape[0], logits.shape[1]
     if seen["x"].shape[0] != steps * samples:
-        raise ValueError("this layer runs once for all time steps, so it has no gradient per step: choose a later one")
+        raise ValueError(
+            "this layer runs once for all time steps, so it has no gradient per step: choose a later layer"
+        )
     return contributions(layer, *(seen[key].unflatten(0, (steps, samples)) for key in ("x", "dy")))
 
 

@@ -1,7 +1,7 @@
-"""Other starts than MP-Init's constant, for a network that is trained already: sampled, quantile-matched, per channel.
+"""Other starts than MP-Init's constant, for a trained network: sampled, quantile-matched, per channel.
 
 The supplement leaves alternative initial states open. These are estimated from U[T] of the neurons that fired, on
-training samples, and replace every layer's start temporarily; weights and norms do not change.
+training samples. They replace every layer's start temporarily; weights and norms do not change.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class ChannelInit(InitialPotential):
 
 
 def at_level(quantiles: Tensor, level: Tensor) -> Tensor:
-    """The value at a level in 0..1, linear between the quantiles."""
+    """Returns the value at a level in 0..1, linear between the quantiles."""
     position = level.double() * (len(quantiles) - 1)
     low = position.floor().long().clamp(0, len(quantiles) - 2)
     share = position - low
@@ -77,7 +77,7 @@ def at_level(quantiles: Tensor, level: Tensor) -> Tensor:
 
 
 def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, FinalPotentials]:
-    """U[T] of every layer's active neurons; a layer that never fired is left out."""
+    """Measures U[T] of every layer's active neurons; a layer that never fired is left out."""
     values: dict[str, list[Tensor]] = {}
     sums: dict[str, Tensor] = {}
 
@@ -95,7 +95,8 @@ def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, F
     with evaluating(model), tapped(model, f"final {id(values)}", make):
         for x in batches:
             model(x)
-    # The middle of equal shares: with the extremes, lines towards the two would widen the distribution.
+    # The levels are the middles of equal shares. With the extremes, interpolation towards them would widen the
+    # distribution.
     levels, potentials = (torch.arange(_LEVELS, dtype=torch.float64) + 0.5) / _LEVELS, {}
     for name, parts in values.items():
         flat = torch.cat(parts)
@@ -110,7 +111,7 @@ def final_potentials(model: nn.Module, batches: Iterable[Tensor]) -> dict[str, F
 
 @contextmanager
 def starting(model: nn.Module, kind: str, potentials: Mapping[str, FinalPotentials]) -> Iterator[None]:
-    """Every layer starts by ``kind`` (one of `KINDS`) while the block runs."""
+    """Starts every layer by ``kind`` (one of `KINDS`) while the block runs."""
     if kind not in KINDS:
         raise ValueError(f"unknown start {kind!r}; known: {', '.join(KINDS)}")
     layers = {name: layer for name, layer in neurons(model).items() if layer.spiking}

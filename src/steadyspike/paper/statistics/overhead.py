@@ -31,7 +31,8 @@ class Extra(NamedTuple):
 def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
     """Counts the trained parameters and floating-point statistics of a module; fixed constants are not counted.
 
-    counted: parameters to skip, since another layer that shares them was counted; those of this module are added to it.
+    counted: parameters to skip, because another layer that shares them was counted; this module's parameters are added
+    to it
     """
     counted = set() if counted is None else counted
     fresh = [p for p in module.parameters() if p.requires_grad and p not in counted]
@@ -45,7 +46,7 @@ def stored(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra
 
 
 def layer_overhead(module: nn.Module, counted: set[nn.Parameter] | None = None) -> Extra:
-    """The overhead of one neuron layer or norm; ``counted`` as in `stored`."""
+    """Returns the overhead of one neuron layer or norm; ``counted`` is as in `stored`."""
     extra = stored(module, counted)
     if isinstance(module, TimeNorm):
         return extra.plus(Extra(-2 * module.channels, -2 * module.channels))
@@ -53,9 +54,9 @@ def layer_overhead(module: nn.Module, counted: set[nn.Parameter] | None = None) 
 
 
 def overhead(model: nn.Module) -> dict[str, Extra]:
-    """The overhead of every neuron layer and norm of a model, by name; ``total(overhead(model))`` is the sum.
+    """Returns the overhead of every neuron layer and norm of a model, by name; ``total(overhead(model))`` is the sum.
 
-    A parameter that layers share (tied thresholds) is counted for the first of them.
+    A parameter that layers share (tied thresholds) is counted only for the first of them.
     """
     extras: dict[str, Extra] = {}
     counted: set[nn.Parameter] = set()
@@ -70,7 +71,7 @@ def overhead(model: nn.Module) -> dict[str, Extra]:
 
 
 def total(extras: dict[str, Extra] | Sequence[Extra]) -> Extra:
-    """The sum of several overheads."""
+    """Returns the sum of several overheads."""
     result = Extra(0, 0)
     for extra in extras.values() if isinstance(extras, dict) else extras:
         result = result.plus(extra)
@@ -78,7 +79,7 @@ def total(extras: dict[str, Extra] | Sequence[Extra]) -> Extra:
 
 
 def method_overhead(norm: NormLike, neuron: NeuronLike, sites: Sequence[Site]) -> Extra:
-    """The overhead of a norm and a neuron at every site of a network; it builds the layers and counts them."""
+    """The overhead of a norm and a neuron at every position of a network; it builds the layers and counts them."""
     extras = []
     for site in sites:
         extras.append(layer_overhead(neuron_for(neuron, site)))

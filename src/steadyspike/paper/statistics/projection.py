@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class Basis(NamedTuple):
-    """mean [K], axes [components, K] of unit length, explained [components]: share of the variance."""
+    """mean: [K] axes: [components, K], of unit length explained: [components], share of the variance"""
 
     mean: Tensor
     axes: Tensor
@@ -17,7 +17,10 @@ class Basis(NamedTuple):
 
 
 def principal_axes(x: Tensor, components: int = 2) -> Basis:
-    """The axes of largest variance of x [N, K]; the largest loading of every axis is positive, which fixes its sign."""
+    """Computes the axes of largest variance of x [N, K].
+
+    The largest loading of every axis is positive, which fixes its sign.
+    """
     x = x.detach().double()
     mean = x.mean(0)
     _, s, vh = torch.linalg.svd(x - mean, full_matrices=False)
@@ -28,18 +31,21 @@ def principal_axes(x: Tensor, components: int = 2) -> Basis:
 
 
 def project(x: Tensor, basis: Basis) -> Tensor:
-    """x [..., K] in the coordinates of the basis, [..., components]."""
+    """Returns x [..., K] in the coordinates of the basis, [..., components]."""
     return (x.detach().double() - basis.mean) @ basis.axes.T
 
 
 def explained(x: Tensor, basis: Basis) -> float:
-    """The share of the variance of x [N, K] that lies on the basis, which may be fitted on other points too."""
+    """Returns the share of the variance of x [N, K] that the basis explains.
+
+    The basis may be fitted on other points.
+    """
     centred = x.detach().double() - x.detach().double().mean(0)
     return float((centred @ basis.axes.T).square().sum() / centred.square().sum().clamp_min(1e-300))
 
 
 def separation(points: Tensor, labels: Tensor) -> float:
-    """Between-class share of the variance of points [N, D]: 0 if classes cover each other, 1 if each is a point."""
+    """The between-class share of the variance of points [N, D]: 0 if the classes overlap, 1 if each is one point."""
     points = points.double()
     centre = points.mean(0)
     between = torch.zeros((), dtype=torch.float64)

@@ -1,10 +1,10 @@
-"""Gradients of a layer's weights by time step, and their agreement.
+"""Gradients of a layer's weights by time step, and how much they agree.
 
 There are two definitions, and they give different numbers:
 
-"contribution": step t's summand of the layer's gradient, dL/dW = sum_t g_t, where L is the training loss. The paper's
-    wording ("the gradients applied to a given layer at each timestep").
-"step loss": the gradient of the loss of step t's output alone, the view of MPS and TET.
+"contribution": the summand g_t of step t in the layer's gradient, dL/dW = sum_t g_t, where L is the training loss. This
+    is the paper's wording ("the gradients applied to a given layer at each timestep").
+"step loss": the gradient of the loss of step t's output alone, as in MPS and TET.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ DEFINITIONS = ("contribution", "step loss")
 
 
 def cosine_matrix(gradients: Tensor) -> Tensor:
-    """Cosines between the rows of [T, P] -> [T, T]; NaN for a row of zeros, which has no direction."""
+    """Returns cosines between the rows of [T, P] -> [T, T]; NaN for a row of zeros, which has no direction."""
     g = gradients.double()
     norms = g.norm(dim=1)
     return (g @ g.T) / (norms[:, None] * norms[None, :])
 
 
 def contributions(layer: nn.Module, x: Tensor, dy: Tensor) -> Tensor:
-    """g_t for a convolution or linear layer from its input x and the gradient dy at its output, both [T, B, ...].
+    """G_t of a convolution or linear layer from its input x and the gradient dy of its output, both [T, B, ...].
 
-    Returns [T, P], float64; the sum over T is the gradient of ``layer.weight``.
+    The result is [T, P], float64; the sum over T is the gradient of ``layer.weight``.
     """
     x, dy = x.detach().double(), dy.detach().double()
     if isinstance(layer, nn.Conv2d):
@@ -44,20 +44,21 @@ def contributions(layer: nn.Module, x: Tensor, dy: Tensor) -> Tensor:
 
 
 def absolute_strength(gradient: Tensor) -> float:
-    """AbsStr = mean |g| of a layer's weights (supplement)."""
+    """Returns AbsStr = mean |g| of a layer's weights (supplement)."""
     return float(gradient.detach().double().abs().mean())
 
 
 def gradient_variation(gradient: Tensor) -> float:
-    """GradCV = std(|g|) / mean(|g|) of a layer's weights (supplement); 0 if all gradients are 0."""
+    """Returns GradCV = std(|g|) / mean(|g|) of a layer's weights (supplement); 0 if all gradients are 0."""
     magnitude = gradient.detach().double().abs()
     mean = float(magnitude.mean())
     return float(magnitude.std(unbiased=False)) / mean if mean > 0 else (0.0 if mean == 0 else mean)
 
 
 def active_ratio(derivative: Tensor) -> float:
-    """RatioAG: the share of neurons and steps with a surrogate derivative above 0.
+    """Returns RatioAG: the share of neurons and steps with a surrogate derivative above 0.
 
-    For the rectangle this is the supplement's mean of 1(|x| < width / 2). Arctan and sigmoid are above 0 everywhere.
+    For the rectangle this equals the supplement's mean of 1(|x| < width / 2). Arctan and sigmoid are above 0
+    everywhere.
     """
     return float((derivative.detach() > 0).double().mean())

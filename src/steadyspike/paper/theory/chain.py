@@ -2,8 +2,9 @@
 
     M = (1 - 1/tau) U + I / tau,    U' = M if M < V, else M - V (soft reset) or 0 (hard reset)
 
-The chain of theorem 1. Its kernel is computed from the distribution function of the input, so it has no sampling noise;
-what remains is the width of the cells. A hard reset puts an atom at 0, which is in the middle of a cell.
+The chain of theorem 1. The transition kernel is computed from the distribution function of the input, so it has no
+sampling noise. The only error is the width of the cells. A hard reset puts probability exactly at 0, which is in the
+middle of a cell.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ Cdf = Callable[[Tensor], Tensor]
 
 
 def gaussian(mean: float = 0.0, std: float = 1.0) -> Cdf:
-    """The distribution function of a Gaussian input."""
+    """Returns the distribution function of a Gaussian input."""
     if not std > 0:
         raise ValueError(f"std must be above 0, got {std}")
     return lambda x: torch.special.ndtr((x - mean) / std)
 
 
 def empirical(samples: Tensor) -> Cdf:
-    """The distribution function of measured inputs, linear between their quantiles."""
+    """Returns the distribution function of measured inputs, linear between their quantiles."""
     points = samples.detach().double().flatten().sort().values
     grid = torch.linspace(0, len(points) - 1, min(len(points), 4001)).round().long()
     values, levels = points[grid], (grid.double() + 0.5) / len(points)
@@ -43,7 +44,9 @@ def empirical(samples: Tensor) -> Cdf:
 
 @dataclass(frozen=True)
 class Chain:
-    """silent, firing: [n, n], probabilities of moving from cell i to cell j without and with a spike; centres: [n]."""
+    """silent, firing: [n, n], probabilities of moving from cell i to cell j without and with a spike
+    centres: [n]
+    """
 
     centres: Tensor
     silent: Tensor
@@ -51,16 +54,16 @@ class Chain:
 
     @property
     def kernel(self) -> Tensor:
-        """P[i, j]; every row sums to 1."""
+        """Returns P[i, j]; every row sums to 1."""
         return self.silent + self.firing
 
     @property
     def rate(self) -> Tensor:
-        """Probability of a spike from every cell, [n]."""
+        """Returns the probability of a spike from every cell, [n]."""
         return self.firing.sum(1)
 
     def start(self, value: float) -> Tensor:
-        """All probability at one potential: shared by the two cells around it so that its mean is exact, [n]."""
+        """All probability at one potential, shared by the two cells around it so that its mean is exact, [n]."""
         width = float(self.centres[1] - self.centres[0])
         position = min(max((value - float(self.centres[0])) / width, 0.0), len(self.centres) - 1.000001)
         p = torch.zeros_like(self.centres)
@@ -74,10 +77,10 @@ class Chain:
 def membrane_chain(
     cdf: Cdf, threshold: float = 1.0, tau: float = 2.0, reset: str = "soft", low: float | None = None, cells: int = 401
 ) -> Chain:
-    """The chain of a neuron with this input.
+    """Returns the chain of a neuron with this input.
 
-    low: the lowest potential of the grid; default -3 V, or lower if the input's 0.01 % quantile leads there. What would
-    fall below counts in the lowest cell. A soft reset can leave more than V behind; the grid ends at 3 V.
+    low: the lowest potential of the grid; default -3 V, or lower if the input's 0.01 % quantile leads there. Lower
+    potentials are counted in the lowest cell. After a soft reset, a potential above V can remain; the grid ends at 3 V.
     """
     if not 0 < threshold < math.inf or not 1 <= tau < math.inf:
         raise ValueError(f"threshold must be above 0 and tau at least 1, both finite; got {threshold} and {tau}")
@@ -96,7 +99,7 @@ def membrane_chain(
     u = centres[:, None]
 
     def below_potential(m: Tensor) -> Tensor:
-        """P(M <= m | U = u) for every u (rows) and m (columns)."""
+        """Returns P(M <= m | U = u) for every u (rows) and m (columns)."""
         return cdf(((m[None, :] - (1 - a) * u) / a).clamp(-1e12, 1e12))
 
     silent = below_potential(edges.clamp_max(threshold)).diff(dim=1).clamp_min(0)
@@ -123,7 +126,7 @@ def _quantile(cdf: Cdf, level: float) -> float:
 
 
 def stationary(chain: Chain) -> Tensor:
-    """pi with pi P = pi and sum 1, [n], by a linear solve."""
+    """Returns pi with pi P = pi and sum 1, [n], by a linear solve."""
     n = len(chain.centres)
     system = chain.kernel.T - torch.eye(n, dtype=torch.float64)
     system[-1] = 1.0
@@ -133,13 +136,13 @@ def stationary(chain: Chain) -> Tensor:
         pi = torch.linalg.solve(system, right).clamp_min(0)
     except torch.linalg.LinAlgError:
         raise ValueError(
-            "the chain stays where it is on this grid: tau is too large for the width of its cells; use more cells"
+            "the potential does not move on this grid: tau is too large for the width of its cells; use more cells"
         ) from None
     return pi / pi.sum()
 
 
 def evolve(chain: Chain, p: Tensor, steps: int) -> Tensor:
-    """The distributions at t = 0..steps from ``p``: [steps + 1, n]."""
+    """Returns the distributions at t = 0..steps, starting with ``p``: [steps + 1, n]."""
     rows, kernel = [p], chain.kernel
     for _ in range(steps):
         rows.append(rows[-1] @ kernel)
@@ -147,14 +150,14 @@ def evolve(chain: Chain, p: Tensor, steps: int) -> Tensor:
 
 
 def doeblin(chain: Chain, steps: int = 1) -> float:
-    """The largest epsilon with P^steps(x, .) >= epsilon mu(.) for all x and some mu: sum_j min_i P^steps[i, j].
+    """Returns the largest epsilon with P^steps(x, .) >= epsilon mu(.) for all x and some mu: sum_j min_i P^steps[i, j].
 
-    It bounds TV(U[t], pi) <= (1 - epsilon)^(t / steps) from any start (theorem 1, step 4).
+    Its bound is TV(U[t], pi) <= (1 - epsilon)^(t / steps) for any start (theorem 1, step 4).
     """
     return float(torch.linalg.matrix_power(chain.kernel, steps).amin(0).sum())
 
 
 def second_eigenvalue(chain: Chain) -> float:
-    """The rate at which the distance finally falls: the modulus of the second largest eigenvalue."""
+    """Returns the rate at which the distance finally decreases: the modulus of the second largest eigenvalue."""
     values = torch.linalg.eigvals(chain.kernel).abs().sort(descending=True).values
     return float(values[1])

@@ -18,7 +18,10 @@ Claim = tuple[str, str, str]  # text, label of the better row, label of the wors
 def accuracy_table(
     work: Work, title: str, cases: Sequence[Case], claims: Sequence[Claim] = (), beside: bool = True
 ) -> Table:
-    """One row per case, also if it did not run. beside: also firing rate, gradient metrics and membrane shift."""
+    """Returns one row per case, also for cases that did not run.
+
+    beside: also firing rate, gradient metrics and membrane shift
+    """
     published = any(case.paper and case.published() is not None for case in cases)
     head = ["configuration", *([PAPER] if published else []), MEASURED, "after step 1 (%)"]
     table = Table(title, [*head, *(COLUMNS if beside else ())])
@@ -33,5 +36,5 @@ def accuracy_table(
 
 
 def in_order(cases: Sequence[Case]) -> list[Claim]:
-    """The claims that every case is above the one before it, as the paper's numbers are."""
+    """Returns the claims that every case is above the previous one, as the paper's numbers are."""
     return [(f"{b.label} above {a.label}", b.label, a.label) for a, b in pairwise(cases)]

@@ -10,15 +10,20 @@ from steadyspike.paper.work.work import Case, Work
 
 
 def no_cases(scale: str) -> list[Case]:
-    """For experiments without training."""
+    """Raises an error; for experiments without training."""
     return []
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """name: for the command. where: in the paper. title: one line. page: makes tables and figures of what is there.
+    """name: for the command
+    where: in the paper
+    title: one line
+    page: makes tables and figures from the finished runs
 
-    cases: the configurations it trains at a scale. scales: those it can run at. seeds: how many by default.
+    cases: the configurations that it trains at a scale
+    scales: the scales at which it can run
+    seeds: the default number of seeds
     """
 
     name: str

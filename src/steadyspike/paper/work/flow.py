@@ -25,7 +25,10 @@ SILENT = "silent layers"
 
 
 def flow(run: LoadedRun) -> Arrays:
-    """Gradient metrics before and after training on 128 training samples; rates and shift on 512 test samples."""
+    """Measures gradient metrics before and after training, and rates and shift.
+
+    The metrics use 128 training samples, the others 512 test samples.
+    """
     from steadyspike.train.build.task import Task
 
     x, y = next(iter(run.data.eval_loader("train", 128)))
@@ -41,7 +44,7 @@ def flow(run: LoadedRun) -> Arrays:
 
 
 def _rows(gradients: list[LayerGradients]) -> np.ndarray:
-    """[layers, 3]: AbsStr, RatioAG, GradCV."""
+    """Returns [layers, 3]: AbsStr, RatioAG, GradCV."""
     return np.array([[row.absolute, row.ratio, row.variation] for row in gradients])
 
 
@@ -50,17 +53,17 @@ def flows(work: Work, results: Sequence[Result]) -> list[Arrays]:
 
 
 def flow_numbers(arrays: Arrays) -> dict[str, float]:
-    """The numbers of `COLUMNS` of one run, and `SILENT`: means over layers at the end of training."""
+    """Returns the numbers of `COLUMNS` of one run, and `SILENT`: means over layers at the end of training."""
     silent = arrays["rates"].sum(1) == 0
     absolute, ratio, variation = (float(value) for value in arrays["end"].mean(0))
     values = [float(arrays["rates"].mean()), absolute, 100 * ratio, variation]
-    # A layer without spikes has no active neurons, so nothing that could shift.
+    # A layer without spikes has no active neurons, so it has no shift.
     shift = [] if silent.all() else [float(arrays["shift"][~silent].mean())]
     return dict(zip(COLUMNS, [*values, *shift], strict=False)) | {SILENT: float(silent.sum())}
 
 
 def flow_cells(means: Mapping[str, float | None]) -> list[str]:
-    """The cells of `COLUMNS` from means over seeds; "-" if nothing was measured."""
+    """Returns the cells of `COLUMNS` from means over seeds; "-" if nothing was measured."""
     cells = [f"{mean:{form}}" if (mean := means.get(name)) is not None else "-" for name, form in FORMS.items()]
     if silent := means.get(SILENT):
         cells[0] += f" ({silent:.2g} layers silent)"
@@ -68,7 +71,7 @@ def flow_cells(means: Mapping[str, float | None]) -> list[str]:
 
 
 def mean_flow(work: Work, results: Sequence[Result]) -> dict[str, float | None]:
-    """`flow_numbers`, mean over the seeds of a case."""
+    """Returns `flow_numbers`, averaged over the seeds of a case."""
     per_run = [flow_numbers(arrays) for arrays in flows(work, results)]
     names = (*COLUMNS, SILENT)
     values = {name: [numbers[name] for numbers in per_run if name in numbers] for name in names}

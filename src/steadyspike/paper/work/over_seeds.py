@@ -1,4 +1,4 @@
-"""Numbers of several seeds as mean, variance and number of seeds: how they are written and compared."""
+"""Numbers of several seeds as mean, variance and number of seeds: formatting and comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Summary(NamedTuple):
-    """Summary of the values of several seeds; the variance is that of a sample, 0 for one seed."""
+    """Summarises the values of several seeds; the variance is that of a sample, 0 for one seed."""
 
     mean: float
     variance: float
@@ -17,7 +17,7 @@ class Summary(NamedTuple):
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Summary | None:
-        """None if there are no values."""
+        """Returns None if there are no values."""
         if not values:
             return None
         return cls(statistics.mean(values), statistics.variance(values) if len(values) > 1 else 0.0, len(values))
@@ -30,7 +30,7 @@ class Summary(NamedTuple):
 
 
 def judged(better: Summary | None, worse: Summary | None) -> str:
-    """Whether ``better`` is above ``worse``, judged by the standard error of the difference of means."""
+    """Judges whether ``better`` is above ``worse``, by the standard error of the difference of means."""
     if better is None or worse is None:
         return "not measured yet"
     difference = better.mean - worse.mean

@@ -17,7 +17,7 @@ NOT_RUN = "not run"
 
 @dataclass
 class Table:
-    """A table of texts, and under it what the paper claims and whether it held."""
+    """A table of texts, and below it the paper's claims and whether they held."""
 
     title: str
     head: list[str]
@@ -31,7 +31,7 @@ class Table:
         return "\n".join([f"**{self.title}**", "", *lines, *claims])
 
     def text(self) -> str:
-        """In columns, for a terminal."""
+        """Formats the table in columns, for a terminal."""
         cells = [self.head, *self.rows]
         widths = [max(len(row[i]) for row in cells) for i in range(len(self.head))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells]
@@ -60,18 +60,18 @@ class Page:
 
 
 def finals(results: Sequence[Result]) -> list[float]:
-    """Test accuracy after the last step of the runs that finished."""
+    """Returns the test accuracy after the last step of the runs that finished."""
     return [r.accuracy[-1] for r in results if r.finished]
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """``"76.09 ± 0.04 (3 seeds)"``; "not run" if there is nothing."""
+    """Returns ``"76.09 ± 0.04 (3 seeds)"``; "not run" if there are no values."""
     summary = Summary.of(values)
     return NOT_RUN if summary is None else summary.written(digits)
 
 
 def measured(results: Sequence[Result], step: int = -1) -> str:
-    """Accuracy of all runs of a row as `spread`, and how those ended that did not finish: no run is hidden."""
+    """The accuracy of all runs of a row as `spread`, and how the unfinished runs ended, so that no run is hidden."""
     values = [r.accuracy[step] for r in results if r.finished]
     other = sorted({r.status for r in results if not r.finished})
     count = sum(not r.finished for r in results)
@@ -82,10 +82,10 @@ def measured(results: Sequence[Result], step: int = -1) -> str:
 
 
 def verdict(better: Sequence[float], worse: Sequence[float]) -> str:
-    """Whether ``better`` is above ``worse``, judged by the standard error of the difference of means."""
+    """Judges whether ``better`` is above ``worse``, by the standard error of the difference of means."""
     return judged(Summary.of(better), Summary.of(worse))
 
 
 def claim(text: str, better: Sequence[float], worse: Sequence[float]) -> str:
-    """A claim of the paper with its verdict."""
+    """Returns a claim of the paper with its verdict."""
     return f"{text}: {verdict(better, worse)}"

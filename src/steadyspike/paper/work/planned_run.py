@@ -1,4 +1,4 @@
-"""A training run that a table or figure needs, and the key under which its result is kept."""
+"""A training run that a table or figure needs, and the key under which its result is stored."""
 
 from __future__ import annotations
 
@@ -23,33 +23,36 @@ class Run:
     seed: int = 0
 
     def load(self) -> Recipe:
-        """The recipe that is trained."""
+        """Returns the recipe that is trained."""
         return _resolved(self.recipe, self.settings, self.seed)
 
     @property
     def label(self) -> str:
-        """The recipe and the seed; first what actually runs, if the settings (``--scale mini``) replace it."""
+        """Returns a label of recipe and seed.
+
+        If the settings (``--scale mini``) replace the recipe, the label begins with what runs.
+        """
         now, written = self.load(), load_recipe(self.recipe)
         if (now.model.name, now.data.name) == (written.model.name, written.data.name):
             return f"{self.recipe}, seed {self.seed}"
         return f"{now.model.name} on {now.data.name}, T = {now.data.timesteps} (for {self.recipe}), seed {self.seed}"
 
     def key(self) -> str:
-        """A checksum of everything that decides the run's result: the resolved recipe and the seed.
+        """Returns a checksum of everything that decides the run's result: the resolved recipe and the seed.
 
-        Only values that differ from a default count. So a recipe key that a later version adds does not change the key
-        of old results, and recipes with the same meaning have the same key.
+        Only values that differ from a default are included. So a recipe key that a later version adds does not change
+        the keys of old results, and recipes with the same meaning have the same key.
         """
         return _key(self.recipe, self.settings, self.seed)
 
     def work(self) -> float:
-        """How long it takes, in units that only compare runs of one table: samples shown, over epochs and steps."""
+        """Returns the expected duration in a unit for one table only: samples shown, times epochs and steps."""
         recipe = self.load()
         return float(recipe.schedule.epochs * recipe.data.timesteps * (recipe.data.train_samples or 1500))
 
 
 def key_of(recipe: Recipe) -> str:
-    """The key of a resolved recipe, as `Run.key` gives it."""
+    """Returns the key of a resolved recipe, as `Run.key` computes it."""
     tables = recipe.model_dump(exclude=set(PRIVATE), exclude_defaults=True)
     tables["neuron"] = deciding_keys(recipe.neuron)
     for name in INCIDENTAL - {"train.seed"}:
@@ -70,18 +73,18 @@ def _key(recipe: str, settings: tuple[str, ...], seed: int) -> str:
 
 
 def seeded(recipe: str, seeds: int, settings: tuple[str, ...] = ()) -> list[Run]:
-    """One run per seed 0, 1, ..."""
+    """Returns one run per seed 0, 1, ..."""
     return [Run(recipe, settings, seed) for seed in range(seeds)]
 
 
-_KEPT = ("name", "channelwise", "backend", "options")  # their effect is not visible in the settings of one layer
+_KEPT = ("name", "channelwise", "backend", "options")  # the settings of one layer do not show their effect
 _SITE = Site(channels=2, size=(2, 2), timesteps=2)
 
 
 def deciding_keys(table: schema.Neuron) -> dict[str, Any]:
-    """The keys that change the neuron; ``learn = ["threshold", "tau"]`` of a "lif" is its default and does not count.
+    """The keys that change the neuron; ``learn = ["threshold", "tau"]`` of a "lif" is its default and is left out.
 
-    Two tables with the same meaning have the same deciding keys.
+    Two tables with the same meaning have the same keys here.
     """
     keys: dict[str, Any] = json.loads(_reduced(table.model_dump_json()))
     return keys
@@ -89,10 +92,13 @@ def deciding_keys(table: schema.Neuron) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _reduced(table: str) -> str:
-    """From JSON to JSON, since a table cannot be hashed; many recipes share one, and building layers takes a while."""
+    """From JSON to JSON, because a table cannot be hashed.
+
+    Many recipes share one table, and building layers takes a while.
+    """
     kept = schema.Neuron.model_validate_json(table)
     reduced = _layer(kept)
-    # In the order of the table: what belongs to a key, such as its width to a surrogate, follows it.
+    # In the order of the table: a key that belongs to another, such as the width of a surrogate, follows it.
     for key in schema.Neuron.model_fields if reduced is not None else ():
         without = kept.model_copy(update={key: None})
         if key not in _KEPT and _layer(without) == reduced:
@@ -101,7 +107,7 @@ def _reduced(table: str) -> str:
 
 
 def _layer(table: schema.Neuron) -> tuple[str, dict[str, Any]] | None:
-    """The settings and the exact constants of a layer of this neuron; None if there can be no such layer."""
+    """Returns the settings and the exact constants of a layer of this neuron; None if such a layer cannot be built."""
     try:
         layer = neuron_spec(table).at(_SITE)
     except RecipeError:

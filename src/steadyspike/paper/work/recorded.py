@@ -1,4 +1,4 @@
-"""Recorded numbers (`results.measured`) by recipe: the means and spreads that pages and lists show of them."""
+"""Recorded numbers (`results.measured`) by recipe: the means and spreads that pages and lists show."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from steadyspike.results.measured import Measured, Spread, packaged_results
 class Recorded:
     """Entries by recipe. ``used`` collects the entries of a page, for the line that names their machines.
 
-    For every seed the newest run is used. Some older runs recorded only a mean over their seeds; if it covers
-    more seeds than there are single runs, the mean is used instead.
+    For every seed the newest run is used. Some older runs recorded only a mean over their seeds. If it covers more
+    seeds than there are single runs, the mean is used instead.
     """
 
     def __init__(self, entries: Iterable[Measured] | None = None) -> None:
@@ -22,16 +22,16 @@ class Recorded:
         self.used: list[Measured] = []
 
     def of(self, recipe: str) -> list[Measured]:
-        """All entries of a recipe, oldest first."""
+        """Returns all entries of a recipe, oldest first."""
         return self._entries.get(recipe, [])
 
     def newest(self, recipe: str) -> list[Measured]:
-        """The newest run of every seed."""
+        """Returns the newest run of every seed."""
         runs = {entry.seed: entry for entry in self.of(recipe) if isinstance(entry.seed, int)}
         return [runs[seed] for seed in sorted(runs)]
 
     def summary(self, recipe: str, number: str = "") -> Summary | None:
-        """Mean and spread of the headline, or of another of the entries' numbers; None if there is none."""
+        """Returns mean and spread of the main number, or of another of the entries' numbers; None if there is none."""
         runs = [e for e in self.newest(recipe) if not e.note and isinstance(_number(e, number), float)]
         values = [value for e in runs if isinstance(value := _number(e, number), float)]
         means = [e for e in self.of(recipe) if isinstance(e.seed, list) and isinstance(_number(e, number), Spread)]
@@ -44,12 +44,12 @@ class Recorded:
         return Summary.of(values)
 
     def ended_otherwise(self, recipe: str) -> str:
-        """How runs ended that did not finish, such as "1 diverged"; "" if all did."""
+        """Returns how unfinished runs ended, such as "1 diverged"; "" if all finished."""
         notes = [entry.note for entry in self.newest(recipe) if entry.note]
         return f"{len(notes)} {', '.join(sorted(set(notes)))}" if notes else ""
 
     def series(self, recipe: str, number: str) -> list[float]:
-        """The newest entry's numbers per time step."""
+        """Returns the newest entry's numbers per time step."""
         entry = next(e for e in reversed(self.of(recipe)) if isinstance(e.numbers.get(number), list))
         recorded = entry.numbers[number]
         assert isinstance(recorded, list)
@@ -57,7 +57,7 @@ class Recorded:
         return recorded
 
     def stamp(self) -> str:
-        """Returns the sources of the entries used; called once at the end of a page's part, which it closes."""
+        """Returns the sources of the entries used; call it once at the end of a page's part."""
         used, self.used = self.used, []
         return stamp(used)
 
@@ -69,7 +69,7 @@ def _number(entry: Measured, name: str) -> float | list[float] | Spread | None:
 
 
 def stamp(entries: Sequence[Measured]) -> str:
-    """Hardware, torch, commits, seeds and days of some entries, in one line; "" without entries."""
+    """Returns hardware, torch, commits, seeds and days of some entries, in one line; "" without entries."""
     if not entries:
         return ""
     commits = {commit[:7] for entry in entries for commit in entry.commit.split(", ")}

@@ -18,14 +18,15 @@ from steadyspike.train.recipe import Recipe, RecipeError, load_recipe
 from steadyspike.train.recipe.kinds import kind_of
 
 ALL_SCALES = ("mini", "deep", "narrow", "paper")
-OWN_DATA = {"deep": "CIFAR-10", "narrow": "CIFAR-100"}  # the data of scales whose recipes are not made from the paper's
+# the data sets of scales whose recipes are not made from the paper's
+OWN_DATA = {"deep": "CIFAR-10", "narrow": "CIFAR-100"}
 EVENT_SETS = ("dvs-cifar10", "nmnist", "dvs-gesture")
 # Small forms of the networks, with options that the embedded digits need.
 SMALL = {
     "resnet19": "resnet19_tiny", "cnn7": "cnn7_tiny", "resnet34": "resnet34_tiny", "sew_resnet34": "sew_resnet34_tiny",
 }  # fmt: skip
 FAMILIES = ("spikformer_v2", "spikformer", "spikingformer", "sdt", "qkformer", "spikingresformer")
-UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they come without an official split
+UNSPLIT = ("digits", "digits-events", "dvs-cifar10")  # they have no official split
 MINI_EPOCHS = 10
 MINI_STEPS = 6  # at most
 DEEP_EPOCHS = 8  # epochs of a deep recipe, unless it trains longer
@@ -33,9 +34,9 @@ DEEP_EPOCHS = 8  # epochs of a deep recipe, unless it trains longer
 
 @dataclass(frozen=True)
 class Scale:
-    """A size by name.
+    """Returns a scale by name.
 
-    data: another data set for "mini" than the embedded digits, for the cases of its kind: still images or events.
+    data: for "mini", another data set than the embedded digits, for cases of its kind (still images or events).
     """
 
     name: str
@@ -43,7 +44,7 @@ class Scale:
 
     @property
     def label(self) -> str:
-        """The name of this scale in a folder's name: each data set has its own pages."""
+        """Returns this scale's name as part of a folder's name; each data set has its own pages."""
         return f"{self.name}-{self.data}" if self.data else self.name
 
     @property
@@ -60,7 +61,10 @@ class Scale:
         return f"measured on {where} (--scale {self.name}); the paper's values are for the data sets in its tables"
 
     def recipe(self, paper: str, deep: str, own: bool = False) -> tuple[str, tuple[str, ...]]:
-        """(recipe, changes) of a case at this scale; own: it is not in the paper, and "mini" starts from ``deep``."""
+        """Returns (recipe, changes) of a case at this scale.
+
+        own: the case is not in the paper, and "mini" starts from ``deep``
+        """
         if self.name in OWN_DATA:
             if not deep:
                 raise RecipeError(f"{paper} has no {self.name} form; use --scale mini or --scale paper")
@@ -76,19 +80,20 @@ class Scale:
 
 
 def narrow(deep: str) -> str:
-    """The recipe on CIFAR-100 with the configuration of a deep recipe, such as ``cifar100-narrow-mp``."""
+    """Returns the recipe on CIFAR-100 with the configuration of a deep recipe, such as ``cifar100-narrow-mp``."""
     return "cifar100-narrow-" + deep.removeprefix("deep-").removeprefix("resnet19-").removesuffix("-sgd")
 
 
 def changed(table: BaseModel) -> dict[str, Any]:
-    """The keys of a recipe's table that are not at their defaults."""
+    """Returns the keys of a recipe's table that are not at their defaults."""
     return table.model_dump(exclude_defaults=True)
 
 
 def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
-    """Changes that make a recipe small and keep neuron, norm and loss."""
+    """Returns changes that make a recipe small and keep neuron, norm and loss."""
     family = next((one for one in FAMILIES if recipe.model.name.startswith(one)), None)
-    # An override cannot remove a recipe's size, and the digits as images have one size: such recipes get events.
+    # An override cannot remove a recipe's size, and the digits as images have only one size. Recipes with a size
+    # therefore get events.
     events = recipe.data.name in EVENT_SETS or family is not None
     embedded = "digits-events" if events or recipe.data.size is not None else "digits"
     name = data if data and (data in EVENT_SETS) == events else embedded
@@ -112,7 +117,7 @@ def mini(recipe: Recipe, data: str = "") -> tuple[str, ...]:
 
 
 def mini_of_deep(recipe: Recipe, data: str = "") -> tuple[str, ...]:
-    """`mini` of a deep recipe: its layers, its learning rate and its factor of longer training stay."""
+    """Returns `mini` of a deep recipe; layers, learning rate and factor of longer training stay the same."""
     epochs = MINI_EPOCHS * max(1, recipe.schedule.epochs // DEEP_EPOCHS)
     samples = 2000 if data.startswith("cifar") else 1000
     return (

@@ -1,4 +1,4 @@
-"""Keeps results: runs and measurements, by a key of their settings, so that nothing runs twice."""
+"""Stores results, runs and measurements by a key of their settings, so that nothing runs twice."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _END = len(_MARK) + 32
 
 
 def scores_of(test: dict[str, Any]) -> list[float]:
-    """Accuracy after 1..T steps in percent; of a detector [mAP at .5:.95, mAP at .5]."""
+    """Returns the accuracy after 1..T steps in percent; for a detector [mAP at .5:.95, mAP at .5]."""
     return list(test["accuracy"]) if "accuracy" in test else [test["AP"], test["AP50"]]
 
 
 @dataclass(frozen=True)
 class Result:
-    """A run that has ended: ``accuracy`` after 1..T steps on the test part, in percent (detectors: see `scores_of`)."""
+    """A run that has ended; ``accuracy`` after 1..T steps on the test part, in percent (detectors: `scores_of`)."""
 
     run: Run
     folder: Path
@@ -43,7 +43,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of runs (``runs/``) and of what was measured on them (``measured/``)."""
+    """A folder of runs (``runs/``) and of measurements on them (``measured/``)."""
 
     root: Path
 
@@ -62,9 +62,10 @@ class Store:
         return free
 
     def result(self, run: Run) -> Result | None:
-        """The result of a run that has ended; None if it has not run, was interrupted or is damaged.
+        """Returns the result of a run that has ended; None if it has not run, was interrupted or is damaged.
 
-        The folder's name does not prove it: a folder that was renamed holds the numbers of another configuration.
+        The folder's name alone is not trusted, because a renamed folder would hold the numbers of another
+        configuration.
         """
         for folder in self._folders(run):
             if _is_of(folder, run) and (stored := intact_result(folder)) is not None:
@@ -72,8 +73,11 @@ class Store:
         return None
 
     def _folders(self, run: Run) -> Iterator[RunFolder]:
-        """Folders in which a run may be: its own, that of another recipe with the same key, or one of its recipe
-        under the key that an earlier version gave it."""
+        """Returns the folders in which a run may be.
+
+        These are its own folder, that of another recipe with the same key, and one of its recipe with the key of an
+        earlier version.
+        """
         own = self.folder(run).root
         yield RunFolder(own)
         names = (f"*-seed{run.seed}-{run.key()[:8]}", f"{run.recipe}-seed{run.seed}-*")
@@ -81,7 +85,7 @@ class Store:
         yield from map(RunFolder, sorted(others))
 
     def missing(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs without a result, in order, each configuration once."""
+        """Returns the runs without a result, in order, each configuration once."""
         runs_left: dict[str, Run] = {}
         for run in runs:
             if run.key() not in runs_left and self.result(run) is None:
@@ -89,15 +93,15 @@ class Store:
         return list(runs_left.values())
 
     def unfinished(self, runs: Iterable[Run]) -> list[Run]:
-        """The runs that have a folder and no result: interrupted, running, or damaged."""
+        """Returns the runs that have a folder and no result: interrupted, running, or damaged."""
         return [run for run in self.missing(runs) if self.folder(run).root.is_dir()]
 
     def measured(self, run: Run, what: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays measured on a run; computed once. ``what`` names the measurement and its settings."""
+        """Returns arrays measured on a run; they are computed once. ``what`` names the measurement and its settings."""
         return self.kept(f"{run.key()}-{what}", compute)
 
     def kept(self, name: str, compute: Callable[[], Arrays]) -> Arrays:
-        """Arrays under a name; computed if they do not exist or cannot be read."""
+        """Returns arrays stored under a name; computes them if they do not exist or cannot be read."""
         path = self.root / "measured" / f"{name}.npz"
         arrays = read_arrays(path)
         if arrays is None:
@@ -116,7 +120,7 @@ class Store:
 
 
 def _is_of(folder: RunFolder, run: Run) -> bool:
-    """Whether the recipe in a folder is that of ``run``."""
+    """Returns whether the recipe in a folder is that of ``run``."""
     try:
         return key_of(folder.read_recipe()) == run.key()
     except RunError:
@@ -124,7 +128,7 @@ def _is_of(folder: RunFolder, run: Run) -> bool:
 
 
 def write_arrays(path: Path, arrays: Arrays) -> None:
-    """An .npz file with a checksum of content and name behind it; numpy reads it too."""
+    """Writes an .npz file followed by a checksum of content and name; numpy can read it too."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     content = buffer.getvalue()
@@ -133,7 +137,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def read_arrays(path: Path) -> Arrays | None:
-    """The arrays of a file; None if there is none, or it was damaged or renamed."""
+    """Returns the arrays of a file; None if there is none, or if it was damaged or renamed."""
     try:
         content = path.read_bytes()
     except OSError:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class Case:
     """One configuration: its label, its recipe at the paper's scale, and its recipe in the deep evidence, if any.
 
-    group: the data set or block of a table that it belongs to. own: it is not in the paper; its small form is made of
-    the deep recipe.
+    group: the data set or block of a table that it belongs to
+    own: it is not in the paper; its small form is made from the deep recipe
     """
 
     label: str
@@ -39,7 +39,7 @@ class Case:
 
 
 class Row(NamedTuple):
-    """Accuracy after the last step over seeds, as a text, after the first step, and means of `flow.COLUMNS`."""
+    """Accuracy over seeds after the last and the first step, as texts, and means of `flow.COLUMNS`."""
 
     final: Summary | None
     measured: str
@@ -53,7 +53,10 @@ def say_nothing(text: str) -> None:
 
 @dataclass(frozen=True)
 class Work:
-    """An experiment at one scale. announce: called with what is measured next, since that can take a while."""
+    """An experiment at one scale.
+
+    announce: called with the name of the next measurement, because that can take a while
+    """
 
     scale: Scale
     seeds: int
@@ -62,12 +65,12 @@ class Work:
     announce: Callable[[str], None] = say_nothing
 
     def runs(self, case: Case) -> list[Run]:
-        """The runs of a case, one per seed."""
+        """Returns the runs of a case, one per seed."""
         recipe, settings = self.scale.recipe(case.paper, case.deep, case.own)
         return seeded(recipe, self.seeds, settings)
 
     def heading(self, case: Case, paper: str) -> str:
-        """``paper``, a heading with the paper's data in it, as far as they were used: small runs have other data."""
+        """Returns the heading ``paper``, completed by the data that small runs use instead of the paper's."""
         if self.scale.name != "mini":
             return paper
         data = self.runs(case)[0].load().data
@@ -75,22 +78,25 @@ class Work:
         return f"mini: {data.name}{steps} (paper: {paper})"
 
     def all_runs(self, cases: Iterable[Case]) -> list[Run]:
-        """The runs of all cases, seed by seed: a list that was stopped early still has equal numbers of seeds."""
+        """The runs of all cases, seed by seed, so that a list that was stopped early has equal numbers of seeds."""
         rows = [self.runs(case) for case in cases]
         return [row[seed] for seed in range(self.seeds) for row in rows]
 
     def results(self, case: Case) -> list[Result]:
-        """The finished results of a case."""
+        """Returns the finished results of a case."""
         return [stored for run in self.runs(case) if (stored := self.store.result(run)) is not None]
 
     def row(self, case: Case, beside: bool) -> Row:
-        """What a table of accuracies shows of a case. beside: also what `flow` measures."""
+        """Returns what a table of accuracies shows of a case.
+
+        beside: also the measurements of `flow`
+        """
         results = self.results(case)
         final = Summary.of(finals(results))
         return Row(final, measured(results), measured(results, 0), mean_flow(self, results) if beside else {})
 
     def first(self, case: Case) -> Result | None:
-        """The first seed's result, for figures of one network."""
+        """Returns the first seed's result, for figures of one network."""
         return next(iter(self.results(case)), None)
 
     def load(self, result: Result) -> LoadedRun:
@@ -99,7 +105,7 @@ class Work:
         return load_run(result.folder, self.data_dir)
 
     def measure(self, result: Result, what: str, compute: Callable[[LoadedRun], Arrays]) -> Arrays:
-        """Arrays measured on a trained network, kept by content; ``what`` names measurement and settings."""
+        """Returns arrays measured on a trained network, stored by content; ``what`` names measurement and settings."""
 
         def fresh() -> Arrays:
             self.announce(f"measuring {result.run.label}")
@@ -109,7 +115,7 @@ class Work:
 
 
 def published_text(case: Case) -> str:
-    """The paper's value as printed."""
+    """Returns the paper's value as printed."""
     paper = case.published()
     if paper is None:
         return "-"
@@ -120,5 +126,5 @@ def published_text(case: Case) -> str:
 
 
 def chains(cases: Sequence[Case]) -> list[list[Case]]:
-    """Cases by group, in their order."""
+    """Returns cases by group, in their order."""
     return [[case for case in cases if case.group == group] for group in dict.fromkeys(c.group for c in cases)]

@@ -1,1 +1,1 @@
-"""One page with a network in it: it runs in the browser as the integer network does, and shows every step."""
+"""One page with a network: it runs in the browser in the same way as the integer network, and shows every step."""

@@ -1,4 +1,7 @@
-"""A `Program` as JSON that the page's script interprets; constants are base64 of the smallest type that holds them."""
+"""Writes a `Program` as JSON that the page's script interprets.
+
+Constants are base64 of the smallest sufficient type.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ TYPES = ("i1", "i2", "i4", "f4", "f8")
 
 
 def constant(values: Array | None) -> dict[str, Any] | None:
-    """A table of numbers in the smallest type that holds all of them exactly."""
+    """Encodes a table of numbers in the smallest type that holds all of them exactly."""
     if values is None:
         return None
     for kind in TYPES:
@@ -38,7 +41,7 @@ def constant(values: Array | None) -> dict[str, Any] | None:
 
 
 def program_data(program: Program) -> dict[str, Any]:
-    """Everything that the script needs to run a program."""
+    """Returns everything that the script needs to run a program."""
     operations = [*program.still, *program.each_step]
     return {
         "shape": list(program.shape), "takesFrames": program.takes_frames, "timesteps": program.timesteps,
@@ -49,7 +52,7 @@ def program_data(program: Program) -> dict[str, Any]:
 
 
 def _real_products(operations: list[Operation]) -> list[int]:
-    """Multiply-accumulates of each operation: those of synapses that read real numbers."""
+    """Returns the multiply-accumulates of each operation: those of synapses that read real numbers."""
     return [
         sum(
             t.rows.size * math.prod(op.out.grid[1:])

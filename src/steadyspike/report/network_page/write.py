@@ -1,4 +1,4 @@
-"""Puts the page of a network together: one HTML file, no request to any network."""
+"""Builds the page of a network: one HTML file that sends no requests."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def write_network_page(
     samples: Tensor | None = None,
     labels: list[int] = [],  # noqa: B006
 ) -> Path:
-    """Writes the page of a folded network; ``samples`` [B, ...] or [T, B, ...] can be chosen in it.
+    """Writes the page of a folded network; the user can choose from ``samples`` [B, ...] or [T, B, ...].
 
-    The network runs in the integers of `IntegerNetwork`; what has no integer form is a `CannotFold`.
+    The network runs with the integers of `IntegerNetwork`. If it has no integer form, `CannotFold` is raised.
     """
     content = render(network, facts, samples, labels).encode()
     write_atomically(path, lambda file: file.write(content))
@@ -40,7 +40,7 @@ def write_network_page(
 
 
 def render(network: FoldedNetwork, facts: dict[str, Any], samples: Tensor | None, labels: list[int]) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     program = lower(network, str(facts.get("model") or "network"), facts=facts)
     classes = [str(name) for name in facts.get("classes") or []]
     if len(classes) != program.output.size:
