@@ -155,14 +155,14 @@ def _two_inputs() -> Any:
 
 # name: (writes the file, what the refusal says); an empty text: the file is read
 FILES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "an external link": (lambda p: _edited(p, _external_link), "link to somewhere else"),
-    "a soft link": (lambda p: _edited(p, _soft_link), "link to somewhere else"),
+    "an external link": (lambda p: _edited(p, _external_link), "link to another location"),
+    "a soft link": (lambda p: _edited(p, _soft_link), "link to another location"),
     "external storage": (
         lambda p: _edited(p, lambda f: _replace_tau(f, shape=(4,), dtype="f8", external=[("/etc/passwd", 0, 32)])),
         "another file",
     ),
     "virtual data": (lambda p: _edited(p, _virtual), "another file"),
-    "a group in itself": (lambda p: _edited(p, _cycle), "at two places"),
+    "a group in itself": (lambda p: _edited(p, _cycle), "appears twice"),
     "2,000 groups in each other": (lambda p: _edited(p, _deep), "nested too deeply"),
     "a claim of 512 GiB": (
         lambda p: _edited(p, lambda f: _replace_tau(f, shape=(1 << 36,), dtype="f8", chunks=(1 << 20,))),

@@ -1,12 +1,12 @@
-// How large the last cache is that a core has; looked up once.
+// The size of the last-level cache that one core can use; looked up once.
 #pragma once
 #include <cstdint>
 #include <cstdio>
 
 namespace {
 
-// In bytes; 0 if it cannot be read. From Linux itself: on AMD the value of the C library's sysconf is
-// not the cache that one core can use.
+// In bytes; 0 if it cannot be read. Read from Linux itself: on AMD the value of the C library's sysconf is not the
+// cache that one core can use.
 inline int64_t last_cache_bytes() {
     static const int64_t found = [] {
         long kilobytes = 0;

@@ -1,5 +1,6 @@
-// STEADYSPIKE_CLONES: one copy of a function per instruction set, chosen when the library is loaded. For simple loops that the
-// compiler vectorises itself. GCC only: clang's choice needs a variable of its run time, which zig does not link.
+// STEADYSPIKE_CLONES: one copy of a function per instruction set, chosen when the library is loaded. It is for simple
+// loops that the compiler vectorises itself. GCC only: clang's choice needs a variable of its runtime, which zig does
+// not link.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// Which instruction sets can be used here; looked up once.
+// The instruction sets that can be used here; looked up once.
 #include "isa.h"
 
 #include <cstdlib>
@@ -9,7 +9,7 @@
 
 namespace {
 
-// A library without the later two does not contain their names: tools/build_wheels.py looks for them.
+// A library without the last two does not contain their names, for which tools/build_wheels.py searches.
 const char* const NAMES[] = {
     "base",
 #if defined(STEADYSPIKE_X86)
@@ -20,7 +20,7 @@ const char* const NAMES[] = {
 #if defined(STEADYSPIKE_X86)
 constexpr bool has_all(uint64_t bits, uint64_t mask) { return (bits & mask) == mask; }
 
-// Which registers the operating system saves (XCR0); the CPU must have xgetbv.
+// The registers that the operating system saves (XCR0); the CPU must support xgetbv.
 uint64_t saved_registers() {
     uint32_t low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
@@ -28,10 +28,11 @@ uint64_t saved_registers() {
 }
 #endif
 
-// How many this CPU can run.
+// The number of instruction sets that this CPU can run.
 int64_t supported() {
 #if defined(STEADYSPIKE_X86)
-    // By cpuid itself: __builtin_cpu_supports needs a variable of the compiler's run time, which zig does not link.
+    // By cpuid itself, because __builtin_cpu_supports needs a variable of the compiler's runtime, which zig does not
+    // link.
     constexpr uint64_t FMA = 1 << 12, XGETBV = 1 << 27, AVX2 = 1 << 5;
     constexpr uint64_t AVX512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;  // F, DQ, BW, VL
     constexpr uint64_t YMM = 0x6, ZMM = 0xe6;
@@ -46,7 +47,7 @@ int64_t supported() {
 #endif
 }
 
-// How many may run: with STEADYSPIKE_CPU_CAPABILITY none behind the one it names.
+// The number that may run: with STEADYSPIKE_CPU_CAPABILITY, those up to the one it names.
 int64_t count() {
     const int64_t most = supported();
     const char* const wanted = std::getenv("STEADYSPIKE_CPU_CAPABILITY");

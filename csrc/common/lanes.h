@@ -1,5 +1,5 @@
-// A register full of elements: its types, and how it comes from and goes to memory in each dtype. Written with the vector
-// types that GCC and Clang share, so the same source serves every instruction set; only the width differs.
+// A register of elements: its types, and how it is loaded and stored in each dtype. Written with the vector types that
+// GCC and Clang share, so that the same source serves every instruction set; only the width differs.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -75,8 +75,8 @@ inline Floats widen(Halves raw, Bf16) { return Floats(widen_words(raw) << 16); }
 inline Floats widen(Halves raw, Fp16) {
     const Words h = widen_words(raw);
     const Words magnitude = (h & 0x7fff) << 13, sign = (h & 0x8000) << 16;
-    // The exponent's bias is 15 in half precision and 127 in float. A subnormal has no leading 1: it is given the exponent of
-    // the smallest normal number, and subtracting that number normalises it.
+    // The exponent's bias is 15 in half precision and 127 in float. A subnormal has no leading 1. It is given the
+    // exponent of the smallest normal number, and subtracting that number normalises it.
     const uint32_t rebias = 112u << 23;
     const Words smallest = Words{} + (rebias + (1u << 23));
     const Words tiny = Words(Floats(magnitude + smallest) - Floats(smallest));
@@ -111,7 +111,7 @@ inline Halves narrow(Floats value, H half) {
     return __builtin_convertvector(narrow_words(value, half), Halves);
 }
 
-// Two registers of elements in one.
+// Combines two registers of elements.
 template <class H>
 inline FullHalves narrow_two(Floats first, Floats second, H half) {
     const Words a = narrow_words(first, half), b = narrow_words(second, half);
@@ -126,7 +126,7 @@ inline FullHalves narrow_two(Floats first, Floats second, H half) {
 #endif
 }
 
-// Raw registers; the last one of a row may be partial, of `count` elements.
+// Raw registers; the last one of a row may be partial, with `count` elements.
 template <bool FULL, class Raw, class T>
 inline Raw take(const T* from, int64_t count) {
     Raw raw{};
@@ -168,12 +168,12 @@ inline uint32_t lane_bits(Words mask) {
 #endif
 }
 
-// A register of double from as many elements of either type.
+// A register of double from the same number of elements of either type.
 inline Doubles load_doubles(const double* from) { return take<true, Doubles>(from, 0); }
 inline Doubles load_doubles(const float* from) {
     const HalfFloats half = take<true, HalfFloats>(from, 0);
 #if defined(__AVX512F__)
-    return Doubles(_mm512_maskz_cvtps_pd(0xff, __m256(half)));  // all lanes; GCC 12 warns of the plain one
+    return Doubles(_mm512_maskz_cvtps_pd(0xff, __m256(half)));  // all lanes; GCC 12 warns about the plain function
 #elif defined(__AVX__)
     return Doubles(_mm256_cvtps_pd(__m128(half)));  // GCC would do it in two halves
 #else

@@ -1,6 +1,7 @@
-// For which elements of a register a comparison holds, as each instruction set does it in the fewest instructions: a mask
-// register with AVX-512, else a register of all ones where it does NOT hold. Potentials and thresholds are then compared as
-// integers, for which a CPU has more units than for floats; the answer is the same, because the thresholds are above 0.
+// For which elements of a register a comparison holds, in the fewest instructions of each instruction set: a mask
+// register with AVX-512; otherwise a register that is all ones if the comparison does NOT hold. Potentials and
+// thresholds are then compared as integers, for which a CPU has more units than for floats. The result is the same,
+// because the thresholds are above 0.
 #pragma once
 #include "pairs.h"
 
@@ -17,28 +18,28 @@ struct Mask {
 inline Mask nowhere() { return {}; }
 inline Mask either(Mask a, Mask b) { return {__mmask16(a.on | b.on)}; }
 
-// m >= level, for a level above 0. NaN: either answer.
+// m >= level, for a level above 0. For NaN either result is possible.
 inline Mask at_least(Floats m, Floats level) { return {_mm512_cmp_ps_mask(__m512(m), __m512(level), _CMP_GE_OQ)}; }
 
-// low <= m <= high, for high above 0. NaN: either answer.
+// low <= m <= high, for high above 0. For NaN either result is possible.
 inline Mask between(Floats m, Floats low, Floats high) {
     const __mmask16 above = _mm512_cmp_ps_mask(__m512(m), __m512(low), _CMP_GE_OQ);
     return {_mm512_mask_cmp_ps_mask(above, __m512(m), __m512(high), _CMP_LE_OQ)};
 }
 
-// The value, else 0.
+// The value if the mask holds, otherwise 0.
 inline Floats where(Mask mask, Floats value) { return Floats(_mm512_maskz_mov_ps(mask.on, __m512(value))); }
 
 inline Floats choose(Mask mask, Floats yes, Floats no) {
     return Floats(_mm512_mask_mov_ps(__m512(no), mask.on, __m512(yes)));
 }
 
-// By the sign bit of `sign`.
+// Selects by the sign bit of `sign`.
 inline Floats choose_by_sign(Floats sign, Floats if_set, Floats otherwise) {
     return choose({_mm512_movepi32_mask(__m512i(sign))}, if_set, otherwise);
 }
 
-// The numbers from low, which is above 0, to high, as integers. within: NaN is outside.
+// The numbers from low, which is above 0, to high, as integers. within: false for NaN.
 struct Range {
     Words low, size;
 
@@ -48,7 +49,7 @@ inline Mask within(Floats m, const Range& range) {
     return {_mm512_cmple_epu32_mask(__m512i(Words(m) - range.low), __m512i(range.size))};
 }
 
-// m - where(mask, value).
+// m - (mask ? value : 0).
 inline Floats minus_where(Floats m, Mask mask, Floats value) {
     return Floats(_mm512_mask_sub_ps(__m512(m), mask.on, __m512(m), __m512(value)));
 }
@@ -106,7 +107,7 @@ inline Floats choose_by_sign(Floats sign, Floats if_set, Floats otherwise) {
 }
 inline Floats choose(Mask mask, Floats yes, Floats no) { return choose_by_sign(Floats(mask.off), no, yes); }
 struct Range {
-    Words low, size;  // with the first bit turned over: only comparisons of numbers with a sign are one instruction
+    Words low, size;  // with the first bit flipped, because only signed comparisons are one instruction
 
     Range(Floats from, Floats to) : low(Words(from) + (1u << 31)), size(Words(to) - Words(from) + (1u << 31)) {}
 };

@@ -1,5 +1,5 @@
-// Two registers of neighbouring elements, in order or split: those with an even index in the first, those with an odd one
-// in the second. bfloat16 comes and goes split by shifts alone, 32 bits at a time.
+// Two registers of neighbouring elements, either in order or split: those with an even index in the first, those with
+// an odd index in the second. bfloat16 is loaded and stored in split form by shifts alone, 32 bits at a time.
 #pragma once
 #include "lanes.h"
 
@@ -53,8 +53,8 @@ inline Pair join(Pair pair) {
 #endif
 }
 
-// A pair of a row in memory, which is in order.
-// same: all elements are, so that there is nothing to split.
+// A pair from a row in memory, which is in order.
+// same: all elements are equal, so that there is nothing to split.
 template <bool SPLIT>
 inline Pair load_pair(const float* from, bool same) {
     const Pair pair{load<true>(from, 0), load<true>(from + WIDTH<float>, 0)};
@@ -83,7 +83,7 @@ inline FullHalves low_and_high(Words even, Words odd) {
 #endif
 }
 
-// A split pair as bfloat16, to nearest, ties to even. The elements are numbers: NaN would be lost.
+// A split pair as bfloat16, rounded to nearest, ties to even. The elements must not be NaN, which would be lost.
 inline FullHalves narrow_split(Pair pair) {
     const Words even = Words(pair.first), odd = Words(pair.second);
     return low_and_high((even + 0x7fffu + ((even >> 16) & 1u)) >> 16, odd + 0x7fffu + ((odd >> 16) & 1u));

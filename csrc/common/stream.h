@@ -1,10 +1,10 @@
-// For tensors larger than the cache: stores that bypass it (no line is read before it is written) and early loads.
+// For tensors larger than the cache: stores that bypass it (no line is read before it is written), and early loads.
 #pragma once
 #include "lanes.h"
 
 namespace {
 
-// One register to an address that is a multiple of its size.
+// Stores one register to an address that is a multiple of its size.
 template <class V>
 inline void stream_register(void* to, V value) {
     static_assert(sizeof(V) == STEADYSPIKE_REGISTER, "whole registers only");
@@ -36,7 +36,7 @@ inline void stream_bytes(void* to, const void* from, int64_t bytes) {
     __builtin_memcpy(target + i, source + i, size_t(bytes - i));
 }
 
-// Streaming stores become visible to other threads in order after this.
+// After this, streaming stores become visible to other threads in order.
 inline void stream_end() {
 #if defined(__SSE2__)
     _mm_sfence();

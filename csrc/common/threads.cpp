@@ -1,5 +1,6 @@
-// On ELF systems (Linux) the threads are torch's: its wheels put GNU OpenMP's functions into the process, and the loader finds
-// them by name, so that torch's operators and these share one pool. Elsewhere every call starts its own threads.
+// On ELF systems (Linux) the threads are torch's. Its wheels load GNU OpenMP's functions into the process, and the
+// loader finds them by name, so torch's operators and these share one pool. On other systems every call starts its own
+// threads.
 #include "threads.h"
 
 #include <system_error>
@@ -7,7 +8,7 @@
 #include <vector>
 
 #if defined(__ELF__)
-// What `#pragma omp parallel num_threads(n)` is for GCC. Weak: null in a process without OpenMP.
+// The function behind `#pragma omp parallel num_threads(n)` in GCC. Weak: null in a process without OpenMP.
 extern "C" __attribute__((weak)) void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags);
 #endif
 
@@ -18,7 +19,7 @@ extern "C" void steadyspike_on_threads(int64_t threads, void (*work)(void*), voi
     std::vector<std::thread> others;
     try {
         for (int64_t i = 1; i < threads; ++i) others.emplace_back(work, data);
-    } catch (const std::system_error&) {  // the system gives no more threads: those that run share the work
+    } catch (const std::system_error&) {  // if the system gives no more threads, the running ones share the work
     }
     work(data);
     for (std::thread& other : others) other.join();

@@ -1,9 +1,9 @@
-// Threads for a call. No result depends on how many there are.
+// The threads of a call. Results do not depend on their number.
 #pragma once
 #include <atomic>
 #include <cstdint>
 
-// Runs work(data) on `threads` threads at once, this one included.
+// Runs work(data) on `threads` threads at once, including this one.
 extern "C" void steadyspike_on_threads(int64_t threads, void (*work)(void*), void* data);
 
 namespace {

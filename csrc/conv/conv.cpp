@@ -1,5 +1,6 @@
-// The driver of the spike convolution: checks a call, cuts it into units of work and gives them to threads. No result depends
-// on the number of threads: an output belongs to one unit, and sums over units are added up in their order.
+// The driver of the spike convolution: checks a call, cuts it into units of work and gives them to threads. Results do
+// not depend on the number of threads: an output belongs to one unit, and sums over units are added up in a fixed
+// order.
 #include <memory>
 #include <new>
 #include <vector>
@@ -13,9 +14,10 @@ extern const ConvLoops steadyspike_conv_avx2, steadyspike_conv_avx512;
 
 namespace {
 
-constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each weight that is loaded several times
-constexpr int64_t TILE_BYTES = 192 << 10, INPUT_TILE_BYTES = 96 << 10;  // of gradient: they stay in the second cache
-constexpr int64_t UNITS = 16;             // of the weight gradient, if splitting the images can make so many
+constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each loaded weight several times
+// bytes of the gradient that stay in the second-level cache
+constexpr int64_t TILE_BYTES = 192 << 10, INPUT_TILE_BYTES = 96 << 10;
+constexpr int64_t UNITS = 16;             // parts of the weight gradient, if splitting the images can make this many
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 
 const ConvLoops& loops_for(const SpikeConv& c) {
@@ -45,7 +47,7 @@ bool valid(const SpikeConv& c) {
            in(c.in_channels * c.height * c.width, 1, MAX_INDEX) && in(c.in_channels * MAX_BLOCK, 1, MAX_INDEX);
 }
 
-// Parts whose tile of gradient has about so many bytes, borders included, for `width` output channels at a time.
+// Parts whose tile of the gradient has about this many bytes, including borders, for `width` output channels at a time.
 ConvPlan cut_tiles(const SpikeConv& c, const ConvShape& shape, int64_t width, int64_t bytes) {
     const int64_t columns = ceil(c.width + 2 * c.padding[1], c.stride[1]) + (c.kernel[1] - 1) * c.dilation[1] / c.stride[1];
     const int64_t border = (c.kernel[0] - 1) * c.dilation[0] / c.stride[0];
@@ -61,7 +63,7 @@ int64_t forward(const SpikeConv& c, const float* packed, float scale, const floa
     const ConvShape shape = conv_shape(c);
     int64_t pixels = FORWARD_PIXELS;
     const int64_t total = shape.images * shape.out_height * shape.out_width;
-    // Every thread gets work, at best several pieces of it.
+    // Every thread gets work, ideally several pieces of it.
     while (pixels > 64 && total / pixels < 4 * c.threads) pixels /= 2;
     ConvPlan plan = cut(shape.images, shape.out_height, shape.out_width, pixels);
     if (plan.parts < 2 * c.threads) plan.splits = smaller(shape.blocks, ceil(2 * c.threads, plan.parts));
@@ -71,7 +73,7 @@ int64_t forward(const SpikeConv& c, const float* packed, float scale, const floa
 
 int64_t weight_gradient(const SpikeConv& c, const float* g, const float* level, int64_t levels, const ConvWeight& gradient) {
     const ConvShape shape = conv_shape(c, c.steps > 1 ? 2 : 1);
-    // The fewer taps meet a pixel, the more channels are needed for as many sums at a time.
+    // If fewer taps read a pixel, more channels are needed for the same number of sums at a time.
     const int64_t taps = ceil(c.kernel[0], c.stride[0]) * ceil(c.kernel[1], c.stride[1]);
     ConvPlan plan = cut_tiles(c, shape, smaller(shape.block, taps > 4 ? 16 : taps > 2 ? 32 : 64), TILE_BYTES);
     plan.chunk = smaller(ceil(c.in_channels, 64) * 64, shape.taps >= 9 ? 128 : 512);

@@ -1,20 +1,21 @@
-// Convolution of spikes: the C ABI that Python calls (kernels/conv/abi.py mirrors the structs), and what its driver hands to the
-// loops of one instruction set. A fully connected layer is a 1x1 convolution of images of one row.
+// Convolution of spikes: the C ABI that Python calls (kernels/conv/abi.py mirrors the structs), and what its driver
+// passes to the loops of one instruction set. A fully connected layer is a 1x1 convolution of images of one row.
 #pragma once
 #include "export.h"
 
 extern "C" {
 
-// Spikes are bits, [steps][words], a step in the memory order of its floats: bit i % 64 of word i / 64 is element i. A step
-// is [batch][height][width][in_channels] (channels_last) or [batch][in_channels][height][width]; out and its gradient are
-// laid out alike. The outputs' sizes follow from the rest.
+// Spikes are bits, [steps][words], with each step in the memory order of its floats: bit i % 64 of word i / 64 is
+// element i. A step is [batch][height][width][in_channels] (channels_last) or [batch][in_channels][height][width]; the
+// output and its gradient have the same layout. The sizes of the output follow from the other fields.
 struct SpikeConv {
     int64_t steps, batch, in_channels, height, width, out_channels;
     int64_t kernel[2], stride[2], padding[2], dilation[2];  // rows, columns
     int64_t channels_last;
     int64_t words;                            // from one step's bits to the next
     const uint64_t* bits;
-    int64_t threads, isa;                     // isa: -1 the best this CPU has, else an index as for the scan
+    // isa: -1 for the best one of this CPU, otherwise an index as for the scan
+    int64_t threads, isa;
 };
 
 // A weight [out_channels][in_channels][rows][columns], strides in elements.
@@ -23,12 +24,13 @@ struct ConvWeight {
     int64_t stride[4];
 };
 
-// CONV_NOT_FINITE: a number was met that is infinite or NaN, which times 0 is NaN; the result is not valid.
+// CONV_NOT_FINITE: some number is infinite or NaN, which times 0 is NaN; the result is not valid.
 enum ConvStatus : int64_t { CONV_OK = 0, CONV_BAD_ARGUMENT = 1, CONV_OUT_OF_MEMORY = 2, CONV_NOT_FINITE = 3 };
 // Order of packed weights: [out block][tap][in][block] and [out block][in][tap][block].
 enum ConvOrder : int64_t { BY_TAP = 0, BY_CHANNEL = 1 };
 
-STEADYSPIKE_EXPORT int64_t steadyspike_conv_packed_size(const SpikeConv*);  // floats; -1: this shape is not for these loops
+// floats; -1: these loops do not support this shape
+STEADYSPIKE_EXPORT int64_t steadyspike_conv_packed_size(const SpikeConv*);
 // level: [in_channels] factors, or null.
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_pack(const SpikeConv*, const ConvWeight*, const float* level, int64_t order, float* packed);
 // out = scale * sums + bias (null: none), of weights packed BY_TAP.
@@ -36,19 +38,19 @@ STEADYSPIKE_EXPORT int64_t steadyspike_conv_forward(const SpikeConv*, const floa
 // The gradient of the weight for spikes of level[0], or level[channel] if levels > 1.
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_weight_gradient(const SpikeConv*, const float* g, const float* level, int64_t levels,
                                                             const ConvWeight* gradient);
-// The gradient of the input where `bits` are set, 0 elsewhere; weights packed BY_CHANNEL.
+// The gradient of the input at the elements whose `bits` are set, 0 elsewhere; weights are packed BY_CHANNEL.
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_input_gradient(const SpikeConv*, const float* packed, const float* g, float* dx);
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_abi();
 }
 
 constexpr int64_t MAX_BLOCK = 64;  // output channels that are summed together
 
-// What the loops derive from a call. The loops that use what steps have in common go through two at a time: then an image
-// is the two of a pair, and the last step of an odd number is one alone.
+// Values that the loops derive from a call. The loops that take steps in pairs process two at a time. An image is then
+// a pair of steps; if the number of steps is odd, the last one is alone.
 struct ConvShape {
     int64_t images, out_height, out_width, taps;
-    int64_t block, blocks;                    // output channels together, and how many such blocks
-    int64_t pair;                             // steps that an image has, 1 or 2
+    int64_t block, blocks;                    // output channels per block, and the number of blocks
+    int64_t pair;                             // steps per image, 1 or 2
 };
 
 inline int64_t conv_output(const SpikeConv& c, int axis) {
@@ -62,11 +64,11 @@ inline ConvShape conv_shape(const SpikeConv& c, int64_t pair = 1) {
             (c.out_channels + block - 1) / block, pair};
 }
 
-// Work is cut into parts of some images, or of some rows of one image; `splits` of the other axis (blocks of output
+// Work is cut into parts of some images, or of some rows of one image. `splits` of the other axis (blocks of output
 // channels, or of input channels) go to different threads.
 struct ConvPlan {
     int64_t images, rows;                     // per part
-    int64_t row_parts, parts, splits;         // row parts per image, parts in all
+    int64_t row_parts, parts, splits;         // row parts per image, and all parts
     int64_t chunk;                            // input channels per unit of the weight gradient
     int64_t width;                            // output channels in a tile of the gradient
 };
@@ -80,7 +82,7 @@ struct ConvTask {
     float* out;                               // out, dx, or partial sums of the weight gradient
 };
 
-// One unit of work. False: something was not finite.
+// One unit of work. False: a value was not finite.
 using ConvLoop = bool (*)(const ConvTask&, int64_t unit);
 struct ConvLoops {
     ConvLoop forward, weight_gradient, input_gradient;

@@ -1,22 +1,25 @@
-// Forward: for every pixel the list of its active channels; for every output pixel and block of output channels the sum of
-// the weights of the active channels below it, in the order tap, channel.
+// Forward. Every pixel gets the list of its active channels. For every output pixel and block of output channels, the
+// weights of the active channels below it are summed, in the order tap, channel.
 #pragma once
 #include "conv_lists.h"
 
 namespace {
 
-constexpr int64_t WEIGHT_BYTES = 36 << 10;  // of weights that are gone through at a time: they stay in the first cache
-// Of a kernel row's weights, up to which the row is gone through as one: twice as many if a list has few entries, because
-// then the end of a list, which a processor guesses wrong, takes longer than weights from the second cache.
+// bytes of weights that are processed at a time: they stay in the first-level cache
+constexpr int64_t WEIGHT_BYTES = 36 << 10;
+// Bytes of a kernel row's weights up to which the row is processed as one list. It is twice as many if a list has few
+// entries: the processor mispredicts the end of a list, which then takes longer than loading weights from the
+// second-level cache.
 constexpr int64_t ROW_BYTES = 48 << 10, FEW = 10;
-constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass through those weights
+constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass over those weights
 
-// Lists of active channels, times the block, on a grid of input pixels that has empty ones where the padding is. The lists
-// of neighbours in a row lie side by side, so that those under a whole kernel row are one list; then an entry also has
-// its column, times the size of a tap, from which follows the tap that it is under.
+// Lists of active channels, times the block, on a grid of input pixels; the pixels of the padding are empty. The lists
+// of neighbours in a row are adjacent in memory, so the lists under a whole kernel row are one list. An entry then also
+// has its column, times the size of a tap, from which its tap follows.
 struct ChannelLists {
-    int64_t rows, columns;                    // of the grid, per image
-    int64_t top, begin, end;                  // the first row's place in the image; the rows of the image on the grid
+    int64_t rows, columns;                    // pixels of the grid, per image
+    // the first row's position in the image; the rows of the image on the grid
+    int64_t top, begin, end;
     int64_t total;                            // active channels of all pixels
     int64_t taps_as_one;                      // the columns of the kernel, or 1
     Room<uint32_t> starts, entries;
@@ -63,21 +66,23 @@ struct ChannelLists {
                (columns + 1) * size < (int64_t(1) << 31);
     }
 
-    // Whether a tap falls on grid line q: not all do if the stride is larger than the kernel.
+    // Whether a tap reads grid line q: not all do if the stride is larger than the kernel.
     static bool read(int64_t q, int axis, const SpikeConv& conv) {
         return conv.stride[axis] == 1 || conv.kernel[axis] >= conv.stride[axis] || conv.dilation[axis] > 1 ||
                q % conv.stride[axis] < conv.kernel[axis];
     }
 };
 
-// An output pixel: the grid pixel under its first tap, and what entries there have for their column.
+// An output pixel: the grid pixel under its first tap, and the column that entries there have.
 struct OutputPixel {
     int64_t grid, column;
 };
 
-constexpr int64_t MOST_ENTRIES = WEIGHT_BYTES / (16 * int64_t(sizeof(float)));  // under the groups of taps of one call, if several
+// under the groups of taps of one call, if there are several
+constexpr int64_t MOST_ENTRIES = WEIGHT_BYTES / (16 * int64_t(sizeof(float)));
 
-// The lists under the groups of taps of one pixel as one, which has one end. Returns how many entries it has.
+// Joins the lists under the groups of taps of one pixel into one, which has only one end. Returns the number of
+// entries.
 inline int64_t join_lists(const uint32_t* starts, const uint32_t* entries, int64_t taps, const int64_t* offset, int64_t groups,
                           uint32_t shift, uint32_t group_size, uint32_t* joined) {
     int64_t total = 0;
@@ -91,8 +96,8 @@ inline int64_t join_lists(const uint32_t* starts, const uint32_t* entries, int64
 }
 
 // Adds the weights of the active channels under `groups` groups of taps, each of `taps_as_one`, to the sums of `pixels`
-// output pixels, R registers of each. A block of few channels has two sums, of every second entry: one alone would wait for
-// its last addition.
+// output pixels, R registers each. A block of few channels has two sums, of the even and of the odd entries, because a
+// single sum would wait for its last addition.
 template <int R, int SUMS>
 void add_events(const ChannelLists& lists, const OutputPixel* pixel, int64_t pixels, const int64_t* offset, int64_t groups,
                 const float* weights, int64_t group_size, float* sums, int64_t block) {

@@ -1,14 +1,14 @@
-// Input gradient at the places that are asked for: dot products of the output's gradient with a channel's weights, which stay
-// in the cache for all of that channel's places.
+// Input gradient at the requested elements: dot products of the output's gradient with a channel's weights, which stay
+// in the cache for all elements of that channel.
 #pragma once
 #include "conv_weight.h"
 
 namespace {
 
-constexpr int64_t PLACES = 8;  // dot products together
+constexpr int64_t PLACES = 8;  // dot products at a time
 
 #if STEADYSPIKE_REGISTER == 64
-inline __m256 half_sum(__m512 s) {  // masks with all lanes: GCC 12 warns of the plain functions
+inline __m256 half_sum(__m512 s) {  // masks with all lanes: GCC 12 warns about the plain functions
     return _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, s, 0), _mm512_maskz_extractf32x8_ps(0xff, s, 1));
 }
 #elif STEADYSPIKE_REGISTER == 32
@@ -33,7 +33,7 @@ inline void add_sums(const Floats* s, float* to) {
 #endif
 }
 
-// Adds to `sums` the dot products at PLACES places, over `taps` taps and R registers of each.
+// Adds to `sums` the dot products for PLACES elements, over `taps` taps and R registers each.
 template <int R>
 void add_products(const float* tile, const uint32_t* list, const float* weights, const int64_t* tap, const int64_t* place,
                   int64_t taps, int64_t block, float* sums) {
@@ -53,8 +53,8 @@ void add_products(const float* tile, const uint32_t* list, const float* weights,
     add_sums(s, sums);
 }
 
-// The places in a part whose gradient is needed, per channel and phase: positions of the gradients in the tile, and the
-// places' own positions in dx.
+// The elements in a part whose gradient is needed, per channel and phase: positions of the gradients in the tile, and
+// their own positions in dx.
 struct PlaceLists {
     int64_t capacity;
     Room<int64_t> counts;

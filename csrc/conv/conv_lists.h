@@ -24,7 +24,7 @@ inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #endif
 }
 
-// Memory that nothing initialises, from the start of a line of the cache on: else a register's load would touch two.
+// Uninitialised memory that begins at a cache line; otherwise a register's load would touch two lines.
 template <class T>
 struct Room {
     static constexpr std::align_val_t LINE{64};
@@ -37,14 +37,14 @@ struct Room {
     T& operator[](int64_t i) const { return memory.get()[i]; }
 };
 
-// 1 for infinity and NaN, else 0.
+// 1 for infinity and NaN, otherwise 0.
 inline uint32_t is_infinite(float value) {
     uint32_t raw;
     std::memcpy(&raw, &value, sizeof raw);
     return (raw & 0x7f800000u) == 0x7f800000u ? 1u : 0u;
 }
 
-// `count` <= 64 bits from bit `first` on.
+// `count` <= 64 bits, beginning with bit `first`.
 inline uint64_t bits_from(const uint64_t* words, int64_t first, int64_t count) {
     const int64_t shift = first % 64;
     const uint64_t* word = words + first / 64;
@@ -58,8 +58,8 @@ inline void for_each_bit(uint64_t word, F f) {
     for (; word; word &= word - 1) f(int64_t(__builtin_ctzll(word)));
 }
 
-// Appends first + k * block for every bit k of `count` <= 64, and may write up to LANES - 1 entries more. No jump depends on
-// the bits with AVX-512: a processor mispredicts the end of almost every short list.
+// Appends first + k * block for every set bit k of `count` <= 64, and may write up to LANES - 1 additional entries.
+// With AVX-512 no branch depends on the bits, because a processor mispredicts the end of almost every short list.
 inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t block, uint32_t* next) {
 #if STEADYSPIKE_REGISTER == 64
     const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -81,9 +81,9 @@ inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t b
 struct PixelWords {
     const SpikeConv& conv;
     int64_t words;                            // per pixel
-    Room<uint64_t> own;                       // of the rows, if they must be put into order first
+    Room<uint64_t> own;                       // of the rows, if they must be reordered first
     const uint64_t* step = nullptr;
-    int64_t first = 0, row0 = 0;              // first: bit of the image
+    int64_t first = 0, row0 = 0;              // first: the first bit of the image
     bool ordered;
 
     PixelWords(const SpikeConv& c, int64_t rows)
@@ -114,8 +114,8 @@ struct PixelWords {
     }
 };
 
-// The steps of image n: where the first lies among the images of all steps, and how many there are. The second, if there is
-// one, is a batch behind it.
+// The steps of image n: the index of the first one among the images of all steps, and their number. The second, if
+// there is one, is one batch further.
 struct StepsOf {
     int64_t image, count;
 
@@ -126,7 +126,7 @@ struct StepsOf {
     }
 };
 
-// The words of both steps of an image; of a single one the second has none.
+// The words of both steps of an image; if there is only one step, the second has none.
 struct PairWords {
     PixelWords first, second;
     const ConvShape& shape;
@@ -142,8 +142,8 @@ struct PairWords {
         if (both) second.load(steps.image + first.conv.batch, begin, end);
     }
 
-    // Calls f(channel, pattern) for the channels [64 w, 64 w + 64) of a pixel that fired: 1 at the first step only, 2 at
-    // the second only, 3 at both.
+    // Calls f(channel, pattern) for the channels [64 w, 64 w + 64) of a pixel that fired; the pattern is 1 for the
+    // first step only, 2 for the second only, 3 for both.
     template <class F>
     void for_each(int64_t row, int64_t column, int64_t w, F f) const {
         const uint64_t a = first.at(row, column, w), b = both ? second.at(row, column, w) : 0;
@@ -163,7 +163,7 @@ struct ConvPart {
     }
 };
 
-// How many neurons fired in rows [begin, end) of images [image0, image1).
+// Counts the neurons that fired in rows [begin, end) of images [image0, image1).
 inline int64_t count_bits(const SpikeConv& conv, int64_t image0, int64_t image1, int64_t begin, int64_t end) {
     const int64_t size = conv.height * conv.width, runs = conv.channels_last ? 1 : conv.in_channels;
     const int64_t row = conv.width * conv.in_channels / runs, length = (end - begin) * row;

@@ -1,14 +1,14 @@
-// The loops of the spike convolution for one instruction set, as STEADYSPIKE_CONV names them; everything but that one table
-// has internal linkage, so no code for a newer CPU can leak into the common path.
+// The loops of the spike convolution for one instruction set, named by STEADYSPIKE_CONV. Everything except that table
+// has internal linkage, so no code for a newer CPU can be used by the common path.
 #include "conv_forward.h"
 #include "conv_input.h"
 #include "conv_weight.h"
 
 namespace {
 
-constexpr int64_t CHANNELS = 64, LINE = 16;  // of input and output together: what is read and written stays in the first cache
+constexpr int64_t CHANNELS = 64, LINE = 16;  // bytes of input and output together: they stay in the first-level cache
 
-// Block `unit` of output channels. False: something is not finite.
+// Block `unit` of output channels. False: a value is not finite.
 bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& weight, const float* level, int64_t order,
                int64_t unit, float* packed) {
     const int64_t first = unit * shape.block, rest = conv.out_channels - first, channels = rest < shape.block ? rest : shape.block;

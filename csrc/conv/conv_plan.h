@@ -5,7 +5,7 @@
 
 namespace {
 
-// Parts of about `pixels` pixels each of images of height x width.
+// Parts of about `pixels` pixels each, for images of height x width.
 inline ConvPlan cut(int64_t images, int64_t height, int64_t width, int64_t pixels) {
     ConvPlan plan{};
     plan.images = smaller(images, larger(1, pixels / (height * width)));

@@ -1,8 +1,10 @@
-// The gradient of the output, copied for some channels into a tile with zeros around it, so that the neighbours of an input
-// pixel lie at fixed distances and none needs a check. Of a pair of steps a pixel has the gradients of both and their sum.
+// The gradient of the output, copied for some channels to a tile with zeros around it. The neighbours of an input pixel
+// are then at fixed distances, and none needs a check. For a pair of steps, a pixel has the gradients of both and their
+// sum.
 //
-// Input row i meets output row (i + padding - a dilation) / stride under tap a if that divides. With q = (i + padding) /
-// stride and the remainder as its phase, the tap's rows are those of phase (a dilation) % stride, at q - (a dilation) / stride.
+// Input row i is read by output row (i + padding - a dilation) / stride under tap a, if the division is exact. Let q =
+// (i + padding) / stride, with the remainder as its phase. The tap's rows are those of phase (a dilation) % stride, at
+// q - (a dilation) / stride.
 #pragma once
 #include "conv_lists.h"
 
@@ -28,10 +30,10 @@ struct Axis {
 struct GradientTile {
     const ConvTask& task;
     const Axis down, across;
-    const int64_t width, pixel;               // channels together; floats of a pixel
+    const int64_t width, pixel;               // channels per tile; floats of a pixel
     int64_t rows, columns, row0 = -1, row1 = -1, image_size;
     Room<float> values;
-    Room<int64_t> column_place, column_phase;  // of every input column; phase -1: no tap falls there
+    Room<int64_t> column_place, column_phase;  // of every input column; phase -1: no tap reads it
 
     GradientTile(const ConvTask& t)
         : task(t), down(t.conv, 0), across(t.conv, 1), width(t.plan.width), pixel(width * (t.shape.pair > 1 ? 3 : 1)),
@@ -48,12 +50,13 @@ struct GradientTile {
     int64_t tap_phase(int64_t t) const {
         return down.tap_phase(t / across.kernel) * across.stride + across.tap_phase(t % across.kernel);
     }
-    // How far a tap moves the place where an input pixel looks.
+    // How far a tap moves the position at which an input pixel reads.
     int64_t tap_place(int64_t t) const {
         return (down.tap_place(t / across.kernel) * columns + across.tap_place(t % across.kernel)) * pixel;
     }
 
-    // Calls f(n, i, j, phase, place) for the pixels of a part's rows that a tap falls on; load(n) before those of image n.
+    // Calls f(n, i, j, phase, position) for the pixels of a part's rows that a tap reads; load(n) comes before those of
+    // image n.
     template <class Load, class F>
     void for_pixels(const ConvPart& part, Load load, F f) const {
         for (int64_t n = 0; n < part.image1 - part.image0; ++n) {
@@ -67,12 +70,13 @@ struct GradientTile {
             }
         }
     }
-    // Pixels of one phase that a part can have.
+    // The number of pixels of one phase that a part can have.
     int64_t capacity() const {
         return task.plan.images * ((task.plan.rows - 1) / down.stride + 1) * ((task.conv.width - 1) / across.stride + 1);
     }
 
-    // Channels [channel, channel + width) of the output's gradient that the part's input pixels meet. False: not all finite.
+    // Channels [channel, channel + width) of the output's gradient that the part's input pixels need. False: not all
+    // are finite.
     bool copy(const ConvPart& part, int64_t channel) {
         const ConvShape& shape = task.shape;
         if (part.row0 != row0 || part.row1 != row1) {
@@ -102,7 +106,7 @@ struct GradientTile {
     }
 
   private:
-    // a, b: the gradients of the two steps; b is null if there is one.
+    // a, b: the gradients of the two steps; b is null if there is only one step.
     uint32_t copy_row(const float* a, const float* b, int64_t per_pixel, int64_t per_channel, int64_t pixels, int64_t channels,
                       float* to) const {
         if (channels < width) std::memset(to, 0, size_t(pixels * pixel) * sizeof(float));
@@ -114,7 +118,7 @@ struct GradientTile {
                 const int64_t from = k * per_channel + p * per_pixel;
                 float* const at = to + p * pixel + k;
                 const float x = a[from], y = b ? b[from] : 0;
-                infinite |= is_infinite(x + y);  // so is the sum if one of the two is
+                infinite |= is_infinite(x + y);  // the sum is not finite if one of the two is not
                 at[0] = x;
                 if (b) at[width] = y, at[2 * width] = x + y;
             }

@@ -1,12 +1,13 @@
-// Weight gradient: for every channel the list of pixels where it fired; for every channel the sums of the output's gradient
-// over that list, under all taps together, in registers. A neuron that fired at both steps of a pair is one entry: the tile
-// has the sum of the two gradients.
+// Weight gradient. Every channel gets a list of the pixels at which it fired. For every channel the output's gradient
+// is summed over that list, under all taps together, in registers. A neuron that fired at both steps of a pair is one
+// entry, for which the tile has the sum of the two gradients.
 #pragma once
 #include "conv_tile.h"
 
 namespace {
 
-// Where channels [first, first + channels) fired in a part, as places in a gradient tile, per phase of the stride.
+// The pixels of a part at which channels [first, first + channels) fired, as positions in a gradient tile, per phase of
+// the stride.
 struct PixelLists {
     int64_t channels, capacity;
     Room<uint32_t> entries;
@@ -32,9 +33,9 @@ struct PixelLists {
     }
 };
 
-constexpr int MOST_TAPS = 9;  // together, each with its sums in registers
+constexpr int MOST_TAPS = 9;  // channels at a time, each with its sums in registers
 
-// Adds the gradients at the places of a list, as each of N taps sees them, to its R registers of sums.
+// Adds the gradients at the positions of a list, as each of N taps reads them, to its R registers of sums.
 template <int N, int R>
 void add_places(const float* tile, const int64_t* moved, const uint32_t* list, int64_t count, const int64_t* tap, int64_t block,
                 float* sums) {
@@ -54,7 +55,7 @@ void add_places(const float* tile, const int64_t* moved, const uint32_t* list, i
 
 using AddPlaces = void (*)(const float*, const int64_t*, const uint32_t*, int64_t, const int64_t*, int64_t, float*);
 
-// For so many taps, and the registers that are left for each: at most nine in all.
+// For this many taps, and the registers that remain for each: at most nine in all.
 inline AddPlaces add_places_of(int64_t taps, int64_t registers) {
     static const AddPlaces ONE[] = {add_places<1, 1>, add_places<2, 1>, add_places<3, 1>, add_places<4, 1>, add_places<5, 1>,
                                     add_places<6, 1>, add_places<7, 1>, add_places<8, 1>, add_places<9, 1>};
@@ -67,7 +68,7 @@ inline int64_t registers_for(int64_t taps, int64_t width) {
     return width / LANES < most ? width / LANES : most;
 }
 
-// The taps of each phase of the stride, and how far each moves the place where an input pixel looks.
+// The taps of each phase of the stride, and how far each moves the position.
 struct PhaseTaps {
     Room<int64_t> tap, moved, ends;
 

@@ -1,5 +1,5 @@
-// The driver of deployed layers (called by deploy/runtime/native_layer.py): checks a call, cuts it into units of work and gives
-// them to threads. Every output belongs to one unit, so no result depends on the number of threads.
+// The driver of deployed layers (called by deploy/runtime/native_layer.py): checks a call, cuts it into units of work
+// and gives them to threads. Every output belongs to one unit, so results do not depend on the number of threads.
 #include <atomic>
 #include <initializer_list>
 
@@ -13,8 +13,9 @@ extern const LayerLoop steadyspike_layer_avx2, steadyspike_layer_avx512;
 
 namespace {
 
-constexpr int64_t UNIT_PIXELS = 1024, LEAST_PIXELS = 64;  // pixels times steps of a unit: each weight is used several times
-constexpr int64_t MAX_ENTRY = UINT32_MAX;                 // of the lists of deployed_events.h
+// pixels times steps of a unit: each weight is used several times
+constexpr int64_t UNIT_PIXELS = 1024, LEAST_PIXELS = 64;
+constexpr int64_t MAX_ENTRY = UINT32_MAX;                 // bytes of the lists of deployed_events.h
 
 LayerLoop loop_for(int64_t isa) {
 #if defined(STEADYSPIKE_X86)
@@ -55,10 +56,10 @@ LayerTask cut(const SpikeLayer& layer) {
     const ConvShape shape = conv_shape(like);
     const int64_t size = layer.height * layer.width, steps = smaller(layer.steps, STEPS_TOGETHER);
     int64_t pixels = UNIT_PIXELS / steps;
-    // Blocks of channels first: their weights are then read by one thread only.
+    // First divide the blocks of channels, because then only one thread reads their weights.
     const int64_t units = 2 * layer.threads, splits = layer.threads > 1 ? smaller(shape.blocks, units) : 1;
     while (pixels * steps > LEAST_PIXELS && layer.samples * size / pixels * splits < units) pixels /= 2;
-    // Steps that do not fit together are gone through sample by sample.
+    // If the steps do not fit together, they are processed sample by sample.
     ConvPlan plan = cut(layer.samples, layer.height, layer.width, pixels);
     if (layer.steps > STEPS_TOGETHER) {
         plan.images = 1;

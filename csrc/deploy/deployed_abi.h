@@ -1,8 +1,9 @@
-// One layer of a deployed network: the current from everything that feeds it, the LIF scan over all steps, bits out. The C
-// ABI that Python calls (deploy/runtime/native_abi.py mirrors the structs), and what its driver hands to the loops.
+// One layer of a deployed network: the current from all its inputs, the LIF scan over all steps, bits as output. This
+// is the C ABI that Python calls (deploy/runtime/native_abi.py mirrors the structs), and what its driver passes to the
+// loops.
 //
-// Spikes are bits [sample][step][pixel][words], words = (channels + 63) / 64: a pixel's channels are consecutive bits and
-// begin with a word of their own. Constants per channel are floats [64 words]; those past the last channel are 0, and
+// Spikes are bits [sample][step][pixel][words], words = (channels + 63) / 64: a pixel's channels are consecutive bits
+// and begin with a new word. Constants per channel are floats [64 words]; those after the last channel are 0, and
 // `fire` there is infinite.
 #pragma once
 #include "../conv/conv_abi.h"
@@ -11,7 +12,7 @@ extern "C" {
 
 enum SourceKind : int64_t { CONV_OF_SPIKES = 0, IDENTITY_OF_SPIKES = 1, NUMBERS = 2 };
 
-// What a layer's current is the sum of.
+// One summand of a layer's current.
 struct LayerSource {
     int64_t kind;
     SpikeConv conv;                           // CONV_OF_SPIKES: steps are [sample][step], batch is 1
@@ -31,21 +32,23 @@ struct SpikeLayer {
     const LayerSource* source;
     const float *gain, *bias;                 // [gain_steps][64 words], or null
     int64_t gain_steps, bias_steps;           // 1, or at least `steps`
-    const float *threshold, *fire, *keep, *factor;  // V, the least potential that fires, 1 - a, factor of the current
+    // V, the smallest potential that fires, 1 - a, factor of the current
+    const float *threshold, *fire, *keep, *factor;
     const float* start;                       // U[0], [start_pixels][64 words]
     int64_t start_pixels;                     // 1, or height * width
     int64_t reset, emit;
     uint64_t* bits;                           // EMIT_SPIKES
-    float* out;                               // else: M or the current, [sample][step][pixel][channels]
-    int64_t* fired;                           // [2]: how many spikes; 1 if a potential is NaN, which has no bit
+    float* out;                               // otherwise: M or the current, [sample][step][pixel][channels]
+    int64_t* fired;                           // [2]: the number of spikes; 1 if a potential is NaN, which has no bit
     int64_t threads, isa;
 };
 
-// Numbers from bits: the spikes in each window, divided by how many pixels it counts. A window of one pixel unpacks.
+// Numbers from bits: the spikes in each window, divided by the number of its pixels. A window of one pixel only
+// unpacks.
 struct SpikeWindows {
     int64_t images, height, width, channels, out_height, out_width;
     int64_t kernel[2], stride[2], padding[2];
-    int64_t count_padding;                    // 1: pixels of the padding count
+    int64_t count_padding;                    // 1: pixels of the padding are counted
     const uint64_t* bits;
     float* out;                               // [image][out pixel][channels]
     int64_t threads;
@@ -57,12 +60,12 @@ STEADYSPIKE_EXPORT int64_t steadyspike_layer_windows(const SpikeWindows*);
 STEADYSPIKE_EXPORT int64_t steadyspike_layer_abi();
 }
 
-constexpr int64_t STEPS_TOGETHER = 16;        // time steps whose currents are held at once
+constexpr int64_t STEPS_TOGETHER = 16;        // time steps whose currents are held at a time
 
 struct LayerTask {
     const SpikeLayer& layer;
     ConvPlan plan;                            // its images are samples
-    int64_t block, blocks;                    // output channels together
+    int64_t block, blocks;                    // output channels at a time
 };
 
 struct LayerCount {

@@ -1,23 +1,24 @@
-// The events below a unit's pixels: lists of active channels, and the sums of their weights.
+// The events under a unit's pixels: lists of active channels, and the sums of their weights.
 //
-// An entry is (column * in_channels + channel) * block for a column of the padded input. The weights of tap (a, b) start at
-// (a * kernel columns + b) * in_channels * block, so with a dilation of 1 the weights of the event under the tap (a, b) of
-// output column j lie at the entry plus a * kernel columns * in_channels * block - j * stride * in_channels * block: the
-// lists of all columns under one row of the kernel are one list, gone through by one loop.
+// An entry is (column * in_channels + channel) * block for a column of the padded input. The weights of tap (a, b)
+// start at (a * kernel columns + b) * in_channels * block. With a dilation of 1, the weights of the event under the tap
+// (a, b) of output column j are at the entry plus a * kernel columns * in_channels * block - j * stride * in_channels *
+// block. The lists of all columns under one row of the kernel are therefore one list, processed by one loop.
 #pragma once
 #include "../conv/conv_lists.h"
 #include "deployed_abi.h"
 
 namespace {
 
-constexpr int64_t ROW_BYTES = 256 << 10;  // of weights of one kernel row: gone through at once if the second cache holds them
+// bytes of weights of one kernel row: processed at once if the second-level cache holds them
+constexpr int64_t ROW_BYTES = 256 << 10;
 
 struct Events {
     const LayerSource& source;
     const SpikeConv& conv;
     const ConvShape shape;
     const int64_t steps, rows, columns, tap_size;
-    Room<uint32_t> starts;                    // of each pixel's list, on a grid with empty pixels where the padding is
+    Room<uint32_t> starts;                    // of each pixel's list, on a grid with empty pixels for the padding
     std::unique_ptr<uint32_t[]> entries;
 
     Events(const LayerSource& from, const ConvPart& part, int64_t together)
@@ -48,13 +49,15 @@ struct Events {
         *start = uint32_t(next - entries.get());
     }
 
-    // The place on the grid of output pixel `pixel` (of the part's rows, samples after each other) at its first step.
+    // The position on the grid of output pixel `pixel` (of the part's rows, one sample after another) at its first
+    // step.
     int64_t place(int64_t pixel, int64_t per_sample) const {
         const int64_t i = pixel % per_sample / shape.out_width, j = pixel % shape.out_width;
         return (pixel / per_sample * steps * rows + i * conv.stride[0]) * columns + j * conv.stride[1];
     }
 
-    // Adds the weights of the events under `count` pixels from pixel `first` on, at all steps, to sums [pixel][step][block].
+    // Adds the weights of the events under `count` pixels, beginning with pixel `first`, at all steps, to sums
+    // [pixel][step][block].
     void add(int64_t first, int64_t count, int64_t per_sample, int64_t b, float* sums) const {
         const bool by_row = conv.dilation[1] == 1 && conv.kernel[1] * tap_size * int64_t(sizeof(float)) <= ROW_BYTES;
         const int64_t width = by_row ? conv.kernel[1] : 1, groups = shape.taps / width;

@@ -1,4 +1,5 @@
-// One unit of a layer: some samples, or some rows of one, through all time steps. Currents never leave the cache.
+// One unit of a layer: some samples, or some rows of one sample, through all time steps. Currents never leave the
+// cache.
 #pragma once
 #include <vector>
 
@@ -6,7 +7,7 @@
 
 namespace {
 
-constexpr int64_t CURRENTS_TOGETHER = 256;  // pixels times steps per pass through a block's weights
+constexpr int64_t CURRENTS_TOGETHER = 256;  // pixels times steps per pass over a block's weights
 
 // A pixel of the layer: the position of its values in tensors of all pixels.
 struct Place {
@@ -29,7 +30,7 @@ struct LayerBlock {
         return rows + (steps > 1 ? t : 0) * 64 * words + channel;
     }
 
-    // What is not a convolution, added to the current of one pixel at one step.
+    // Adds what does not come from a convolution to the current of one pixel at one step.
     void complete(float* __restrict sums, Place at, int64_t t) const {
         if (layer.gain) {
             const float* gain = constants(layer.gain, layer.gain_steps, t);
@@ -52,7 +53,7 @@ struct LayerBlock {
         }
     }
 
-    // The scan of one pixel from step t0 on: currents [steps][block] in, U in and out, bits or potentials out.
+    // The scan of one pixel, beginning with step t0: currents [steps][block] in, U in and out, bits or potentials out.
     template <int64_t RESET>
     void scan(float* currents, float* potential, Place at, int64_t t0, int64_t steps, LayerCount& count) const {
         uint64_t fired[STEPS_TOGETHER] = {};
@@ -70,7 +71,7 @@ struct LayerBlock {
                 fired[t] |= uint64_t(lane_bits(s)) << k;
                 if (layer.emit == EMIT_POTENTIAL) store<true>(m, current, 0);
             }
-            nan |= Words(u != u);  // no reset ends a NaN
+            nan |= Words(u != u);  // no reset removes a NaN
             store<true>(u, potential + k, 0);
         }
         count.nan = count.nan || lane_bits(nan);
@@ -109,7 +110,7 @@ LayerCount layer_unit(const LayerTask& task, int64_t unit) {
     const int64_t total = samples * per_sample;
     const int64_t first_block = task.blocks * (unit % plan.splits) / plan.splits;
     const int64_t last_block = task.blocks * (unit % plan.splits + 1) / plan.splits;
-    const bool once = layer.steps <= STEPS_TOGETHER;  // potentials need not be kept between groups of steps
+    const bool once = layer.steps <= STEPS_TOGETHER;  // potentials need not be stored between groups of steps
     Room<float> potentials((once ? CURRENTS_TOGETHER : (last_block - first_block) * total) * task.block);
     Room<float> currents((CURRENTS_TOGETHER + STEPS_TOGETHER) * task.block);
     LayerCount count;

@@ -1,5 +1,6 @@
-// What a neuron layer computes around its scan: its start, the step of MP-Init's running mean, the slopes of V and 1/tau. A
-// handful of numbers: as operators of torch they take several times as long as a small layer's scan.
+// What a neuron layer computes around its scan: its start, the update of MP-Init's running mean, the slopes of V and
+// 1/tau. These are only a few numbers. As operators of torch they would take several times as long as a small layer's
+// scan.
 #include <cmath>
 
 #include "neuron_abi.h"
@@ -16,7 +17,8 @@ bool inside(const void* raw, int64_t n, double low, double high) {
     return true;
 }
 
-// The mean of the neurons that fired, into the running mean, as MPInit.update does. True if something may have changed.
+// Updates the running mean with the mean of the neurons that fired, as MPInit.update does. True if the running mean may
+// have changed.
 template <class R>
 bool move(R* mean, const double* active, int64_t n, double momentum) {
     bool moved = false;
@@ -53,7 +55,7 @@ R sigmoid(R x) {
     return R(1) / (R(1) + std::exp(-x));
 }
 
-// Slopes of the constants as functions of their parameters, in the memory of the gradients; Link.slope_now.
+// Slopes of the constants as functions of their parameters, in the memory of the gradients; see Link.slope_now.
 template <class R>
 void slopes(int64_t link, const void* raw, const void* constant, void* to, int64_t n, double low, double high, double least) {
     const R *parameter = static_cast<const R*>(raw), *value = static_cast<const R*>(constant);
@@ -90,7 +92,7 @@ extern "C" {
 int64_t steadyspike_neuron_forward(const NeuronForward* call) {
     const Scan& scan = call->scan;
     if (call->u0 ? call->u0 != scan.u0 || scan.u0_kind == ELEMENT : call->mean != nullptr) return BAD_ARGUMENT;
-    // The statistics have as many numbers as the mean.
+    // The statistics have the same size as the mean.
     const int64_t statistics = call->io.channelwise ? scan.channels : 1;
     if (call->mean && count(scan.u0_kind, scan) != statistics) return BAD_ARGUMENT;
     return call->scan.dtype == F64 ? forward<double>(*call) : forward<float>(*call);

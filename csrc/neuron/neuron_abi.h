@@ -5,28 +5,31 @@
 extern "C" {
 
 enum LinkCode : int64_t { FIXED_CONSTANT = 0, BY_SOFTPLUS = 1, BY_SIGMOID = 2 };  // Link.code of nn/parametrization.py
-constexpr int64_t NEURON_VERSION = 2;  // of what the fields below mean, and of Affine in csrc/scan/abi.h
-// Added to those of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing done, a parameter is not in its range.
+constexpr int64_t NEURON_VERSION = 2;  // of the meaning of the fields below, and of Affine in csrc/scan/abi.h
+// Added to the codes of the scan. MOVED: done, and the running mean has changed. OUTSIDE: nothing was done, because a
+// parameter is not in its range.
 enum NeuronStatus : int64_t { MOVED = 3, OUTSIDE = 4 };
 
-// How V and a come from parameters: the range of each, and the least slope that a gradient uses (nn/parametrization.py).
+// How V and a are computed from parameters: the range of each, and the smallest slope that a gradient uses
+// (nn/parametrization.py).
 struct Links {
     int64_t v_link, a_link;
     double v_low, v_high, a_low, a_high, least_slope;
 };
 
-// A scan that starts at MP-Init's running mean and moves it afterwards. scan.u0, scan.v, scan.a and io.active as in the scan;
-// mean, u0, k, w in its compute type.
+// A scan that starts at MP-Init's running mean and updates it afterwards. scan.u0, scan.v, scan.a and io.active are as
+// in the scan; mean, u0, k, w are in its compute type.
 struct NeuronForward {
     Links links;
     Scan scan;
     Forward io;
-    const void *k, *w;     // parameters of v and a, shaped like them, to be looked at for their range; null: not looked at
-    void *u0, *mean;       // u0: memory of scan.u0, filled with mean, or with start if mean is null; null: scan.u0 is given
-    double start, momentum;  // momentum: 0 leaves mean as it is
+    const void *k, *w;     // parameters of v and a, with the same shapes, whose range is checked; null: not checked
+    // u0: memory of scan.u0, filled with mean, or with start if mean is null; null: scan.u0 is given
+    void *u0, *mean;
+    double start, momentum;  // momentum: 0 does not change mean
 };
 
-// The scan's backward, with dv and da the gradients of k and w.
+// The scan's backward, in which dv and da are the gradients of k and w.
 struct NeuronBackward {
     Links links;
     Scan scan;

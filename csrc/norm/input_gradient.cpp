@@ -7,7 +7,7 @@
 
 namespace {
 
-// Elements that lie side by side: of one channel each (step 0), or of consecutive channels (step 1).
+// Adjacent elements: of one channel each (step 0), or of consecutive channels (step 1).
 template <class R>
 inline __attribute__((always_inline)) void map_row(const R* g, const R* y, R* dy, int64_t n, const R* scale, const R* by_y,
                                                    const R* constant, int64_t step) {

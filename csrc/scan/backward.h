@@ -4,11 +4,12 @@
 
 namespace {
 
-// Sums for each element over a tile of dx and of dx (x - center), for the batch norm whose affine map of x the input is.
+// Sums for each element over a tile of dx and of dx (x - center), for the batch norm whose affine map of x is the
+// input.
 template <class R>
 struct NormRows {
     R *center, *by_bias, *by_weight, *x_rows;
-    int64_t width, phase = -1;  // phase: that center was filled for
+    int64_t width, phase = -1;  // phase: the one for which center was filled
 
     explicit NormRows(Rows<R>& rows)
         : center(rows.take()), by_bias(rows.take()), by_weight(rows.take()), x_rows(rows.take(TILE)), width(rows.width) {}
@@ -22,7 +23,7 @@ struct NormRows {
         geometry.expand(static_cast<const R*>(task.io.center), i0, n, center);
     }
 
-    // From dx in scratch, if the fast scan has not already added these sums itself.
+    // From dx in scratch, unless the fast scan has already added these sums itself.
     void find(const BackwardTask& task, Steps<R> dx, int64_t first, int64_t steps, int64_t i0, int64_t n) const {
         const Scan& scan = task.scan;
         const Steps<const R> x = read_steps<R>(scan.x, scan.dtype, scan.x_stride, first, steps, i0, n, x_rows);
@@ -208,7 +209,8 @@ void backward_chunk(const BackwardTask& task, int64_t chunk, void* scratch, doub
         norm.set(task, i0, n);
         start.set(scan, task.params, constants.channel, i0, n);
         block.find_starts();
-        // Tiles are added to the sums one by one: if one of them fails, so that all are done again, the others must go.
+        // Tiles are added to the sums one by one. If one of them fails, all are done again, so the sums of the others
+        // must be discarded.
         double* const before = reinterpret_cast<double*>(rows.next + plan.tiles * plan.block);
         if (plan.fast && plan.tiles > 1) std::memcpy(before, sums, size_t(task.sums) * sizeof(double));
         if (plan.fast && block.run(true)) continue;

@@ -5,7 +5,7 @@
 
 namespace {
 
-// Where bits go: `stride` words from one time step to the next. Without a first word no bits are written.
+// The destination of the bits: `stride` words from one time step to the next. Without a first word no bits are written.
 struct BitRows {
     uint64_t* first = nullptr;  // of the tile's first step, at the block's first element
     int64_t stride = 0;

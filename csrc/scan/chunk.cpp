@@ -1,5 +1,5 @@
-// Forward and backward in double and in float. Compiled once per instruction set, as STEADYSPIKE_CHUNKS names it;
-// everything but that one table has internal linkage, so no code for a newer CPU can leak into the common path.
+// Forward and backward in double and in float. Compiled once per instruction set, named by STEADYSPIKE_CHUNKS.
+// Everything except that table has internal linkage, so no code for a newer CPU can be used by the common path.
 #include "backward.h"
 #include "forward.h"
 

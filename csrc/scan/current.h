@@ -1,4 +1,4 @@
-// The input current of a group of neurons, step by step: x, or a map of it that is computed where x is read.
+// The input current of a group of neurons, step by step: x, or a map of x that is computed when x is read.
 #pragma once
 #include <type_traits>
 
@@ -6,16 +6,16 @@
 
 namespace {
 
-constexpr int64_t AHEAD = 1024;  // bytes from a line that is read to the line that is loaded early
+constexpr int64_t AHEAD = 1024;  // bytes from a line that is read to the line that is prefetched
 
-// COUNT: registers of elements. What is ahead need not exist.
+// COUNT: registers of elements. Prefetched memory need not exist.
 template <int COUNT, class T>
 inline void load_early(const T* from, int64_t ahead = AHEAD) {
     for (int64_t line = 0; line < COUNT * WIDTH<float> * int64_t(sizeof(T)); line += 64)
         __builtin_prefetch(reinterpret_cast<const char*>(from) + ahead + line);
 }
 
-// MAPPED: scale x + shift [+ extra or level extra], rounded as Input::map rounds it.
+// MAPPED: scale x + shift [+ extra or level extra], rounded as in Input::map.
 template <bool MAPPED, class IO>
 struct Current {
     const IO* x;

@@ -1,12 +1,13 @@
-// The common case of general.h in float: a soft reset that gradients pass, decayed input, thresholds above 0 and finite,
-// nothing but the spikes asked for. What fast_forward.h and fast_backward.h share.
+// The common case of general.h in float: a soft reset that passes gradients, decayed input, finite thresholds above 0,
+// and only spikes as the result. This file has the parts that fast_forward.h and fast_backward.h share.
 //
-// A spike is a mask here, so that a NaN potential would pass for silence. But with this reset a NaN stays in U, so that
-// looking at U after the last step is enough: both functions return false then, and general.h does the block again.
+// A spike is a mask here, so a NaN potential would look like "no spike". But with this reset a NaN stays in U, so it is
+// enough to check U after the last step. If there is one, both functions return false, and general.h computes the block
+// again.
 //
-// A step of a neuron waits for the one before, so several registers of neurons are computed at the same time. Their state
-// fills most of the registers that AVX2 has: other operands are read from memory where they are used, and results are
-// written as soon as they are there.
+// A step of a neuron waits for its previous step, so several registers of neurons are computed at the same time. Their
+// state fills most of the registers of AVX2. Other operands are therefore read from memory when they are used, and
+// results are written as soon as they exist.
 #pragma once
 #include "current.h"
 #include "general.h"
@@ -18,8 +19,9 @@
 
 namespace {
 
-// What the compiler may rely on. PLAIN: all neurons of the block belong to one channel and start at the same U, the tile has
-// all time steps, and U after the last one is neither returned nor has a gradient. The forward in float: a spike's output is V.
+// What the compiler may assume. PLAIN: all neurons of the block belong to one channel and start at the same U, the tile
+// has all time steps, and U after the last one is neither returned nor has a gradient. The forward in float: a spike's
+// output is V.
 enum FastCase : int { MANY_CHANNELS, ONE_CHANNEL, PLAIN_CACHED, PLAIN_PAST_CACHE };
 
 inline FastCase fast_case(bool one, bool plain, bool past_cache) {
@@ -27,7 +29,7 @@ inline FastCase fast_case(bool one, bool plain, bool past_cache) {
     return one ? ONE_CHANNEL : MANY_CHANNELS;
 }
 
-// A row of constants, read where they are used. ONE: all are the same.
+// A row of constants, read when they are used. ONE: all are the same.
 template <bool ONE>
 struct Row {
     const float* row;
@@ -45,11 +47,11 @@ struct Held {
     Floats at(int64_t i) const { return ONE ? value : load<true>(row + i, 0); }
 };
 
-// After this the compiler reads memory again. Else it would hold the constants of Row in registers, and the state of the
-// neurons in memory.
+// After this the compiler reads memory again. Otherwise it would hold the constants of Row in registers, and the state
+// of the neurons in memory.
 inline __attribute__((always_inline)) void read_again() { __asm__ volatile("" ::: "memory"); }
 
-// stream: past the cache.
+// stream: the stores bypass the cache.
 template <class V, class T>
 inline __attribute__((always_inline)) void write_register(V value, T* to, bool stream) {
     if (stream)

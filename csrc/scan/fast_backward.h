@@ -7,12 +7,13 @@
 
 namespace {
 
-// Registers of neurons that are computed at the same time. With one channel the sums by V and a need few registers of their
-// own, so that there is room for more. As many elements with every instruction set: the order of additions is theirs.
+// Registers of neurons that are computed at the same time. With one channel the sums for V and a need only few
+// registers, so that there is room for more. It is the same number of elements with every instruction set, because it
+// decides the order of additions.
 template <bool ONE>
 constexpr int ABREAST = ONE ? int(PAD / WIDTH<float>) : TOGETHER;
 
-// The sums over a tile's steps that the norm behind a map needs: rows of dx and of dx (x - center), for each element.
+// The sums over a tile's steps that the norm before a map needs: rows of dx and of dx (x - center), for each element.
 struct NormSumRows {
     const float* center = nullptr;  // null: these sums are not needed
     float *by_bias = nullptr, *by_weight = nullptr;
@@ -40,9 +41,9 @@ struct HeldRows {
     }
 };
 
-// One group's potentials again, and what follows from them. USUAL: instead of M its step gets U inside of the window and -S V
-// outside; U is at least +0 there, because M is above 0, so that the sign shows which of the two it is. next: what is read
-// after the last step.
+// One group's potentials again, and the values that follow from them. USUAL: instead of M its step gets U inside of the
+// window and -S V outside. U is at least +0 inside, because M is above 0, so the sign shows which of the two it is.
+// next: the memory that is read after the last step.
 template <bool ONE, bool USUAL, class IO, bool MAPPED, int COUNT, class Step>
 inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Current<MAPPED, IO> input,
                                                      const BitMasks<COUNT>& bit_masks, const float* start, int64_t i,
@@ -99,20 +100,21 @@ inline void norm_sums(const Step* group, const Steps<const float>& x, const Norm
     }
 }
 
-// What fast_backward is compiled for. USUAL: TrSG with a rectangle of height 1 whose window lies above 0.
+// The conditions for which fast_backward is compiled. USUAL: TrSG with a rectangle of height 1 whose window is above 0.
 enum Derivative : int { OTHER_SHAPE, RECTANGLE, USUAL };
 
-// dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. TrSG: the V of the output and the 1/V of the
-// derivative cancel, and V dL/dV of a step is d (S V - f' M).
+// dL/dM of a spike is d f', and with the rectangle f' is 0 or its height. With TrSG the V of the output and the 1/V of
+// the derivative cancel, and V dL/dV of a step is d (S V - f' M).
 //
-// In the usual case that is -d U inside of the window and d S V outside, and dL/dM is d + dL/dU inside and dL/dU outside: a
-// choice, while the reference multiplies by 0. What is not finite is not lost: every d is multiplied into the sum dv, and every
-// input and potential (M lies between the two) into the sum da. Looking at the sums is enough to send the block to general.h.
+// In the usual case this is -d U inside of the window and d S V outside, and dL/dM is d + dL/dU inside and dL/dU
+// outside. This is a selection, while the reference multiplies by 0. Non-finite values are not lost: every d is
+// multiplied into the sum dv, and every input and potential (M is between the two) into the sum da. Checking the sums
+// is therefore enough to send the block to general.h.
 //
-// ONE: the sums over the steps are added to the places of dv (with TrSG V dL/dV) and da, see place_of; so is dL/dU to
+// ONE: the sums over the steps are added to the slots of dv (with TrSG V dL/dV) and da, see place_of; dL/dU is added to
 // du_lanes if there is no row du.
 //
-// bfloat16 is written without a look for NaN: whatever is not finite stays in dL/dU, so that this is seen at the end.
+// bfloat16 is written without a check for NaN: non-finite values stay in dL/dU, so they are detected at the end.
 template <int CASE, int DERIVATIVE, bool IS_TRSG, class IO, bool MAPPED>
 bool fast_backward(const BackwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, const NormSumRows& norm,
                    Steps<const IO> g_rows, Steps<IO> dx_rows, int64_t n) {

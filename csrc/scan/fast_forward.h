@@ -4,10 +4,10 @@
 
 namespace {
 
-// IO: float, with the tile's own rows; or Bf16, straight from and to the tensors. MAPPED: `in` is x, to be mapped.
-// WORDS: what is written as bits, 0 nothing, 1 the spikes, 2 the spikes and where the backward needs the gradient.
-// With one channel, the last tile writes U of the neurons that fired to kept and adds their number to count; fired is then
-// not written.
+// IO: float, with the tile's own rows; or Bf16, directly from and to the tensors. MAPPED: `in` is x, to which the map
+// is applied. WORDS: what is written as bits: 0 nothing, 1 the spikes, 2 the spikes and where the backward needs the
+// gradient. With one channel, the last tile writes U of the neurons that fired to kept and adds their number to count;
+// fired is then not written.
 template <int CASE, class IO, bool MAPPED, int WORDS>
 bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapRows<float>& map, Steps<IO> out, int64_t n,
                   bool past_cache, BitRows bits, BitRows needed, float* kept, int64_t& count) {
@@ -19,7 +19,7 @@ bool fast_forward(const ForwardTile<float>& tile, Steps<const IO> in, const MapR
     const Row<ONE> level{c.level}, low{c.low}, high{c.high};
     const FullHalves half_level = FullHalves{} + uint16_t(narrow_words(level.at(0), Bf16{})[0]);
     const Floats one = all<float>(1);
-    // Copies: what a pointer leads to would be read again after every store.
+    // Copies, because the targets of pointers would be read again after every store.
     const int64_t steps = tile.steps, out_stride = out.stride;
     const Steps<const IO> x_rows = in;
     const MapRows<float> map_rows = map;

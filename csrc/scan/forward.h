@@ -22,7 +22,7 @@ FastForward<IO> fast_forward_for(const Forward& io, FastCase fast_case) {
     return io.bits ? fast_forward_for<IO, MAPPED, 1>(fast_case) : fast_forward_for<IO, MAPPED, 0>(fast_case);
 }
 
-// What a block's spikes and needed places are from values in scratch: the general twin of BitRows::put. Padding stays 0.
+// A block's spikes and needed elements from values in scratch: the general form of BitRows::put. Padding stays 0.
 template <class R>
 void bits_of(Steps<R> out, Steps<R> m, int64_t steps, int64_t n, const ConstantRows<R>& c, BitRows bits, BitRows needed,
              bool& nan) {
@@ -132,7 +132,7 @@ struct ForwardBlock {
         geometry.add_to(sums + channels, fired, input.i0, input.n);
     }
 
-    // The potential of what a row was filled up with may lie in the window.
+    // The potential of a row's padding may be inside the window.
     void clear_padding(BitRows needed) const {
         const uint64_t real = (uint64_t(1) << (input.n % 64)) - 1;
         for (int64_t t = 0; t < task.scan.steps; ++t) needed.first[t * needed.stride + input.n / 64] &= real;

@@ -1,5 +1,5 @@
-// One tile of time steps of a block, for every reset, detachment, family, surrogate and dtype. The common case has a
-// faster twin in fast.h.
+// One tile of time steps of a block, for every reset, detachment, family, surrogate and dtype. fast.h has a faster form
+// for the common case.
 #pragma once
 #include "slopes.h"
 
@@ -13,9 +13,9 @@ struct ForwardTile {
     Steps<const R> in;
     Steps<R> out, m;      // without a first row: not written
     const R* start;       // U before
-    R *u, *fired;         // U after; 1 for neurons that have fired, in and out
+    R *u, *fired;         // U after the tile; 1 for neurons that have fired, in and out
     bool first, last;     // the first tile: nothing has fired yet; the last one
-    bool same_start;      // U before is the same for all
+    bool same_start;      // U before the tile is the same for all
 };
 
 template <class R>
@@ -62,7 +62,8 @@ struct BackwardTile {
     const R *u, *du_after;   // U before the tile, dL/dU after it
     R *du, *dv, *da;         // dL/dU before the tile, and sums over its steps
     R* du_lanes;             // only for fast_backward.h
-    bool same_u, same_du;    // U before the tile is the same for all; dL/dU after it is, since nothing comes into U
+    // U before the tile is the same for all; so is dL/dU after it, because no gradient goes into U
+    bool same_u, same_du;
     GroupStep<R>* group;     // scratch, [TILE]; dM/da = I[t] - U[t-1] (raw input: -U[t-1])
 };
 

@@ -1,4 +1,4 @@
-// Which channel an element belongs to; constants from channels to elements, sums from elements to channels.
+// The channel of an element; constants from channels to elements, sums from elements to channels.
 #pragma once
 #include "lanes.h"
 
@@ -63,7 +63,8 @@ struct Geometry {
         }
     }
 
-    // By sixteen partial sums whatever the width of a register, so that every instruction set gives the same.
+    // It uses sixteen partial sums whatever the width of a register, so that every instruction set gives the same
+    // result.
     template <class S>
     static double total(const S* values, int64_t n) {
         constexpr int64_t LANES = 16, REGISTERS = LANES / WIDTH<double>;

@@ -4,35 +4,35 @@
 
 namespace {
 
-// If all neurons of a block belong to one channel, they add to LANES separate sums, element i to sum i % LANES. The order of
-// the additions is then the same with registers of any width, and so is the result.
+// If all neurons of a block belong to one channel, they are added to LANES separate sums, element i to sum i % LANES.
+// The order of the additions, and so the result, is then the same with registers of any width.
 constexpr int64_t LANES = 32;
 static_assert(PAD % LANES == 0, "what a row is filled up with adds 0 to a place");
 
-// fast_backward.h keeps them in the compute type at first, in registers of SUM_LANES lanes altogether: that of an element is
-// its place in so many. If a register has every second element, a lane belongs to a pair of elements.
+// fast_backward.h first keeps them in the compute type, in registers with SUM_LANES lanes in all; an element's sum is
+// at its position among these. If a register has every second element, a lane belongs to a pair of elements.
 constexpr int64_t SUM_LANES = 16;
 
-// The register of sums, of `sums`, for a group's register k of elements.
+// The register of sums, out of `sums`, for a group's register k of elements.
 template <bool SPLIT>
 constexpr int sum_of(int k, int sums) {
     return (SPLIT ? k / 2 : k) % sums;
 }
 
-// Where the lanes of a group that begins at element i are added, so that a place gets as many elements whatever the size of
-// the block: SUM_LANES places for every second group of PAD, up to BLOCK elements.
+// Where the lanes of a group that begins at element i are added. A slot gets the same number of elements whatever the
+// size of the block: there are SUM_LANES slots for every second group of PAD, up to BLOCK elements.
 inline int64_t place_of(int64_t i) { return i / BLOCK * LANES + i / PAD % 2 * SUM_LANES; }
 inline int64_t places_of(int64_t n) { return (n + BLOCK - 1) / BLOCK * LANES; }
 static_assert(LANES == 2 * SUM_LANES && PAD % LANES == 0, "whole places");
 
-// Unrolled: the compiler would make one slow instruction of a loop.
+// Unrolled, because the compiler would make one slow instruction of a loop.
 template <int64_t N, class R>
 inline void clear(R* row) {
 #pragma GCC unroll 64
     for (int64_t i = 0; i < N; i += WIDTH<R>) store<true>(Vec<R>{}, row + i, 0);
 }
 
-// What a block leaves, place by place, is added up in double; the places themselves only when the channel changes or the
+// The sums of a block are added up in double, slot by slot; the slots themselves only when the channel changes or the
 // chunk ends. The order of additions is the same on every instruction set.
 template <class R>
 struct LaneSums {

@@ -1,4 +1,5 @@
-// The entry points: check the arguments, plan the work, run chunks in parallel, add up the partial sums in fixed order.
+// The entry points: check the arguments, plan the work, run chunks in parallel, add up the partial sums in a fixed
+// order.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -26,8 +27,8 @@ extern const ChunkFunctions steadyspike_chunks_base;
 namespace {
 
 constexpr int64_t MAX_CHUNKS = 128, CHUNK_WORK = 32768, CHUNK_PER_CHANNEL = 8;
-constexpr int64_t STREAM_BYTES = 32 << 20;     // from here on no reader finds the output in its cache
-constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks afresh for every allocation
+constexpr int64_t STREAM_BYTES = 32 << 20;     // outputs from this size on do not stay in a cache until they are read
+constexpr int64_t HUGE_PAGE_BYTES = 32 << 20;  // glibc maps larger blocks newly for every allocation
 
 // By instruction set, in the order of common/isa.h.
 const ChunkFunctions* const CHUNKS[] = {
@@ -57,20 +58,21 @@ bool valid(const Scan& s) {
 
 int64_t io_size(int64_t dtype) { return dtype == F64 ? 8 : dtype == F32 ? 4 : 2; }
 
-// A large new tensor has no pages yet. Asking for huge ones before the first write halves the time of that write.
+// A large new tensor has no pages yet. Requesting huge pages before the first write halves the time of that write.
 void want_huge_pages(void* tensor, int64_t bytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
     if (tensor == nullptr || bytes < HUGE_PAGE_BYTES) return;
     constexpr uintptr_t page = 2 << 20;
     const uintptr_t begin = (reinterpret_cast<uintptr_t>(tensor) + page - 1) / page * page;
     const uintptr_t end = (reinterpret_cast<uintptr_t>(tensor) + uintptr_t(bytes)) / page * page;
-    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a hint: failing changes nothing
+    // only a hint: if it fails, nothing changes
+    (void)madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 #else
     (void)tensor, (void)bytes;
 #endif
 }
 
-// The input is read on the way, the gradient too, and others use the cache: a quarter of it is what an output can have.
+// The input and the gradient are read too, and others use the cache, so an output can use only a quarter of it.
 int64_t stream_bytes() {
     const int64_t share = last_cache_bytes() / 4;
     return share > 0 && share < STREAM_BYTES ? share : STREAM_BYTES;
@@ -95,13 +97,13 @@ Plan make_plan(const Scan& scan, int64_t rows, int64_t sums, bool fast) {
     return plan;
 }
 
-// Parameters per channel in the compute type, with what the rows need derived from them once.
+// Parameters per channel in the compute type, with the values that the rows need, derived from them once.
 template <class R>
 struct ParamTable {
     std::vector<R> v, fire, keep, gain, inverse, low, high, level, u0;
     bool ordinary = true;  // every threshold is finite and above 0
 
-    // windows: compute low and high. wide: they may lie too far out, for callers that do not need the exact edge.
+    // windows: compute low and high. wide: they may be too far out, for callers that do not need the exact edge.
     ParamTable(const Scan& scan, bool windows, bool wide) {
         const R *v_in = static_cast<const R*>(scan.v), *a_in = static_cast<const R*>(scan.a);
         const R* u0_in = static_cast<const R*>(scan.u0);
@@ -123,18 +125,18 @@ struct ParamTable {
         }
     }
 
-    // Whether all windows lie above 0.
+    // Whether all windows are above 0.
     bool above_zero() const {
         return std::all_of(low.begin(), low.end(), [](R edge) { return edge > 0; });
     }
 
-    // How far from V the triangle may be above 0, with room for every rounding.
+    // How far from V the triangle may be above 0, with a margin for every rounding.
     static R triangle_reach(const Scan& scan, R value) {
         const R width = R(scan.width), size = std::fabs(value);
         return (scan.family == AS ? width : width * size) * R(1.001) + size * R(1e-5);
     }
 
-    // M > V is M >= the next number above V; nothing is above infinity.
+    // M > V is the same as M >= the next number above V; no number is above infinity.
     static R above(R value) {
         const R infinity = std::numeric_limits<R>::infinity();
         return value == infinity ? std::numeric_limits<R>::quiet_NaN() : std::nextafter(value, infinity);
@@ -166,8 +168,9 @@ int64_t run(const Task& task, Chunk chunk_function, int64_t size, std::vector<do
         for (; c < plan.chunks; c = next++)
             chunk_function(task, c, aligned, partial.data() + width * size_t(c));
     };
-    // Whoever is free takes the next chunk; the sums are per chunk, so the order of work does not show in them. Always
-    // torch's whole team: a smaller one would make libgomp end threads that torch's next operation starts again.
+    // A free thread takes the next chunk. The sums are per chunk, so the order of work does not change them. It is
+    // always torch's whole team: with a smaller one, libgomp would end threads that torch's next operation starts
+    // again.
     on_threads(plan.chunks <= 1 ? 1 : task.scan.threads, work);
     if (failed) return OUT_OF_MEMORY;
     sums.assign(width, 0.0);
@@ -182,7 +185,7 @@ double total(const double* values, int64_t n) {
     return sum;
 }
 
-// Sums, rounded to R and then multiplied by their factors, as an operator on the stored sums would.
+// Sums, rounded to R and then multiplied by their factors, as an operator on the stored sums would do.
 template <class R>
 void store(const double* per_channel, int64_t channels, int64_t kind, void* to, const void* factors = nullptr) {
     R* out = static_cast<R*>(to);

@@ -1,4 +1,4 @@
-// Rows of a block in scratch: its constants, and its inputs and results where they are not used in place.
+// Rows of a block in scratch: its constants, and its inputs and results unless they are used in place.
 #pragma once
 #include <cstring>
 
@@ -17,7 +17,7 @@ struct Rows {
     R* next;
     int64_t width;  // elements of a row, Plan::block
 
-    // Rows are not a multiple of 4096 bytes apart: the first cache could hold only eight of them then.
+    // Rows are not a multiple of 4096 bytes apart, because then the first-level cache could hold only eight of them.
     R* take(int64_t rows = 1) {
         R* row = next;
         next += rows * width + ROW_GAP;
@@ -34,12 +34,13 @@ struct Steps {
     T* at(int64_t t) const { return first + t * stride; }
 };
 
-// The constants of a block's elements. one: they are the same for all of them, and only the first PAD places are filled.
+// The constants of a block's elements. one: they are the same for all of them, and only the first PAD values are
+// filled.
 template <class R>
 struct ConstantRows {
     R *v, *fire, *keep, *gain, *inverse, *low, *high, *level;
     int64_t width;
-    int64_t channel = -1, phase = -1;  // of the whole block, if they have one; what the rows were filled for
+    int64_t channel = -1, phase = -1;  // of the whole block, if there is one; the one for which the rows were filled
     bool one = false;
 
     explicit ConstantRows(Rows<R>& rows)
@@ -66,7 +67,7 @@ struct ConstantRows {
         }
     }
 
-    // Where the constants of element i are.
+    // The address of the constants of element i.
     int64_t place(int64_t i) const { return one ? 0 : i; }
 
     Constants<R> at(int64_t element) const {
@@ -84,7 +85,7 @@ inline void widen_row(const IO* from, int64_t n, R* to) {
     for (; i < padded(n); i += WIDTH<R>) store<true>(Vec<R>{}, to + i, 0);
 }
 
-// n elements of a tensor in `dtype` from element `at` on, in the compute type and filled up with zeros.
+// n elements of a tensor in `dtype`, beginning with element `at`, in the compute type and padded with zeros.
 template <class R>
 inline void read_row(const void* tensor, int64_t dtype, int64_t at, int64_t n, R* to) {
     if (sizeof(R) == 8 || dtype == F32) return widen_row(static_cast<const R*>(tensor) + at, n, to);
@@ -99,7 +100,7 @@ inline void write_bytes(void* to, const void* from, int64_t bytes, bool stream) 
     std::memcpy(to, from, size_t(bytes));
 }
 
-// To an address that is a multiple of a register's size if STREAM; n: a multiple of two registers.
+// Writes to an address that is a multiple of a register's size if STREAM; n is a multiple of two registers.
 template <bool STREAM, class IO>
 inline void narrow_row(const float* from, int64_t n, IO* to) {
     constexpr int64_t W = WIDTH<float>;
@@ -112,7 +113,7 @@ inline void narrow_row(const float* from, int64_t n, IO* to) {
     }
 }
 
-// Writes straight to the tensor if whole registers fit, otherwise through a row on the stack.
+// Writes directly to the tensor if whole registers fit, otherwise through a row on the stack.
 template <class IO>
 inline void write_narrow(const float* from, IO* to, int64_t n, bool stream) {
     const bool aligned = reinterpret_cast<uintptr_t>(to) % STEADYSPIKE_REGISTER == 0;
@@ -137,7 +138,8 @@ inline void write_row(const R* from, void* tensor, int64_t dtype, int64_t at, in
 template <class R>
 inline bool computed_in(int64_t dtype) { return sizeof(R) == 8 || dtype == F32; }
 
-// A tensor's rows of one tile of a block: in place if whole registers can be read from it, otherwise copied to scratch and converted.
+// A tensor's rows of one tile of a block: in place if whole registers can be read from it, otherwise copied to scratch
+// and converted.
 template <class R>
 inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stride, int64_t first, int64_t steps, int64_t i0,
                                  int64_t n, R* scratch) {
@@ -147,7 +149,7 @@ inline Steps<const R> read_steps(const void* tensor, int64_t dtype, int64_t stri
     return {scratch, padded(n)};
 }
 
-// A tensor's rows of one tile of a block as they are.
+// A tensor's rows of one tile of a block, unchanged.
 template <class T>
 inline Steps<T> rows_of(void* tensor, int64_t stride, int64_t first, int64_t i0) {
     return {static_cast<T*>(tensor) + first * stride + i0, stride};
@@ -157,13 +159,13 @@ inline Steps<const T> rows_of(const void* tensor, int64_t stride, int64_t first,
     return {static_cast<const T*>(tensor) + first * stride + i0, stride};
 }
 
-// True if stores past the cache can go straight to rows of a 16-bit tensor of n elements per time step.
+// True if stores that bypass the cache can write directly to rows of a 16-bit tensor of n elements per time step.
 inline bool streams_halves(const void* tensor, int64_t n) {
     return (reinterpret_cast<uintptr_t>(tensor) | uintptr_t(n) * 2) % STEADYSPIKE_REGISTER == 0;
 }
 
-// What makes the input current of a tile from x, row by row: scale x + shift, plus `extra` where it has rows, times
-// `level` unless that is null, or plus `level` where `spikes` has a bit.
+// Computes the input current of a tile from x, row by row: scale x + shift, plus `extra` if it has rows, times `level`
+// unless that is null, or plus `level` if `spikes` has a bit.
 template <class R>
 struct MapRows {
     const R *scale = nullptr, *shift = nullptr, *level = nullptr;
@@ -177,7 +179,7 @@ template <class R>
 struct Input {
     const Scan& scan;
     R *scale, *shift, *extra_scale, *converted, *extra;
-    int64_t width, i0 = 0, n = 0, phase = -1;  // phase: that scale, shift and extra_scale were filled for
+    int64_t width, i0 = 0, n = 0, phase = -1;  // phase: the one for which scale, shift and extra_scale were filled
 
     Input(const Scan& scan, Rows<R>& rows)
         : scan(scan), scale(rows.take(TILE)), shift(rows.take(TILE)), extra_scale(rows.take()), converted(rows.take(TILE)),
@@ -197,7 +199,7 @@ struct Input {
         for (int64_t i = n; i < padded(n); ++i) extra_scale[i] = R(0);
     }
 
-    // True if the map can be computed where x is read, in registers.
+    // True if the map can be computed in registers when x is read.
     bool maps_on_the_way() const {
         return scan.affine && computed_in<R>(scan.dtype) && n % PAD == 0;
     }
@@ -253,8 +255,8 @@ private:
     }
 };
 
-// Where a block's rows of results go: to the tensor, past the cache if it is large, or to scratch, from where `finish`
-// writes them to the tensor.
+// The destination of a block's rows of results: the tensor (bypassing the cache if it is large), or scratch, from which
+// `finish` writes them to the tensor.
 template <class R>
 struct Output {
     void* tensor;
@@ -283,12 +285,13 @@ struct Output {
     }
 };
 
-// U[0] of a block's elements, filled up with zeros.
+// U[0] of a block's elements, padded with zeros.
 template <class R>
 struct StartRow {
     R* row;
-    int64_t width, channel = -1;  // channel: that the whole row is for
-    int64_t filled = 0;           // elements, if it is for one channel: at first PAD, which is all that fast.h reads
+    int64_t width, channel = -1;  // channel: the one to which the whole row belongs
+    // the number of filled elements, if it belongs to one channel: at first PAD, which is all that fast.h reads
+    int64_t filled = 0;
 
     explicit StartRow(Rows<R>& rows) : row(rows.take()), width(rows.width) {}
 
@@ -322,7 +325,7 @@ template <class R>
 constexpr int64_t GROUP = TOGETHER * WIDTH<R>;
 #define EACH(k) _Pragma("GCC unroll 4") for (int k = 0; k < TOGETHER; ++k)
 
-// What the backward needs of one time step of a group, side by side in memory.
+// What the backward needs of one time step of a group, adjacent in memory.
 template <class R, int COUNT = TOGETHER>
 struct GroupStep {
     Vec<R> m[COUNT], by_a[COUNT], f[COUNT];  // M, dM/da, the surrogate's derivative

@@ -1,11 +1,11 @@
-// The LIF equations of core/reference_scan.py on a register of elements: charge, fire, reset, and their gradient. Same operations in
-// the same order as the reference, each rounded (no FMA contraction), so the spikes are the same.
+// The LIF equations of core/reference_scan.py on a register of elements: charge, fire, reset, and their gradient. The
+// same operations in the same order as in the reference, each rounded (no FMA contraction), so the spikes are the same.
 #pragma once
 #include "surrogate.h"
 
 namespace {
 
-// S: 1 if the potential reaches the firing level, NaN if it is NaN.
+// S: 1 if the potential reaches the threshold, NaN if it is NaN.
 template <class R>
 inline Vec<R> spike(Vec<R> m, Vec<R> level) {
     const Vec<R> zero{}, one = all<R>(1), silent = m == m ? zero : m;
@@ -22,14 +22,14 @@ inline Vec<R> after_reset(Vec<R> m, Vec<R> s, Vec<R> v, int64_t reset) {
     return reset == SOFT ? m - v * s : reset == HARD ? m * (1 - s) : m;
 }
 
-// The constants of a register's neurons: V, the level from which on S is 1, 1 - a, the input's factor, 1 / V.
+// The constants of a register's neurons: V, the potential from which on S is 1, 1 - a, the input's factor, 1 / V.
 template <class R>
 struct Constants {
     Vec<R> v, fire, keep, gain, inverse;
 };
 
-// Where a gradient comes in at a step: into its output, and into the potential behind it. What nothing comes into is left
-// out, as autograd leaves it out, and not multiplied by 0: with a potential that is not finite that would be NaN.
+// Which gradients a step gets: into its output, and into the potential after it. If there is no gradient into a value,
+// it is left out, as in autograd, and not multiplied by 0, which would give NaN for a non-finite potential.
 struct Reached {
     bool output, potential, reset, spike;  // the reset through its spike; the spike, from the output or the reset
 
@@ -43,7 +43,7 @@ template <class R>
 struct Gradients {
     Vec<R> du, dv, da;
 
-    // One step back through a spike and a reset: M, S, dM/da, f'(z) and the gradients into the output and into M;
+    // One step back through a spike and a reset, from M, S, dM/da, f'(z) and the gradients into the output and into M;
     // returns dL/dI.
     Vec<R> back(Vec<R> m, Vec<R> s, Vec<R> by_a, Vec<R> f, Vec<R> g, Vec<R> g_m, Reached reached, const Constants<R>& c,
                 const Scan& scan) {

@@ -1,4 +1,4 @@
-// Surrogate derivatives f'(z), the formulas of core/surrogate.py, on a register of elements (no libm call inside).
+// Surrogate derivatives f'(z), the formulas of core/surrogate.py, on a register of elements (without calls of libm).
 #pragma once
 #include "abi.h"
 #include "lanes.h"
@@ -22,8 +22,8 @@ struct Exp<double> {
     static constexpr int mantissa = 52, bias = 1023, terms = 13;
 };
 
-// exp(y) for y <= 0, from exp(y) = 2^k exp(r), abs(r) <= log(2)/2, by its Taylor sum; NaN stays NaN. Below the
-// smallest normal number it is 0: what is left would be a gradient if a potential that is nearly infinite is multiplied by it.
+// exp(y) for y <= 0, from exp(y) = 2^k exp(r), abs(r) <= log(2)/2, by its Taylor sum; NaN stays NaN. Below the smallest
+// normal number it is 0: otherwise a nearly infinite potential times the rest would be a gradient.
 template <class R>
 inline Vec<R> exp_negative(Vec<R> y) {
     using E = Exp<R>;
@@ -40,26 +40,26 @@ inline Vec<R> exp_negative(Vec<R> y) {
     Vec<R> sum = all<R>(R(inverse[E::terms]));
 #pragma GCC unroll 16
     for (int i = E::terms - 1; i >= 0; --i) sum = sum * r + R(inverse[i]);
-    // `shifted` holds the integer k in its lowest bits; moved into the exponent it is 2^k.
+    // `shifted` holds the integer k in its lowest bits; shifted into the exponent it is 2^k.
     const Bits power = Bits(shifted) - Bits(round) + E::bias;
     return wanted < smallest ? zero : sum * Vec<R>(power << E::mantissa);
 }
 
-// The constants of one surrogate, computed in double as Python does and then rounded (surrogate_list.h):
-// width; the factor in front; the factor of the argument inside.
+// The constants of one surrogate, computed in double as in Python and then rounded (surrogate_list.h): width; the
+// factor in front; the factor of the argument inside.
 template <class R>
 struct Shape {
     R width, height, steep;
 };
 
-// z = M/V - 1: the steep Dspike divides as the reference does, for the others a product is as good.
+// z = M/V - 1: the steep Dspike divides as the reference does; for the others a product is exact enough.
 template <class R, int SURROGATE>
 inline Vec<R> relative(Vec<R> m, Vec<R> v, Vec<R> inverse) {
     return (SURROGATE == DSPIKE ? m / v : m * inverse) - 1;
 }
 
-// f' at z; low, high: the least and the greatest potential inside the window of a surrogate that has one, worked out
-// once per channel (window.h), so that an edge is decided as the reference decides it, without a division here.
+// f' at z. low, high: the smallest and the largest potential inside the window of a surrogate that has one, computed
+// once per channel (window.h), so that an edge is decided as in the reference, without a division here.
 template <class R, int SURROGATE>
 inline Vec<R> slope(Vec<R> z, Vec<R> m, Vec<R> low, Vec<R> high, const Shape<R>& s) {
     const Vec<R> zero{};

@@ -1,5 +1,6 @@
-// The surrogates by their code, and what the driver works out of each one's constants. A new surrogate is a name and its
-// rows here and a formula in surrogate.h; the code is its place in SURROGATES of core/surrogate.py.
+// The surrogates by their code, and the values that the driver computes from each one's constants. A new surrogate
+// needs a name and its rows here, and a formula in surrogate.h; the code is its position in SURROGATES of
+// core/surrogate.py.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -22,11 +23,11 @@ inline SurrogateShape surrogate_shape(int64_t surrogate, double width, double sc
     }
 }
 
-// True if the derivative ends at a window's edge, which must be decided to the last bit as the reference decides it.
+// True if the derivative ends at a window's edge, which must be decided exactly as in the reference.
 inline bool has_exact_window(int64_t surrogate) { return surrogate == RECT || surrogate == DSPIKE; }
 
 // True if the edge itself belongs to the window.
 inline bool window_is_closed(int64_t surrogate) { return surrogate == DSPIKE; }
 
-// True if the derivative is 0 from some distance on, without an exact edge.
+// True if the derivative is 0 beyond some distance, without an exact edge.
 inline bool fades_out(int64_t surrogate) { return surrogate == TRIANGLE; }

@@ -37,7 +37,7 @@ private:
     static constexpr int NEAR = 4;
     using Order = int64_t;
 
-    // Numbers in their order as integers: -inf .. -0 = 0 .. inf.
+    // Maps numbers to integers in the same order: -inf .. -0 = 0 .. inf.
     static Order rank(R value) {
         using Raw = typename std::conditional<sizeof(R) == 4, int32_t, int64_t>::type;
         Raw raw;
@@ -52,7 +52,7 @@ private:
         return value;
     }
 
-    // If v + reach or v - reach, which are rounded, lie more than NEAR numbers from the edge.
+    // If v + reach or v - reach, which are rounded, are more than NEAR numbers from the edge.
     R bisect(R outside) const {
         if (holds(outside)) return outside;
         Order in = rank(v), out = rank(outside);

@@ -1,4 +1,4 @@
-// Spikes as bits: n elements that are 0 or their channel's level, 64 to a word, compared and restored bit by bit.
+// Spikes as bits: n elements that are 0 or their channel's level, 64 per word, compared and restored bit by bit.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -36,7 +36,7 @@ inline __attribute__((always_inline)) bool pack_block(const E* __restrict x, con
         for (int64_t j = 0; j < WORD; ++j) {
             const E e = x[w * WORD + j], difference = E(e ^ level[w * WORD + j]);
             word |= uint64_t(difference == 0) << j;
-            other = E(other | (difference == 0 ? E(0) : E(e << 1)));  // the shift takes the sign off -0
+            other = E(other | (difference == 0 ? E(0) : E(e << 1)));  // the shift removes the sign of -0
         }
         words[w] = word;
     }
@@ -77,7 +77,8 @@ int64_t pack_all(const void* from, int64_t n, const Levels& levels, uint64_t* wo
     const E* x = static_cast<const E*>(from);
     std::atomic<bool> refused{false};
     for_blocks<E>(n, levels, threads, [&](int64_t i0, int64_t length, const E* level) {
-        if (refused.load(std::memory_order_relaxed)) return;  // most of what is not spikes shows in its first block
+        // most tensors that are not spikes show this in their first block
+        if (refused.load(std::memory_order_relaxed)) return;
         bool bad;
         if (length == BLOCK) {
             bad = pack(x + i0, level, words + i0 / WORD);
@@ -120,12 +121,13 @@ int64_t first_not_zero(const void* from, int64_t n) {
     return n;
 }
 
-// 1 if one of `samples` words, spread over all of them in no order, is not that of its elements.
+// Returns 1 if one of `samples` words, scattered over all of them, does not match its elements.
 template <class E>
 int64_t sample_differs(const void* from, int64_t words, const Levels& levels, const uint64_t* bits, int64_t samples) {
     const E* x = static_cast<const E*>(from);
     for (int64_t k = 0; k < samples; ++k) {
-        // 2^32 / golden ratio: its multiples spread evenly over 32 bits, for any number of samples and without a seed.
+        // 2^32 / golden ratio: its multiples are spread evenly over 32 bits, for any number of samples and without a
+        // seed.
         const int64_t word = int64_t(uint64_t(uint32_t(k) * 2654435761u) * uint64_t(words) >> 32);
         E level[WORD];
         levels.expand(word * WORD, WORD, level);
@@ -154,13 +156,13 @@ STEADYSPIKE_EXPORT int64_t steadyspike_bits_first(const void* x, int64_t n, int6
     return -1;
 }
 
-// How many bits are set in each of `rows` rows of `words` words.
+// Counts the set bits in each of `rows` rows of `words` words.
 STEADYSPIKE_EXPORT int64_t steadyspike_bits_count(const uint64_t* from, int64_t rows, int64_t words, int64_t* counts) {
     for (int64_t r = 0; r < rows; ++r) counts[r] = count_bits(from + r * words, words);
     return 0;
 }
 
-// Whether n elements (a multiple of 64) may still be those of `bits`: looks at a sample of words. Returns 1 if they are not.
+// Whether n elements (a multiple of 64) may still match `bits`: checks a sample of words. Returns 1 if they do not.
 STEADYSPIKE_EXPORT int64_t steadyspike_bits_differ(const void* x, int64_t n, int64_t size, const void* values,
                                                    int64_t channels, int64_t inner, const uint64_t* bits, int64_t samples) {
     if (n < 0 || n % WORD != 0 || channels < 1 || inner < 1) return -1;

@@ -115,7 +115,7 @@ def test_a_batch_that_does_not_fit_is_split():
     recipe = load_recipe("dvs-cifar10-resnet19-t10")
     tight = plan(recipe, "4090", batch=2 * plan(recipe, "4090").largest_batch)
     assert tight.samples == 9000 and not tight.fits and tight.passes == 2
-    assert "accumulate 2 passes" in str(tight) and "not in it" in str(tight)
+    assert "accumulate 2 passes" in str(tight) and "not included" in str(tight)
 
 
 def test_faster_cards_take_less_time(sew18):

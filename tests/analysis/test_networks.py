@@ -343,7 +343,7 @@ def test_a_mean_that_no_training_has_moved_is_a_start_at_zero():
     assert "mean is still 0" in ss.analyse(layer, x).advice
     layer.running_mean.fill_(0.01)
     report = ss.analyse(layer, x)
-    assert report.verdict.startswith("drifts") and "drifts all the same" in report.advice
+    assert report.verdict.startswith("drifts") and "still drifts" in report.advice
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_a_mean_that_no_training_has_moved_is_a_start_at_zero():
         ([], "no batch was given"),
         (torch.zeros(4, 0, 10), "has no samples"),
         ([(torch.zeros(4, 2, 10), None), (torch.zeros(3, 2, 10), None)], "different numbers of time steps: 4 and 3"),
-        ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], r"two inputs are \[\(x, None\), \(y, None\)\]"),
+        ([torch.zeros(4, 2, 10), torch.zeros(3, 2, 10)], r"for two inputs write \[\(x, None\), \(y, None\)\]"),
         (torch.zeros(1, 2, 10), "a whole sequence at once"),
         ([{"x": 1}], "got dict"),
         ((torch.zeros(4, 2, 10), torch.zeros(2), torch.zeros(2)), "got 3 parts"),

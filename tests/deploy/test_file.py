@@ -99,7 +99,7 @@ def test_forged_files_are_refused_in_one_line_or_run(saved, tmp_path):
         (lambda c: c["nodes"][3].update(inputs=[c["nodes"][3]["name"]]), "not an earlier node"),
         (lambda c: c["nodes"][0].update(shape=[10**6] * 3), "shape"),
         (lambda c: c["nodes"][0].update(shape=[3, 16, 15]), "shape|computed"),
-        (lambda c: c["nodes"][2].update(name=c["nodes"][1]["name"]), "not a new text"),
+        (lambda c: c["nodes"][2].update(name=c["nodes"][1]["name"]), "used twice or is not a text"),
         (lambda c: c["nodes"][2].update(op="exec"), "unknown operation 'exec'"),
         (lambda c: c["nodes"][2].update(timed="yes"), "timed is true or false"),
         (lambda c: c.update(extra=[1]), "extra"),

@@ -168,7 +168,7 @@ def test_averages_of_different_sizes_side_by_side_have_no_integer_weight():
     torch.manual_seed(0)
     x = 3 * torch.rand(4, 3, 2, 6, 6)
     network = fold(settle(Mixed(), x), x)
-    with pytest.raises(CannotFold, match="joins averages over"):
+    with pytest.raises(CannotFold, match="combines averages over"):
         IntegerNetwork(network)
 
 

@@ -103,7 +103,7 @@ def _changes_a_view(m: Own, x: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("forward", "named"),
     [
-        (lambda m, x: m.o(F.dropout(m.fire(m.a(x)), 0.5)), "dropout that is active in evaluation"),
+        (lambda m, x: m.o(F.dropout(m.fire(m.a(x)), 0.5)), "dropout is active in evaluation"),
         (lambda m, x: m.o(m.fire(m.a(x.to(torch.int32).to(x.dtype)))), "int32"),
         (lambda m, x: m.o(m.fire(torch.div(m.a(x), 2, rounding_mode="floor"))), "'div' called with rounding_mode"),
         (lambda m, x: m.o(m.fire(torch.add(m.a(x), m.a(x), out=torch.empty(4, 2, 8)))), "'add' called with out"),

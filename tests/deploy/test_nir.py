@@ -104,7 +104,7 @@ def test_a_hard_reset_becomes_plain_lif_nodes_by_a_shift():
 
 
 def test_a_soft_reset_has_no_shift_form():
-    with pytest.raises(CannotFold, match="soft reset has no shift form"):
+    with pytest.raises(CannotFold, match="soft reset cannot be written in mode 'shift'"):
         to_nir(small()[0], "shift")
 
 

@@ -272,7 +272,7 @@ def test_programs_that_need_all_steps_at_once_refuse_a_cycle_by_name(task, tmp_p
          "n2: a threshold per neuron"),
         (chain([linear(8, 7), lif(8)], (6,)), r"n0: weights \[8, 7\] do not fit an input \[6\]"),
         (chain([conv(2, 3, (4, 4)), lif((2, 4, 4))], (2, 4, 4)), "n0: weights .* do not fit an input"),
-        (chain([nir.Scale(np.ones(3)), lif(6)], (6,)), "n0: its constants do not fit an input"),
+        (chain([nir.Scale(np.ones(3)), lif(6)], (6,)), "n0: its constants do not match an input"),
         (chain([linear(1, 6), lif(6)], (6,), [("input", "n1")]), r"n1: .* different shapes: \[1\] and \[6\]"),
         (named_twice(), "n1.n0: two nodes of the NIR graph have this name"),
         (nir.NIRGraph({"a\n\x1b[31m": nir.Output({"output": np.array([6])})}, [], type_check=False),

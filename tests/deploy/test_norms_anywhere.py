@@ -122,7 +122,7 @@ def test_a_model_tied_to_its_number_of_steps_is_folded_with_a_note():
     free = fold(settle(Readout(lambda y: y.sum(0) / 4), x), x)
     assert "at T = 1" not in str(free.proofs[0])
     network = fold(settle(Readout(lambda y: y.mean(0) if len(y) == 4 else 2 * y.mean(0)), x), x)
-    assert "at T = 1 the model gives something else" in str(network.proofs[0])
+    assert "at T = 1 the model gives another result" in str(network.proofs[0])
 
 
 class Gate(nn.Module):

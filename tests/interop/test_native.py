@@ -140,7 +140,7 @@ def test_to_native_takes_the_original_and_leaves_it():
 def test_what_has_other_dynamics_is_named():
     for options, named in (({"reset_delay": False}, "subtracts the threshold again"), ({"beta": 0.0}, "beta = 0")):
         model = ss.convert(snntorch(**options), report=None).eval()
-        with pytest.raises(CannotFold, match=f"1: no plain LIF layer equals it: .*{named}"):
+        with pytest.raises(CannotFold, match=f"1: no plain LIF layer is equal to it: .*{named}"):
             fold(model, IMAGES)
     from spikingjelly.activation_based import neuron
 
@@ -190,7 +190,7 @@ def test_a_neuron_called_twice_in_a_step_is_refused():
 def test_a_multi_step_neuron_called_twice_in_a_forward_is_refused():
     neuron = pytest.importorskip("spikingjelly.activation_based.neuron")
     model = TwicePerStep(neuron.LIFNode(step_mode="m")).eval()
-    with pytest.raises(ValueError, match=r"fire is called twice in one forward.*a neuron of its own"):
+    with pytest.raises(ValueError, match=r"fire is called twice in one forward.*its own neuron"):
         ss.to_native(model)(VECTORS)
     once = ss.to_native(nn.Sequential(nn.Linear(6, 8), neuron.LIFNode(step_mode="m")))
     assert torch.equal(copy.deepcopy(once)(VECTORS), once(VECTORS))  # two forwards of one call each

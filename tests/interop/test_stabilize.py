@@ -337,5 +337,5 @@ def test_a_neuron_at_two_places_is_one_and_named() -> None:
 
 def test_a_stream_of_a_neuron_without_a_plain_layer_points_to_the_window() -> None:
     model = ss.convert(nn.Sequential(nn.Linear(3, 3), neuron.LIFNode(v_threshold=-1.0)), report=None).eval()
-    with pytest.raises(ValueError, match=r"1: no plain LIF layer equals it: V = -1 .*; use `with ss.window"):
+    with pytest.raises(ValueError, match=r"1: no plain LIF layer is equal to it: V = -1 .*; use `with ss.window"):
         ss.stream(model)

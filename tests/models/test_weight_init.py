@@ -148,7 +148,7 @@ def test_wake_and_tied_thresholds() -> None:
     name = "sew_dvs_tiny"
     model = member(name, norm="none", tie_stream_threshold=True)
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    with pytest.raises(RuntimeError, match=r"tied threshold of .* is lowered, since what its stream carries"):
+    with pytest.raises(RuntimeError, match=r"tied threshold of .* is lowered, because the values in its stream"):
         wake(model, images(name))
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     # Spikes that are not scaled by V do not shrink with it.

@@ -206,7 +206,7 @@ def test_a_layer_survives_any_learning_rate_and_learns_again(optimizer, lr: floa
         gentle.step()
     assert lif.tau.item() == pytest.approx(2.0, rel=0.2)
     assert lif.threshold.item() == pytest.approx(1.0, rel=0.2) or lr == 1e8  # 1e9 is far for steps of 0.3
-    with pytest.raises(ValueError, match="learned threshold stays in a smaller range"):
+    with pytest.raises(ValueError, match="learned threshold has a smaller range"):
         ss.LIF(1e-20)
 
 

@@ -9,9 +9,9 @@ Paper eqs. 1 to 3, for t = 1..T, with a = 1/tau and sg(.) = stop gradient:
 
 Autograd differentiates these equations as written; dS/dM and dS/dV come from the surrogate of `ScanSpec`.
 
-Shapes: x [T, B, ...]; u0 [1], [C] (C is axis 2 of x) or x.shape[1:]; v and a [1] or [C].
-Half-precision input is computed in float32, and the output has the input's dtype. A NaN potential gives a NaN output,
-so that it is noticed and not taken for "no spike".
+Shapes: x [T, B, ...]; u0 [1], [C] (C is axis 2 of x) or x.shape[1:]; v and a [1] or [C]. Half-precision input is
+computed in float32, and the output has the input's dtype. A NaN potential gives a NaN output, so that it is noticed and
+not treated as "no spike".
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ from steadyspike.core.widest import widest
 class ScanResult(NamedTuple):
     """The results of a scan.
 
-    out: O, [T, B, ...]. u: U[T], [B, ...]. m: M, [T, B, ...], or None if ``membrane`` was False.
-    active: [2, n] float64, the statistics that MP-Init needs (Algorithm 1), without gradient: ``active[0]`` is the sum
-        of U[T] over the neurons that fired at least once, ``active[1]`` is the number of these neurons; per channel
+    out: O, [T, B, ...]
+    u: U[T], [B, ...]
+    m: M, [T, B, ...], or None if ``membrane`` was False
+    active: [2, n] float64, the statistics that MP-Init needs (Algorithm 1), without gradient. ``active[0]`` is the sum
+        of U[T] over the neurons that fired at least once, and ``active[1]`` is the number of these neurons; per channel
         (n = C) or for the whole layer (n = 1).
     """
 
@@ -95,7 +97,10 @@ def per_channel(p: Tensor, ndim: int) -> Tensor:
 
 
 def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
-    """The spike S = H(M - V) with the family's surrogate gradient. m [B, ...]; v broadcasts to it."""
+    """Returns the spike S = H(M - V) with the family's surrogate gradient.
+
+    m: [B, ...]; v broadcasts to it
+    """
     x = m - v if spec.family == "as" else m / v - 1
     fired = ((m > v) if spec.strict else (m >= v)).to(m.dtype)
     fired = torch.where(torch.isnan(m), m, fired)
@@ -104,9 +109,9 @@ def spike(m: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
 
 
 def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
-    """The potential U after the reset, from M and S (eq. 3).
+    """Returns the potential U after the reset, from M and S (eq. 3).
 
-    ``spec.reset.detach`` sets which part the gradient passes through.
+    ``spec.reset.detach`` decides which part passes a gradient.
     """
     if spec.reset.kind == "none":
         return m
@@ -119,19 +124,25 @@ def reset(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> Tensor:
 
 
 def charge(x: Tensor, u: Tensor, a: Tensor, spec: ScanSpec) -> Tensor:
-    """The charged potential M, from the previous U and the input current (eq. 1); all broadcast to [B, ...]."""
+    """Returns the charged potential M, from the previous U and the input current (eq. 1); all broadcast to [B, ...]."""
     return (1 - a) * u + (a * x if spec.decay_input else x)
 
 
 def lif_step(x: Tensor, u: Tensor, v: Tensor, a: Tensor, spec: ScanSpec) -> Step:
-    """One time step: charge, fire, reset. x and u are [B, ...]; v and a broadcast to that."""
+    """Computes one time step: charge, fire, reset.
+
+    x and u: [B, ...]; v and a broadcast to it
+    """
     m = charge(x, u, a, spec)
     s = spike(m, v, spec)
     return Step(v * s if spec.family == "trsg" else s, s, m, reset(m, s, v, spec))
 
 
 def active_statistics(u: Tensor, fired: Tensor, channelwise: bool) -> Tensor:
-    """Sum of U[T] over the neurons that fired, and their number: [2, 1] or [2, C]. u, fired (bool): [B, C, ...]."""
+    """Returns the sum of U[T] over the neurons that fired, and their number: [2, 1] or [2, C].
+
+    u, fired (bool): [B, C, ...]
+    """
     axes = [i for i in range(u.ndim) if not (channelwise and i == 1)]
     kept = torch.where(fired, u.detach(), torch.zeros_like(u)).to(widest(u.device))
     return torch.stack([kept.sum(axes).reshape(-1), fired.to(kept.dtype).sum(axes).reshape(-1)])

@@ -30,11 +30,11 @@ def one_of(value: str, codes: dict[str, int], what: str) -> str:
 class Reset:
     """How a spike changes the membrane (paper eq. 3), and whether gradients flow through this change.
 
-    kind: ``"soft"`` U = M - V S; ``"hard"`` U = M (1 - S); ``"none"`` U = M (a neuron that never resets).
+    kind: ``"soft"``: U = M - V S; ``"hard"``: U = M (1 - S); ``"none"``: U = M (a neuron that never resets)
     detach: ``"none"`` (or False) keeps the whole gradient, the paper's setting;
-        ``"spike"`` (or True) treats S as a constant: U = M - V sg(S), so V still gets -S (DIET-SNN);
-        ``"product"`` treats V*S as a constant: U = M - sg(V S), so V gets nothing (the paper's code with detach_reset).
-        For a hard reset the last two are the same.
+        ``"spike"`` (or True) treats S as a constant: U = M - V sg(S), so V still gets -S (DIET-SNN); ``"product"``
+        treats V*S as a constant: U = M - sg(V S), so V gets nothing (the paper's code with detach_reset). For a hard
+        reset the last two are the same.
     """
 
     kind: str = "soft"
@@ -51,12 +51,12 @@ class Reset:
 class ScanSpec:
     """The settings of one LIF scan.
 
-    family: the argument x of the surrogate. ``"as"`` x = M - V; ``"rs"`` x = M/V - 1; ``"trsg"`` as "rs", with the
-        output V*S instead of S (paper eqs. 5, 7, 10).
-    strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default.
-    decay_input: charge with a*I (paper eq. 1) or, if False, with I.
-    codes: (family, surrogate, reset, detach, strict, decay_input) for the kernels. -1: not a built-in surrogate.
-    constants: (width, scale, temperature) of the surrogate for the kernels; 1 if they cannot compute it.
+    family: decides the argument x of the surrogate. With ``"as"`` x = M - V; with ``"rs"`` x = M/V - 1; ``"trsg"`` is
+        like "rs", with the output V*S instead of S (paper eqs. 5, 7, 10).
+    strict: fire at M > V, as some published baselines do, instead of M >= V, the library's default
+    decay_input: charge with a*I (paper eq. 1) or, if False, with I
+    codes: (family, surrogate, reset, detach, strict, decay_input) for the kernels; a surrogate of -1 is not built in
+    constants: (width, scale, temperature) of the surrogate for the kernels; 1 if they cannot compute it
     """
 
     family: str = "trsg"

@@ -11,9 +11,14 @@ from torch import Tensor, nn
 class LIFState:
     """The membrane potential of one layer between two calls of ``scan``.
 
-    u: U[t], [B, ...]. step: number of time steps seen so far. A state belongs to the layer that returned it and can be
-    used once: using it again would repeat the past, and raises an error. `fork` makes a copy that can be used too.
-    part: what the open `ss.window` has counted of this stream so far; None outside a window.
+    u: U[t], [B, ...]
+    step: number of time steps processed so far
+
+
+    A state belongs to the layer that returned it and can be used once. Using it again would repeat the past, and raises
+    an error. `fork` makes a copy that can be used too.
+
+    part: what the open `ss.window` has counted of this stream so far; None outside a window
     """
 
     __slots__ = ("_layer", "_spent", "part", "step", "u")
@@ -28,11 +33,11 @@ class LIFState:
         return f"LIFState(step={self.step}, shape={tuple(self.u.shape)}, dtype={self.u.dtype}, device={self.u.device})"
 
     def fork(self) -> LIFState:
-        """A second, unused state at the same point in time."""
+        """Returns a second, unused state at the same point in time."""
         return self._copy(self.u)
 
     def detach(self) -> LIFState:
-        """An unused state at the same point in time, cut off from the autograd graph (truncated backpropagation)."""
+        """An unused state at the same point in time, detached from the autograd graph (truncated backpropagation)."""
         return self._copy(self.u.detach())
 
     def _copy(self, u: Tensor) -> LIFState:
@@ -49,8 +54,8 @@ class LIFState:
             raise ValueError("this state was made by another layer; pass the state that this layer's own scan returned")
         if self._spent:
             raise ValueError(
-                f"this state (step {self.step}) was used already; continue from the state that scan returned, "
-                "or call state.fork() before the first use to branch"
+                f"this state (step {self.step}) was used already; continue from the state that scan returned, or call "
+                "state.fork() before the first use to branch"
             )
         if tuple(self.u.shape) != tuple(x.shape[1:]):
             raise ValueError(

@@ -24,7 +24,7 @@ class Surrogate:
     """Base class of all surrogates. ``x`` has any shape: M - V for the family "as", M/V - 1 for "rs" and "trsg"."""
 
     name: ClassVar[str]
-    bounded: ClassVar[bool] = False  # True if the derivative is 0 from some distance on
+    bounded: ClassVar[bool] = False  # True if the derivative is 0 beyond some distance
 
     def __post_init__(self) -> None:
         for f in fields(self):
@@ -39,12 +39,12 @@ class Surrogate:
         raise NotImplementedError
 
     def primitive(self, x: Tensor) -> Tensor:
-        """A smooth step f with f' = `derivative`; it rises from about 0 to about ``scale``."""
+        """Returns a smooth step f with f' = `derivative`; it rises from about 0 to about ``scale``."""
         raise NotImplementedError
 
     @property
     def constants(self) -> tuple[float, float, float]:
-        """(width, scale, temperature) for the kernels; 1 for a field that the surrogate does not have."""
+        """Returns (width, scale, temperature) for the kernels; 1 for a field that the surrogate does not have."""
         return (
             float(getattr(self, "width", getattr(self, "steepness", 1.0))),
             float(getattr(self, "scale", 1.0)),
@@ -87,7 +87,10 @@ class Triangle(Surrogate):
 
 @dataclass(frozen=True)
 class ArcTan(Surrogate):
-    """Derivative of an arctangent: g / (2 (1 + (pi/2 g x)^2)). g is a steepness: larger is narrower (PLIF uses 2)."""
+    """Derivative of an arctangent: g / (2 (1 + (pi/2 g x)^2)).
+
+    g is a steepness: a larger g is narrower (PLIF uses 2).
+    """
 
     name: ClassVar[str] = "arctan"
     steepness: float = 2.0
@@ -110,7 +113,7 @@ class Sigmoid(Surrogate):
     scale: float = 1.0
 
     def derivative(self, x: Tensor) -> Tensor:
-        # exp of a non-positive number only, so that large arguments give 0 instead of inf * 0.
+        # The exp of non-positive numbers only, so that large arguments give 0 instead of inf * 0.
         e = torch.exp(-(x / self.width).abs())
         return (self.scale / self.width) * e / ((1 + e) * (1 + e))
 
@@ -122,8 +125,9 @@ class Sigmoid(Surrogate):
 class DSpike(Surrogate):
     """Dspike (Li et al., 2021): b / (2 tanh(b/2) cosh^2(b x/w)) / w on the closed window abs(x) <= w/2.
 
-    The authors' window is [0, 1] in u/V, with the firing level at 1/2. Here x = M/V - 1 and V is the firing level, so
-    their window is w = 2. The default w = 1 is the window of the paper's rectangle, which Dspike becomes as b -> 0.
+    The authors' window is [0, 1] in u/V, with the firing threshold at 1/2. Here x = M/V - 1 and V is the firing
+    threshold, so their window is w = 2. The default w = 1 is the window of the paper's rectangle, which Dspike
+    approaches as b -> 0.
     """
 
     name: ClassVar[str] = "dspike"
@@ -147,21 +151,21 @@ class DSpike(Surrogate):
 # The built-in surrogates. The position in this list is the surrogate's code in the kernels: csrc/scan/surrogate.h and
 # kernels/scan/triton/surrogate.py have the same formulas in the same order.
 SURROGATES: dict[str, type[Surrogate]] = {cls.name: cls for cls in (Rect, Triangle, ArcTan, Sigmoid, DSpike)}
-# Code and methods of each built-in type, so that `why_not_compiled` notices a method that was replaced later.
+# Code and methods of each built-in type, so that `why_not_compiled` detects a method that was replaced later.
 _COMPILED = {
     cls: (code, cls.derivative, cls.constants, len(fields(cls))) for code, cls in enumerate(SURROGATES.values())
 }
 
 
 def kernel_code(surrogate: Surrogate) -> int:
-    """The kernel's code of a surrogate whose type is exactly one of `SURROGATES`; -1 for any other type."""
+    """Returns the kernel's code of a surrogate whose type is exactly one of `SURROGATES`; -1 for any other type."""
     return _COMPILED.get(type(surrogate), (-1,))[0]
 
 
 def why_not_compiled(surrogate: Surrogate) -> str | None:
-    """Why the compiled kernels cannot be used for ``surrogate``, in one sentence; None if they can.
+    """Returns why the compiled kernels cannot be used for ``surrogate``, in one sentence; None if they can.
 
-    The kernels have the formulas of `SURROGATES` only. A subclass, a replaced method or a replaced field may compute
+    The kernels have only the formulas of `SURROGATES`. A subclass, a replaced method or a replaced field may compute
     something else.
     """
     cls = type(surrogate)
@@ -177,7 +181,7 @@ def why_not_compiled(surrogate: Surrogate) -> str | None:
 
 
 def resolve_surrogate(surrogate: str | Surrogate) -> Surrogate:
-    """The surrogate of a given name with its default fields; an instance is returned unchanged."""
+    """Returns the surrogate of a given name with its default fields; an instance is returned unchanged."""
     if isinstance(surrogate, Surrogate):
         return surrogate
     if not isinstance(surrogate, str) or surrogate not in SURROGATES:

@@ -1,7 +1,7 @@
 """All private parts of torch that this package uses, each under a descriptive name.
 
 A new version of torch may change any of them. tests/core/test_torch_private.py has a test for each name and shows which
-one broke; the repair belongs in this file. core/, kernels/, nn/ and train/ use private parts of torch only through it.
+one broke; repair it in this file. core/, kernels/, nn/ and train/ use private parts of torch only through it.
 """
 
 from __future__ import annotations
@@ -50,39 +50,39 @@ is_batched_gradient: Callable[[Tensor], bool] = _C._functorch.is_legacy_batchedt
 
 # () -> bool: inside of torch.func's transforms (grad, vmap, jvp, ...)?
 in_function_transform: Callable[[], bool] = _C._are_functorch_transforms_active
-# (tensor) -> tensor: the value behind a tensor of a transform that has ended; any other tensor itself.
+# (tensor) -> tensor: the value inside a tensor of a transform that has ended; any other tensor itself.
 unwrapped: Callable[[Tensor], Tensor] = _C._functorch.unwrap_if_dead
 # () -> bool: is torch.jit.trace recording? The public function first checks for a script.
 is_tracing: Callable[[], bool] = _C._is_tracing
 
 
 def in_forward_mode() -> bool:
-    """True inside ``forward_ad.dual_level()``."""
+    """Returns True inside ``forward_ad.dual_level()``."""
     return forward_ad._current_level >= 0
 
 
 def in_backward() -> bool:
-    """True while autograd runs a backward pass in this thread, which includes recomputing a checkpoint."""
+    """Returns True while autograd runs a backward pass in this thread, which includes recomputing a checkpoint."""
     return _C._current_graph_task_id() != -1
 
 
 def saved_tensor_hooks() -> tuple[Any, Any] | None:
-    """The innermost active (pack, unpack) hooks; None if there are none."""
+    """Returns the innermost active (pack, unpack) hooks; None if there are none."""
     return _C._autograd._top_saved_tensors_default_hooks(True)
 
 
 def may_hook_saved_tensors() -> bool:
-    """False if torch forbids saved-tensor hooks (inside torch.func)."""
+    """Returns False if torch forbids saved-tensor hooks (inside torch.func)."""
     return _C._autograd._saved_tensors_hooks_is_enabled()
 
 
 def apply_directly(function: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """``function.apply`` without its first checks, for `unwrapped` tensors outside of torch.func."""
+    """Calls ``function.apply`` without its first checks, for `unwrapped` tensors outside of torch.func."""
     return super(torch.autograd.Function, function).apply  # type: ignore[misc]
 
 
 def version(tensor: Tensor) -> int:
-    """Autograd's count of how many times the tensor was changed in place."""
+    """Returns autograd's count of how many times the tensor was changed in place."""
     return tensor._version
 
 
@@ -92,17 +92,20 @@ def count_change(tensor: Tensor) -> None:
 
 
 def storage_key(tensor: Tensor) -> int:
-    """A number that identifies the tensor's storage, the same for all its views, for as long as the storage exists."""
+    """Returns a number that identifies the tensor's storage.
+
+    It is the same for all views, for as long as the storage exists.
+    """
     return tensor.untyped_storage()._cdata
 
 
 def base_of(tensor: Tensor) -> Tensor:
-    """The tensor that autograd considers ``tensor`` a view of; the tensor itself if it is not a view."""
+    """Returns the tensor of which ``tensor`` is a view for autograd; the tensor itself if it is not a view."""
     return tensor if tensor._base is None else tensor._base
 
 
 def gradient_hooks(tensor: Tensor) -> dict[int, Any]:
-    """The hooks on the gradient of a tensor that has a node: a dict to which torch adds later hooks."""
+    """Returns the hooks on the gradient of a tensor that has a node: a dict to which torch adds later hooks."""
     if tensor._backward_hooks is None:
         tensor._backward_hooks = OrderedDict()
         tensor.grad_fn._register_hook_dict(tensor)  # type: ignore[union-attr]
@@ -115,7 +118,7 @@ def runs_to_the_leaves(node: Any) -> bool:
         if isinstance(node, _C._functions.AccumulateGrad):
             try:
                 return bool(_C._will_engine_execute_node(node))
-            except RuntimeError:  # this leaf is one of the chosen
+            except RuntimeError:  # this leaf is one of the requested ones
                 return False
         if node is None or not node.next_functions:
             return False
@@ -177,12 +180,12 @@ def remove_forward_hooks(module: nn.Module, condition: Callable[[Any], bool]) ->
 
 
 def forward_hooks(module: nn.Module) -> list[Any]:
-    """The forward hooks of ``module``."""
+    """Returns the forward hooks of ``module``."""
     return list(module._forward_hooks.values())
 
 
 def has_other_hooks(module: nn.Module) -> bool:
-    """True if ``module`` has forward-pre or backward hooks, or torch has hooks for every module."""
+    """Returns True if ``module`` has forward-pre or backward hooks, or torch has hooks for every module."""
     own = (module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     everywhere = (
         torch_module._global_forward_hooks,
@@ -194,21 +197,21 @@ def has_other_hooks(module: nn.Module) -> bool:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """True if ``module.compile()`` was called: a call of the module then runs its compiled form."""
+    """Returns True if ``module.compile()`` was called: a call of the module then runs its compiled form."""
     return module._compiled_call_impl is not None
 
 
 def without_torch_function() -> Any:
-    """A context in which torch functions are not shown to ``__torch_function__`` modes."""
+    """A context in which torch functions do not call ``__torch_function__`` modes."""
     return _C.DisableTorchFunction()
 
 
 def tensor_norms(tensors: Sequence[Tensor]) -> list[Tensor]:
-    """The norm of each tensor, by one call for all of them."""
+    """Returns the norm of each tensor, by one call for all of them."""
     return list(torch._foreach_norm(list(tensors))) if tensors else []
 
 
 def move_towards(tensors: Sequence[Tensor], targets: Sequence[Tensor], weight: float) -> None:
-    """``tensor += weight * (target - tensor)`` in place, by one call for all of them."""
+    """Computes ``tensor += weight * (target - tensor)`` in place, by one call for all of them."""
     if tensors:
         torch._foreach_lerp_(list(tensors), list(targets), weight)

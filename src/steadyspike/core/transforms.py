@@ -8,7 +8,10 @@ from steadyspike.core.torch_private import in_forward_mode, in_function_transfor
 
 
 def is_transformed() -> bool:
-    """True inside torch.func's transforms and forward-mode differentiation; always False under torch.compile."""
+    """Returns True inside torch.func's transforms and forward-mode differentiation.
+
+    Always False under torch.compile.
+    """
     if torch.compiler.is_compiling():
         return False
     return in_function_transform() or in_forward_mode()

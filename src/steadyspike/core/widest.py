@@ -1,4 +1,4 @@
-"""The widest floating-point type of a device, in which sums over many neurons and samples are kept."""
+"""The widest floating-point type of a device, used for sums over many neurons and samples."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ WITHOUT_FLOAT64 = {"mps"}  # Apple's GPUs
 
 
 def widest(device: torch.device) -> torch.dtype:
-    """float64; float32 on devices that have nothing wider."""
+    """Returns float64, or float32 on devices that do not support float64."""
     return torch.float32 if device.type in WITHOUT_FLOAT64 else torch.float64

@@ -15,7 +15,7 @@ HANDLERS: dict[str, Handler] = {}
 IN_PLACE = ("__iadd__", "__isub__", "__imul__", "__itruediv__")
 READS_VALUES = ("item", "__bool__", "__float__", "__int__", "tolist", "numpy", "__index__", "__array__", "equal",
                 "allclose", "is_nonzero")  # fmt: skip
-# Names that torch gives to arguments, as the handlers call them.
+# Names that torch gives to arguments, with the names that the handlers use.
 KEYWORDS = {"input": "x", "axis": "dim", "other": "b"}
 
 
@@ -68,7 +68,7 @@ def handle(rec: Recorder, func: Any, args: Any, kwargs: Any, out: Any) -> Any:
 
 
 def _forget_shared(rec: Recorder, name: str, args: Any, kwargs: Any) -> None:
-    """An operation in place also changes the views of its tensor, whose recorded values are then out of date."""
+    """An in-place operation also changes the views of its tensor, whose recorded values are then outdated."""
     in_place = (name.endswith("_") and not name.endswith("__")) or name in IN_PLACE or kwargs.get("inplace")
     changed = args[0] if args else kwargs.get("x")
     if not in_place or name == "requires_grad_" or rec.find(changed) is None:

@@ -1,4 +1,4 @@
-"""Accuracy against the average number of time steps, when a sample stops as soon as it is decided."""
+"""Accuracy as a function of the average number of time steps, if a sample stops as soon as it is decided."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ class ExitPoint(NamedTuple):
 
 
 def first_decision(logits: Tensor, rule: Exit | None) -> tuple[Tensor, Tensor]:
-    """Class [B] and step [B], from 1, of the first decision on logits [T, B, classes]; no rule: the last step.
+    """Returns class [B] and step [B], from 1, of the first decision on logits [T, B, classes].
 
-    A class of -1: its scores are NaN or infinite."""
+    Without a rule, of the last step.
+
+    A class of -1 means that its scores are NaN or infinite."""
     steps = torch.arange(1, len(logits) + 1, dtype=logits.dtype, device=logits.device)
     mean = logits.cumsum(0) / steps.view(-1, 1, 1)
     ready = torch.zeros(logits.shape[:2], dtype=torch.bool, device=logits.device)
@@ -36,7 +38,7 @@ def first_decision(logits: Tensor, rule: Exit | None) -> tuple[Tensor, Tensor]:
 
 
 def exit_curve(outputs: Iterable[tuple[Tensor, Tensor]], rules: Sequence[Exit | None]) -> list[ExitPoint]:
-    """For every rule, over pairs of logits [T, B, classes] and labels [B]."""
+    """Evaluates every rule on pairs of logits [T, B, classes] and labels [B]."""
     right, taken, total = [0] * len(rules), [0] * len(rules), 0
     for logits, labels in outputs:
         total += len(labels)

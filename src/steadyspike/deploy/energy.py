@@ -1,8 +1,8 @@
 """Operations and energy of a folded network on given data.
 
-A synapse that reads spikes adds one weight per spike and output it reaches (an accumulate, AC); one that reads real
-numbers multiplies and adds (a MAC). ACs are counted exactly: a spike at the border of a padded convolution reaches
-fewer outputs. Papers estimate them as firing rate times the dense operations; both numbers are given. MACs are dense:
+A synapse that reads spikes adds one weight per spike and output it reaches (an accumulate, AC). A synapse that reads
+real numbers multiplies and adds (a MAC). ACs are counted exactly: a spike at the border of a padded convolution reaches
+fewer outputs. Papers estimate ACs as firing rate times the dense operations; both numbers are given. MACs are dense:
 they include the zeros of a padded border.
 """
 
@@ -23,13 +23,13 @@ from steadyspike.deploy.sums import summed
 from steadyspike.kernels.scan import lif_scan
 from steadyspike.kernels.spikes.note import known_spikes
 
-# Picojoule per MAC and per AC. 45 nm: Horowitz, ISSCC 2014 (fp32: multiply 3.7, add 0.9), as the paper counts; the
-# other two are the presets of SpikingJelly's energy profiler.
+# Picojoule per MAC and per AC. 45 nm: Horowitz, ISSCC 2014 (fp32: multiply 3.7, add 0.9), as in the paper. The other
+# two are the presets of SpikingJelly's energy profiler.
 TABLES = {"45nm-fp32": (4.6, 0.9), "45nm-fp16": (1.5, 0.4), "45nm-int8": (0.23, 0.03)}
 
 
 def energy_mj(macs: float, acs: float, table: str = "45nm-fp32") -> float:
-    """Millijoule of so many multiply-accumulates and accumulates."""
+    """Returns the millijoule of this many multiply-accumulates and accumulates."""
     if table not in TABLES:
         raise ValueError(f"unknown energy table {table!r}; known: {', '.join(TABLES)}")
     mac, ac = TABLES[table]
@@ -37,7 +37,7 @@ def energy_mj(macs: float, acs: float, table: str = "45nm-fp32") -> float:
 
 
 def show_energy(mj: float) -> str:
-    """A number of millijoule in a suitable unit."""
+    """Formats a number of millijoule in a suitable unit."""
     return f"{mj:.3f} mJ" if mj >= 0.1 else f"{mj * 1e3:.3f} uJ"
 
 
@@ -45,8 +45,10 @@ def show_energy(mj: float) -> str:
 class LayerCount:
     """Operations of one synapse (or identity edge, or neuron layer), summed over the samples seen.
 
-    acs, macs: exact; estimate: firing rate times the dense operations, as papers count ACs; dense: operations of the
-    dense layer; rates: mean input per time step (the firing rate, if the input is spikes).
+    acs, macs: exact
+    estimate: firing rate times the dense operations, as papers count ACs
+    dense: operations of the dense layer
+    rates: mean input per time step (the firing rate, if the input is spikes)
     """
 
     name: str
@@ -66,7 +68,7 @@ class LayerCount:
 
 
 def _means(value: Tensor, timed: bool) -> list[float]:
-    """The mean of every time step of a value; one mean for a value without time."""
+    """Returns the mean of every time step of a value; one mean for a value without time."""
     sums = step_sums(value, timed)
     return [total / (value.numel() / len(sums)) for total in sums]
 
@@ -87,11 +89,15 @@ class EnergyReport:
     timesteps: int
 
     def total(self, what: str) -> float:
-        """Per sample: ``acs``, ``macs``, ``estimate``, ``dense`` or ``updates``."""
+        """Returns a number per sample: ``acs``, ``macs``, ``estimate``, ``dense`` or ``updates``."""
         return sum(getattr(layer, what) for layer in self.layers) / self.samples
 
     def energy(self, table: str = "45nm-fp32", *, estimate: bool = False, neurons: bool = False) -> float:
-        """Millijoule per sample. estimate: ACs as papers count them; neurons: one MAC per neuron update on top."""
+        """Returns the millijoule per sample.
+
+        estimate: use ACs as papers count them
+        neurons: add one MAC per neuron update
+        """
         macs = self.total("macs") + (self.total("updates") if neurons else 0.0)
         return energy_mj(macs, self.total("estimate" if estimate else "acs"), table)
 
@@ -113,11 +119,12 @@ class EnergyReport:
 
 
 def dense_operations(node: Node, shape: tuple[int, ...]) -> int:
-    """Multiply-accumulates of one sample at one step; ``shape``: of the synapse's input."""
+    """Returns the multiply-accumulates of one sample at one step; ``shape`` is that of the synapse's input."""
     weight = node.tensors["weight"]
     if node.op == "linear":
         return math.prod(node.shape) * weight.shape[1]
-    if node.op == "conv_transpose":  # every input value goes to a kernel of outputs; its borders are counted too
+    # every input value reaches a kernel of outputs; those outside of the border are counted too
+    if node.op == "conv_transpose":
         return math.prod(shape) * math.prod(weight.shape[1:])
     return math.prod(node.shape) * math.prod(weight.shape[1:])
 
@@ -147,8 +154,8 @@ def count_operations(
     """Counts the operations of ``network`` on batches of its inputs.
 
     pool_as_synapse: an average of spikes is a sum of spikes with a smaller weight, so the layer that reads it
-    accumulates (as papers count); False: every synapse behind an average multiplies (a strict counter).
-    stem_every_step: count the layers before the first neuron at every step, although a static image needs them once.
+    accumulates (as papers count); if False, every synapse that reads an average multiplies (a strict counter)
+    stem_every_step: count the layers before the first neuron at every step, although a static image needs them once
     """
     graph = network.graph
     kinds = value_kinds(graph)
@@ -173,7 +180,7 @@ def count_operations(
             entry.macs += dense
 
     def see_product(node: Node, entry: LayerCount) -> None:
-        """A product of two values (attention): every spike of one adds a row or column of the other."""
+        """Counts a product of two values (attention): every spike of one adds a row or column of the other."""
         a, b = node.inputs
         rows, columns = graph[a].shape[-2], graph[b].shape[-1]
         dense = values[node.name].numel() * graph[a].shape[-1]
@@ -187,7 +194,7 @@ def count_operations(
         entry.macs += dense
 
     values: dict[str, Tensor] = {}
-    joined: dict[str, Tensor] = {}  # the same with sums in place of averages of spikes
+    joined: dict[str, Tensor] = {}  # the same with sums instead of averages of spikes
 
     def watch(node: Node, value: Tensor) -> None:
         nonlocal steps
@@ -231,7 +238,10 @@ __all__ = ["TABLES", "EnergyReport", "LayerCount", "count_operations", "dense_op
 
 
 def scanned(node: Node, x: Tensor) -> Tensor:
-    """`ops.lif` of a layer that emits spikes, by `lif_scan`: equal to the last bit; any other layer by `ops.lif`."""
+    """Computes `ops.lif` of a layer that emits spikes by `lif_scan`, equal to the last bit.
+
+    Any other layer by `ops.lif`.
+    """
     o = node.options
     if o["emit"] != "spikes":
         return lif(node, x)
@@ -242,7 +252,10 @@ def scanned(node: Node, x: Tensor) -> Tensor:
 
 
 def step_sums(value: Tensor, timed: bool) -> list[float]:
-    """The sum of every time step; one sum for a value without time. Noted spikes are counted from their bits."""
+    """Returns the sum of every time step; one sum for a value without time.
+
+    If a note has the spikes as bits, these are counted.
+    """
     spikes = known_spikes(value) if timed else None
     if spikes is not None and spikes.level.numel() == 1 and spikes.level.item() == 1:
         return [float(count) for count in spikes.counts.tolist()]

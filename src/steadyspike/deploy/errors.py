@@ -6,11 +6,11 @@ from steadyspike.disk.plain_text import PlainError
 
 
 class CannotFold(PlainError, ValueError):
-    """The model cannot become a network of binary spikes; the message names the place and what would help."""
+    """The model cannot become a network of binary spikes; the message names the layer and what would help."""
 
 
 class DamagedFile(PlainError, ValueError):
-    """A file that should hold a folded network and does not; the message names the file and what is wrong."""
+    """A file that should contain a folded network and does not; the message names the file and what is wrong."""
 
 
 class MissingPackage(PlainError, ImportError):

@@ -1,8 +1,7 @@
 """Folded networks on disk: one safetensors file with the constants, whose metadata describes the graph.
 
 No code is needed to load it, and none is run: the description is JSON that names operations of
-`steadyspike.deploy.ops.OPS`. A digest over description and constants is part of the file, so a damaged file is
-detected.
+`steadyspike.deploy.ops.OPS`. The file contains a digest of description and constants, so a damaged file is detected.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SUFFIX = ".safetensors"
 
 
 def describe(network: FoldedNetwork) -> dict[str, Any]:
-    """The graph in a form for JSON; constants are referred to by name."""
+    """Returns the graph in a form for JSON; constants are referred to by name."""
     graph = network.graph
     nodes = [
         {
@@ -53,9 +52,9 @@ def _digest(description: str, tensors: dict[str, Tensor]) -> str:
 
 
 def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, Any] | None = None) -> Path:
-    """Writes ``network`` to ``path`` (``.safetensors``) in one step: a crash leaves the old file or the new one.
+    """Writes ``network`` to ``path`` (``.safetensors``) atomically: after a crash the old or the new file exists.
 
-    extra: JSON values to keep with it (class names, how images are scaled, ...); `load_extra` reads them.
+    extra: JSON values to store with it (class names, how images are scaled, ...); `load_extra` reads them
     """
     missing_package("safetensors", "export")
     from safetensors.torch import save as to_bytes
@@ -106,7 +105,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
     except (RuntimeError, TypeError, ValueError):  # a dtype that no folded network has
         digest = ""
     if metadata.get("digest") != digest:
-        raise DamagedFile(f"{name} is damaged: its content does not fit its digest; fold the network again")
+        raise DamagedFile(f"{name} is damaged: its content does not match its digest; fold the network again")
     try:
         content = json.loads(description)
     except (ValueError, RecursionError):
@@ -120,7 +119,7 @@ def _read(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tenso
 
 
 def load(path: str | os.PathLike[str]) -> FoldedNetwork:
-    """The network of a file that `save` wrote; anything else raises a `DamagedFile` with the reason.
+    """Loads the network of a file that `save` wrote; any other file raises a `DamagedFile` with the reason.
 
     The whole description is checked (`deploy.schema`) before anything runs.
     """
@@ -133,5 +132,5 @@ def load(path: str | os.PathLike[str]) -> FoldedNetwork:
 
 
 def load_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The ``extra`` that was given to `save`."""
+    """Returns the ``extra`` that was given to `save`."""
     return dict(_read(path)[0].get("extra", {}))

@@ -1,4 +1,4 @@
-"""`fold`: turns a trained model into an equal network of binary spikes, with a proof."""
+"""`fold`: turns a trained model into an equivalent network of binary spikes, with a proof."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ WRONG = 1e-3  # a share of differing spikes that rounding cannot explain in floa
 def fold(
     model: nn.Module, example: Tensor, *, mode: Mode = "exact", batch_dim: int | None = None, check: bool = True
 ) -> FoldedNetwork:
-    """An inference network in which every neuron emits S in {0, 1}; V and batch norms are in the weights.
+    """Returns an inference network in which every neuron emits S in {0, 1}; V and batch norms are in the weights.
 
-    model: of this library's neurons, or a converted one of another library (`ss.convert`, `ss.stabilize`).
-    example: a batch as the model takes it, [B, ...] (static images) or [T, B, ...]; the network is tied to its shape
-        (not to B), and the proof runs on it, so take real data.
-    mode: for streams that add spikes of neurons with different thresholds: ``"exact"`` raises an error that lists them,
+    model: made of this library's neurons, or a converted one of another library (`ss.convert`, `ss.stabilize`)
+    example: a batch as the model takes it, [B, ...] (static images) or [T, B, ...]. The network is tied to its shape
+        (not to B), and the proof runs on it, so use real data.
+    mode: for streams that add spikes of neurons with different thresholds. ``"exact"`` raises an error that lists them,
         ``"split"`` reads every writer with its own copy of the weights, ``"graded"`` keeps the stream real-valued.
-    batch_dim: the axis of the batch in ``example``, 0 or 1; None: found by trying (`nn.input_convention`).
+    batch_dim: the axis of the batch in ``example``, 0 or 1; None: found by trying (`nn.input_convention`)
     check: run the proof, in float64 and in the model's dtype, also one step at a time and at T = 1; the results are
         ``network.proofs``.
     """
@@ -60,7 +60,7 @@ def fold(
 
 
 def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, timed: bool) -> Proof:
-    """The fold of the model in float64, in which rounding hides no error."""
+    """Folds the model in float64, in which rounding hides no error."""
     exact = copy.deepcopy(model).double()
     x = example.double()
     with StaysDouble():
@@ -68,20 +68,20 @@ def _exact_proof(model: nn.Module, steps: int, example: Tensor, mode: Mode, time
         proof = replace(prove(exact, network, x), steps=prove_steps(exact, network, x))
     if not proof.worst <= WRONG or not proof.output <= WRONG * proof.largest:
         raise CannotFold(
-            f"the folded network differs from the model ({proof}): the model does something that a trace "
-            "of one example cannot see, such as deciding by the values of its input"
+            f"the folded network differs from the model ({proof}): the model does something that a trace of one "
+            "example cannot record, such as a decision based on the values of its input"
         )
     stepwise = None if proof.steps is None else proof.steps.streamed
     if stepwise is not None and not stepwise <= WRONG:
         raise CannotFold(
             f"the folded network differs if it runs one step at a time (relative difference {stepwise:.1e}): this is "
-            "a mistake of fold, please report the model"
+            "a bug of fold, please report the model"
         )
     return proof
 
 
 def _steps(model: nn.Module, example: Tensor) -> int:
-    """T of a model that makes its own time steps, as its first neuron layer sees it."""
+    """Returns T of a model that makes its own time steps, as its first neuron layer gets them."""
     if not neurons(model):
         raise CannotFold(NO_NEURONS)
     with in_evaluation(model):

@@ -1,16 +1,18 @@
 """NIR import: a graph of NIR nodes as a folded network.
 
-Reads what `to_nir` writes, in all modes, and graphs of other tools. The network is float64 if the file's weights are,
-else float32. NIR's equations are read with forward Euler steps of ``dt`` seconds, from potentials of 0:
+It reads graphs that `to_nir` writes, in all modes, and graphs of other tools. The network is float64 if the file's
+weights are, otherwise float32. NIR's equations are read as forward Euler steps of ``dt`` seconds, starting from
+potentials of 0:
 
-* LIF and IF fire at v > v_threshold and are set to v_reset. Our neuron counts from v_reset: V = v_threshold - v_reset
-  and U[0] = -v_reset; a v_leak other than v_reset is a constant current v_leak - v_reset.
-* CubaLIF and CubaLI are two layers: the synaptic current is updated first, the membrane then gets the new current.
+* LIF and IF fire at v > v_threshold and are set to v_reset. Our neuron measures its potential from v_reset: V =
+  v_threshold - v_reset and U[0] = -v_reset. A v_leak other than v_reset is a constant current v_leak - v_reset.
+* CubaLIF and CubaLI are two layers: the synaptic current is updated first, and the membrane then gets the new current.
 * An input gain r (or w_in) that is neither 1 nor tau / dt is a weight before the neuron.
-* A Threshold without a membrane is a neuron that keeps nothing; behind LI with a Scale that feeds back, a soft reset.
+* A Threshold without a membrane is a neuron that keeps nothing. After LI, with a Scale that feeds back, it is a soft
+  reset.
 * A Delay of n steps, and a cycle through a neuron (`nir_graph`), read an earlier time step (`recurrent`).
 
-The graph is walked once, in the order of its edges. Every number is checked: a network that this file makes runs.
+The graph is traversed once, in the order of its edges. Every number is checked, so a network that is made here can run.
 """
 
 from __future__ import annotations
@@ -54,15 +56,16 @@ class _Reader:
         self.own = source.metadata.get("writer") == WRITER
         self.cut: set[Edge] = set()  # the edges that carry the previous step
         self.done: dict[str, str] = {}
-        self.totals: dict[str, str] = {}  # for each NIR node, the value of everything that arrives at it
-        self.late: dict[str, str] = {}  # nodes ``previous`` -> the NIR node whose total (of a Delay) or value they give
+        self.totals: dict[str, str] = {}  # for each NIR node, the sum of its inputs
+        # nodes ``previous`` -> the NIR node whose total (for a Delay) or value they return
+        self.late: dict[str, str] = {}
 
     def read(self) -> FoldedNetwork:
         outputs = [name for name, kind in self.kind.items() if kind == "Output"]
         if len(outputs) != 1:
             raise CannotFold(f"the NIR graph has {len(outputs)} outputs; one is expected")
         order, self.cut = self.source.order(outputs[0])
-        parts = {outputs[0]}  # nodes that are read with another one: a soft reset's LI and Scale
+        parts = {outputs[0]}  # nodes that are read together with another one: LI and Scale of a soft reset
         for name, scale in self.source.resets.items():
             parts |= {scale, *self.before[name]}
         for name in order:
@@ -81,7 +84,7 @@ class _Reader:
         return FoldedNetwork(graph).train(False)
 
     def _close_loops(self) -> None:
-        """Names what the nodes ``previous`` read, now that every node has been read."""
+        """Sets what the nodes ``previous`` read, after every node has been read."""
         for name, source in self.late.items():
             of = self.total(self.before[source], source) if self.kind[source] == "Delay" else self.value(source)
             node = self.graph[name]
@@ -93,11 +96,11 @@ class _Reader:
         return made
 
     def _is_start(self, name: str) -> bool:
-        """Whether a node is part of the one-off current that `to_nir` writes for U[0]."""
+        """Returns whether a node is part of the one-off current that `to_nir` writes for U[0]."""
         return self.own and name.endswith(("_start", "_start_scale")) and self.kind[name] in ("Input", "Scale")
 
     def _arriving(self, name: str, at: str) -> str:
-        """What a node gives to the node ``at``: its value, or that of the previous step."""
+        """Returns what a node passes to the node ``at``: its value, or that of the previous step."""
         if (name, at) not in self.cut:
             return self.value(name)
         key = f"{name}:before"
@@ -107,7 +110,7 @@ class _Reader:
         return self.done[key]
 
     def total(self, names: list[str], at: str) -> str:
-        """The sum of the values of several nodes, as NIR adds what arrives at one node."""
+        """Returns the sum of the values of several nodes, because NIR adds all inputs of a node."""
         if at not in self.totals:
             self.totals[at] = self._total(names, at)
         return self.totals[at]
@@ -123,7 +126,7 @@ class _Reader:
         shapes = {self.graph[value].shape for value in inputs}
         if len(shapes) > 1:
             shown = " and ".join(str(list(shape)) for shape in sorted(shapes))
-            raise CannotFold(f"{at}: the values that arrive at it have different shapes: {shown}")
+            raise CannotFold(f"{at}: its inputs have different shapes: {shown}")
         return self.graph.add(Node(f"{at}:sum", "sum", tuple(inputs), shapes.pop(), True, {}, edges))
 
     def _edge(self, name: str) -> Tensor:
@@ -182,7 +185,7 @@ class _Reader:
         if kind == "Flatten":
             return self._flatten(name, node, source)
         behind = ", ".join(self.before[name])
-        raise CannotFold(f"{name} (behind {behind}): the NIR node {kind} is not one that this importer reads")
+        raise CannotFold(f"{name} (after {behind}): this importer does not read the NIR node {kind}")
 
     def _conv(self, name: str, node: Any, source: str) -> str:
         weight, axes = self._tensor(node.weight, name), 1 if self.kind[name] == "Conv1d" else 2
@@ -234,11 +237,11 @@ class _Reader:
         tensors: dict[str, Tensor] | None = None,
     ) -> str:  # fmt: skip
         if any(size < 1 for size in shape):
-            raise CannotFold(f"{name}: nothing is left of its input: {list(shape)}")
+            raise CannotFold(f"{name}: its output would be empty: {list(shape)}")
         return self.graph.add(Node(name, op, (source,), shape, True, options or {}, tensors or {}))
 
     def _currents(self, name: str, without: str | None = None) -> tuple[str, np.ndarray | None]:
-        """The current of a neuron, and the one-off current of its first step if the graph has one."""
+        """Returns the current of a neuron, and the one-off current of its first step if the graph has one."""
         start, names = None, []
         for source in self.before[name]:
             extra = self.before[source]
@@ -251,7 +254,7 @@ class _Reader:
         return self.total(names, name), start
 
     def _spiking(self, name: str, node: Any, kind: str) -> str:
-        """A neuron that fires; the membrane of a Threshold with a soft reset is the LI node before it."""
+        """Reads a neuron that fires; the membrane of a Threshold with a soft reset is the LI node before it."""
         feedback = self.source.resets.get(name)
         membrane = self.before[name][0] if feedback else name
         source, start = self._currents(membrane, feedback)
@@ -264,7 +267,7 @@ class _Reader:
             return self._pointwise(name, fire, source)
         state = membrane_of(self.source.nodes[membrane], shape, self.dt, name)
         if soft and state.rest.any():
-            raise CannotFold(f"{name}: v_leak other than 0 of a membrane with soft reset is not read")
+            raise CannotFold(f"{name}: a v_leak other than 0 is not supported for a membrane with soft reset")
         decays, source = self._charged(name, state, source)
         strict = bool(node.metadata.get("strict", 1))
         v = fire - state.reset
@@ -286,13 +289,13 @@ class _Reader:
         return self._lif(name, source, {**options, "neuron": "LIF"}, constants)
 
     def _pointwise(self, name: str, fire: np.ndarray, source: str) -> str:
-        """A Threshold that reads a current: a neuron with a leak of 1, which keeps nothing."""
+        """Reads a Threshold that gets a current: a neuron with a leak of 1, which keeps nothing."""
         options = {"reset": "hard", "strict": True, "decay_input": True, "emit": "spikes", "neuron": "Threshold"}
         zero = np.zeros(fire.shape)
         return self._lif(name, source, options, {"threshold": fire, "leak": zero + 1, "start": zero})
 
     def _integrator(self, name: str, node: Any, kind: str) -> str:
-        """A membrane without spikes: its value is the potential."""
+        """Reads a membrane without spikes: its value is the potential."""
         source = self.total(self.before[name], name)
         if kind == "CubaLI":
             source = self._synapse(name, node, source)
@@ -300,7 +303,7 @@ class _Reader:
         return self._potential(name, source, state, kind)
 
     def _synapse(self, name: str, node: Any, source: str) -> str:
-        """The synaptic current of a CubaLIF or CubaLI node: a leaky integrator of w_in times what arrives."""
+        """Reads the synaptic current of a CubaLIF or CubaLI node: a leaky integrator of w_in times its input."""
         state = synapse_of(node, self.graph[source].shape, self.dt, name)
         return self._potential(f"{name}:synapse", source, state, "synapse")
 
@@ -311,7 +314,7 @@ class _Reader:
         return self._lif(name, source, options, {"threshold": zero + 1, "leak": state.leak, "start": zero})
 
     def _charged(self, name: str, state: Membrane, source: str) -> tuple[bool, str]:
-        """Whether the input decays with the leak, and the current with the gain and the resting potential in it."""
+        """Whether the input decays with the leak, and the current including the gain and the resting potential."""
         leaks = bool((state.leak > 0).any())
         pull = state.rest - state.reset if leaks else np.zeros(state.leak.shape)
         if not pull.any():
@@ -328,7 +331,7 @@ class _Reader:
         return leaks, self._add(f"{name}:r", "sum", source, self.graph[source].shape, {}, tensors)
 
     def _compact(self, values: np.ndarray, name: str) -> Tensor:
-        """Constants of a layer's shape; one number with as many axes if all are the same."""
+        """Returns constants of a layer's shape; one number with the same number of axes if all are equal."""
         full = self._tensor(values, name)
         return full.flatten()[:1].view([1] * full.ndim).clone() if bool((full == full.flatten()[0]).all()) else full
 
@@ -337,22 +340,22 @@ class _Reader:
         tensors = {what: neuron_constant(values, shape, self.dtype) for what, values in constants.items()}
         for what in ("threshold", "leak"):
             if tensors[what].ndim > 1:
-                raise CannotFold(f"{name}: a {what} per neuron; one per layer or channel is expected")
+                raise CannotFold(f"{name}: it has one {what} per neuron; one per layer or channel is expected")
         return self._add(name, "lif", source, shape, options, tensors)
 
 
 def _misfit(name: str, weight: Tensor, shape: tuple[int, ...]) -> CannotFold:
-    return CannotFold(f"{name}: weights {list(weight.shape)} do not fit an input {list(shape)}")
+    return CannotFold(f"{name}: weights {list(weight.shape)} do not match an input {list(shape)}")
 
 
 def from_nir(source: Any, dt: float | None = None, dtype: torch.dtype | None = None) -> FoldedNetwork:
-    """The network of a NIR graph or file; it takes frames [T, B, ...].
+    """Returns the network of a NIR graph or file; it takes frames [T, B, ...].
 
-    dt: seconds per time step; by default the graph's own, else 1 for IF nodes with r = 1, else 1e-4.
-    dtype: of the network; by default float64 if the graph has float64 weights, else float32.
+    dt: seconds per time step; by default the graph's own, otherwise 1 for IF nodes with r = 1, otherwise 1e-4
+    dtype: of the network; by default float64 if the graph has float64 weights, otherwise float32
 
-    A file is read in a separate process with limits of memory and time (`nir_file`). A damaged file is a
-    `DamagedFile`, a graph that is not a folded network `CannotFold`: one line each.
+    A file is read in a separate process with limits of memory and time (`nir_file`). A damaged file raises
+    `DamagedFile`, and a graph that is not a folded network raises `CannotFold`, each with one line.
     """
     missing_package("nir", "export")
     if isinstance(source, (str, os.PathLike)):
@@ -361,7 +364,10 @@ def from_nir(source: Any, dt: float | None = None, dtype: torch.dtype | None = N
 
 
 def network_of(source: Any, dt: float | None, name: str | None, dtype: torch.dtype | None = None) -> FoldedNetwork:
-    """The network of a NIR graph; name: of the file that it came from."""
+    """Returns the network of a NIR graph.
+
+    name: of the file that it came from
+    """
     import nir
 
     if not isinstance(source, nir.NIRGraph):

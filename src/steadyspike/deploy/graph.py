@@ -1,4 +1,4 @@
-"""The graph of an inference network: plain data that a file can hold and every export starts from.
+"""The graph of an inference network: plain data that can be stored in a file and from which every export starts.
 
 A value belongs to one sample at one time step. Whether it has a time axis is a property of the node (``timed``), not of
 its shape, so the same graph serves a batch call ([T, B, ...]), a stream ([B, ...] per step) and an exporter.
@@ -17,12 +17,13 @@ from torch import Tensor
 class Node:
     """One operation.
 
-    name: unique in the graph; neurons and synapses carry the name of the module they come from.
-    op: a key of `steadyspike.deploy.ops.OPS`.
-    inputs: names of the nodes whose values it takes.
-    options: numbers, strings and lists, as JSON can hold them. tensors: the constants.
-    shape: of its value, for one sample at one time step.
-    timed: True if the value has a time axis; False for what is computed once for all steps.
+    name: unique in the graph; neurons and synapses have the name of the module they come from
+    op: a key of `steadyspike.deploy.ops.OPS`
+    inputs: names of the nodes whose values it takes
+    options: numbers, strings and lists, as in JSON
+    tensors: the constants
+    shape: of its value, for one sample at one time step
+    timed: True if the value has a time axis; False for a value that is computed once for all steps
     """
 
     name: str
@@ -38,9 +39,9 @@ class Node:
 
 
 class Graph:
-    """Nodes in the order they run, with one input and one output.
+    """Nodes in the order in which they run, with one input and one output.
 
-    timesteps: T that the graph was made for; only nodes with constants per step are tied to it.
+    timesteps: T for which the graph was made; only nodes with constants per step depend on it
     """
 
     def __init__(self, timesteps: int) -> None:
@@ -59,7 +60,7 @@ class Graph:
         return next(node for node in self if node.op == "input")
 
     def add(self, node: Node) -> str:
-        """Appends a node; a name that is taken gets a number."""
+        """Appends a node; if its name is already used, it gets a number."""
         name, i = node.name, 1
         while name in self.nodes:
             i += 1
@@ -68,7 +69,10 @@ class Graph:
         return name
 
     def consumers(self) -> dict[str, list[str]]:
-        """For every node, the names of the nodes that take its value; one that uses it twice is listed twice."""
+        """Returns, for every node, the names of the nodes that read its value.
+
+        One that reads it twice is listed twice.
+        """
         users: dict[str, list[str]] = {name: [] for name in self.nodes}
         for node in self:
             for name in node.inputs:
@@ -79,7 +83,7 @@ class Graph:
         return [node for node in self if node.op == "lif"]
 
     def pruned(self) -> Graph:
-        """The same graph without nodes that the output does not need (the input stays)."""
+        """Returns the same graph without nodes that the output does not need (the input stays)."""
         needed, todo = set[str](), [self.output]
         while todo:
             name = todo.pop()

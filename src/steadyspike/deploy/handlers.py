@@ -1,4 +1,4 @@
-"""How a traced torch function becomes a node: one small function each, found by the torch function's name."""
+"""Handlers that turn a traced torch function into a node: one small function each, named after the torch function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _number(thing: Any) -> bool:
 def _same(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> None:
     value = rec.need(x)
     if not out.is_floating_point():
-        raise rec.refuse(f"a conversion to {str(out.dtype).removeprefix('torch.')} rounds; fold does not support it")
+        raise rec.refuse(f"a conversion to {str(out.dtype).removeprefix('torch.')} rounds, which fold does not support")
     rec.remember(out, value.name, value.layout)
 
 
@@ -32,7 +32,7 @@ def _dropout(
     rec: Recorder, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, *, out: Tensor
 ) -> None:
     if training and p > 0:
-        raise rec.refuse("dropout that is active in evaluation; call it with training=self.training")
+        raise rec.refuse("dropout is active in evaluation; call it with training=self.training")
     _same(rec, x, out=out)
 
 
@@ -46,7 +46,7 @@ def _linear(rec: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None = None
 
 
 def _as_timed(rec: Recorder, value: Value, like: Value) -> str:
-    """The name of ``value``, repeated over time if ``like`` has a time axis and it has not."""
+    """Returns the name of ``value``, repeated over time if ``like`` has a time axis and ``value`` does not."""
     if value.timed == like.timed:
         return value.name
     node = rec.graph[value.name]
@@ -54,7 +54,7 @@ def _as_timed(rec: Recorder, value: Value, like: Value) -> str:
 
 
 def _constant(rec: Recorder, c: Any, value: Value) -> Tensor:
-    """A number or tensor that broadcasts with ``value``, shaped for one sample."""
+    """Returns a number or tensor that broadcasts with ``value``, shaped for one sample."""
     t = torch.as_tensor(c, dtype=value.tensor.dtype).detach()
     if t.numel() == 1:
         return t.reshape([1] * len(value.shape))
@@ -65,7 +65,7 @@ def _constant(rec: Recorder, c: Any, value: Value) -> Tensor:
 
 
 def _sum(rec: Recorder, out: Tensor, terms: Sequence[tuple[Any, float]]) -> None:
-    """out = sum of factor * term over the terms, of which at least one is a traced value."""
+    """Adds a node for out = sum of factor * term over the terms, of which at least one is a traced value."""
     recorded = [(v, f) for v, f in ((rec.find(term), factor) for term, factor in terms) if v is not None]
     like = next((v for v, _ in recorded if v.timed), recorded[0][0])
     tensors: dict[str, Tensor] = {}
@@ -81,7 +81,7 @@ def _sum(rec: Recorder, out: Tensor, terms: Sequence[tuple[Any, float]]) -> None
     layout = like.layout
     if sample_shape(out.shape, layout) != like.shape and len(recorded) == 1:
         raise rec.refuse(
-            f"a constant widens the value from {list(like.shape)}; fold takes constants that broadcast to it"
+            f"a constant widens the value from {list(like.shape)}; fold supports only constants that broadcast to it"
         )
     rec.node("sum", out, layout, *names, tensors=tensors)
 
@@ -136,7 +136,7 @@ def _matmul(rec: Recorder, a: Any, b: Any, *, out: Tensor) -> None:
     first, second = rec.find(a), rec.find(b)
     if first is not None and second is not None:
         if first.layout != second.layout:
-            raise rec.refuse("a matrix product takes two values with time and batch in the same place")
+            raise rec.refuse("a matrix product takes two values with time and batch on the same axes")
         rec.node("matmul", out, first.layout, first.name, second.name)
     elif first is not None and isinstance(b, Tensor) and b.ndim == 2:
         rec.node("linear", out, first.layout, first.name, tensors={"weight": b.t()})
@@ -296,7 +296,7 @@ def _cat(rec: Recorder, tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor)
     values = [rec.find(t) for t in tensors]
     first = values[0]
     if first is None or any(v is None or v.layout != first.layout for v in values):
-        raise rec.refuse("a concatenation takes values with time and batch in the same place")
+        raise rec.refuse("a concatenation takes values with time and batch on the same axes")
     names = [v.name for v in values if v is not None]
     axis = dim % out.ndim
     if first.layout == "still" and axis == 0 and len(set(names)) == 1 and len(names) == rec.layout.steps:

@@ -15,14 +15,14 @@ Finding = tuple[str, bool, str]  # layer, whether it fits, what was checked
 
 
 class Chip(NamedTuple):
-    """A chip's name for users and its checks."""
+    """The chip's name for users, and its checks."""
 
     name: str
     check: Callable[[IntegerNetwork], Iterator[Finding]]
 
 
 def _accumulator_bits(network: IntegerNetwork, name: str) -> int:
-    """Bits for the largest current a layer can get if every input spikes: fan-in times the largest weights, signed."""
+    """The bits for the largest current of a layer if every input spikes: fan-in times the largest weights, signed."""
     integer = network.nodes[name]
     weight = integer.tensors["weight"].abs()
     worst = float(weight.flatten(1).sum(1).max())
@@ -80,7 +80,7 @@ CHIPS = {"loihi2": Chip("Loihi 2", _loihi2), "speck": Chip("Speck", _speck)}
 
 
 def chip_report(network: IntegerNetwork, chip: str) -> str:
-    """A text: what fits the chip, and every finding that does not."""
+    """Returns a text: what fits the chip, and every finding that does not."""
     if chip not in CHIPS:
         raise ValueError(f"unknown chip {chip!r}; known: {', '.join(CHIPS)}")
     findings = list(CHIPS[chip].check(network))

@@ -1,14 +1,14 @@
 """Integer networks: int8 weights, integer thresholds, potentials and decays, and a simulator that computes with them.
 
-Every current has a scale s: the integer current is s times the real one. Synapses whose outputs are added together
-share their scale, and a neuron's threshold and initial potential get the scale of the current it reads:
+Every current has a scale s: the integer current is s times the real one. Synapses whose outputs are added share their
+scale. A neuron's threshold and initial potential get the scale of the current that the neuron reads:
 
     M[t] = (keep U[t-1] + gain I[t]) / 4096, rounded toward zero     keep = (1 - a) 4096, gain = a 4096
     S[t] = 1 where M[t] >= V
     U[t] = M[t] - V S[t]  (soft)  or  M[t] (1 - S[t])  (hard)
 
-V is already in the weights behind a neuron (`fold`), so the scales of different layers do not depend on each other. The
-first layer reads real numbers: it is computed in double precision and its current is rounded.
+After `fold`, V is already in the weights that read a neuron, so the scales of different layers do not depend on each
+other. The first layer reads real numbers. It is computed in double precision, and its current is rounded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from steadyspike.deploy.synapses import compose_linear
 from steadyspike.deploy.written import write_file
 
 DECAY = 4096
-# Operations that give real numbers and have an integer form: synapses, their sums, and operations that move values.
+# Operations that return real numbers and have an integer form: synapses, their sums, and operations that move values.
 WITH_INTEGERS = {
     "conv", "linear", "sum", "lif", "avg_pool", "adaptive_avg_pool", "mean", "time_mean", "time_sum", "max_pool",
     "reshape", "permute", "slice", "concat", "repeat", "upsample",
@@ -53,7 +53,7 @@ class IntegerNode:
 
 
 def current_groups(graph: Graph, kinds: dict[str, str]) -> dict[str, str]:
-    """For every node with a real value, the name of its group: values that are added together share one scale."""
+    """Returns the name of the group of every node with a real value; values that are added share one scale."""
     parent: dict[str, str] = {}
 
     def root(name: str) -> str:
@@ -65,7 +65,7 @@ def current_groups(graph: Graph, kinds: dict[str, str]) -> dict[str, str]:
         if kinds[node.name] != REAL:
             continue
         parent[node.name] = node.name
-        if node.op not in ("conv", "linear"):  # the potential of a readout is in units of its current
+        if node.op not in ("conv", "linear"):  # the potential of a readout has the unit of its current
             for source in node.inputs:
                 if kinds[source] == REAL:
                     parent[root(source)] = root(node.name)
@@ -73,15 +73,15 @@ def current_groups(graph: Graph, kinds: dict[str, str]) -> dict[str, str]:
 
 
 class IntegerNetwork:
-    """A folded network in integers. ``run`` takes what the folded network takes and gives real outputs.
+    """A folded network in integers. ``run`` takes the same input as the folded network and returns real outputs.
 
-    bits: of the weights (symmetric, one scale per group of currents).
+    bits: of the weights (symmetric, one scale per group of currents)
     """
 
     def __init__(self, network: FoldedNetwork, bits: int = 8) -> None:
         if not 2 <= bits <= 16:
             raise ValueError(f"weights take 2 to 16 bits, got {bits}")
-        refuse_recurrent(network.graph, "it has no integer form here")
+        refuse_recurrent(network.graph, "it cannot be written in integers here")
         self.network, self.bits = FoldedNetwork(compose_linear(network.graph)), bits
         self.graph = self.network.graph
         self.kinds = value_kinds(self.graph)
@@ -92,7 +92,7 @@ class IntegerNetwork:
         self.nodes = {node.name: self._integers(node) for node in self.graph}
 
     def _first_layers(self) -> set[str]:
-        """Nodes before any neuron: what they compute stays in floating point."""
+        """Returns nodes before any neuron, which are computed in floating point."""
         names: set[str] = set()
         for node in self.graph:
             if node.op == "input" or (node.op != "lif" and node.inputs and all(i in names for i in node.inputs)):
@@ -104,19 +104,21 @@ class IntegerNetwork:
             if node.name in self.first:
                 continue
             if any(per_step(node, t) for t in node.tensors.values()):
-                raise CannotFold(f"{node.name}: constants that differ from step to step have no integer form here")
+                raise CannotFold(
+                    f"{node.name}: constants that differ from step to step cannot be written in integers here"
+                )
             if node.op in ("conv", "linear") and self.kinds[node.inputs[0]] == REAL:
                 raise CannotFold(
                     f"{node.name} reads real numbers ({node.inputs[0]}), so its product would need a second rounding; "
-                    "integer hardware takes spikes there"
+                    "integer hardware needs spikes there"
                 )
             if node.op not in WITH_INTEGERS and self.kinds[node.name] == REAL:
-                raise CannotFold(f"{node.name}: {node.op} of real numbers has no integer form here")
+                raise CannotFold(f"{node.name}: {node.op} of real numbers cannot be written in integers here")
             if node.op == "time_mean" and self.kinds[node.name] != REAL:
                 raise CannotFold(f"{node.name}: the spikes are averaged over time before a layer; average its output")
             real = self._real_inputs(node)
             if node.op == "sum" and any(f"edge{i}" in node.tensors for i in real):
-                raise CannotFold(f"{node.name}: a constant times a real current has no integer form here")
+                raise CannotFold(f"{node.name}: a constant times a real current cannot be written in integers here")
             unweighted = self.kinds[node.name] == REAL and node.op not in ("conv", "linear", "sum")
             if (node.op == "lif" or unweighted) and len(real) < len(node.inputs):
                 raise CannotFold(f"{node.name} reads spikes without a weight; put a layer with weights before it")
@@ -125,7 +127,7 @@ class IntegerNetwork:
         return [i for i, source in enumerate(node.inputs) if self.kinds[source] == REAL]
 
     def _weights(self, node: Node) -> dict[str, Tensor]:
-        """The factors of spikes, which must fit the weights' bits; divided by k if sums replace averages."""
+        """Returns the factors of spikes, which must fit in the weights' bits; divided by k if sums replace averages."""
         if node.op in ("conv", "linear"):
             return {"weight": node.tensors["weight"].double() / averaged(self.graph, node.inputs[0])}
         if node.op != "sum":
@@ -153,7 +155,7 @@ class IntegerNetwork:
         return scales
 
     def scale_of(self, name: str) -> float:
-        """Integer units per 1 of a current."""
+        """Returns the integer units per 1 of a current."""
         return self.scales.get(self.groups[name], 1.0)
 
     def _integers(self, node: Node) -> IntegerNode:
@@ -190,12 +192,12 @@ class IntegerNetwork:
         return write_file(path, to_bytes(tensors, metadata))
 
     def __call__(self, x: Tensor, timesteps: int | None = None) -> Tensor:
-        """`run`, as any network is called."""
+        """Calls `run`, as for any other network."""
         return self.run(x, timesteps)
 
     @torch.no_grad()
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
-        """The output in real numbers; ``watch(node, value)`` sees spikes and integer currents (float64 holds them)."""
+        """Returns the output in real numbers; ``watch(node, value)`` gets spikes and integer currents (as float64)."""
         steps = self.network.check_input(x, timesteps)
         values: dict[str, Tensor] = {}
         for name in self.graph.nodes:
@@ -213,7 +215,8 @@ class IntegerNetwork:
             return x.double()
         if node.op == "repeat":
             value = OPS["repeat"].compute(node, inputs[0], steps)
-        elif node.name in self.first:  # in double precision, so that no order of a sum changes what it is rounded to
+        # in double precision, so that the order of a sum does not change what it is rounded to
+        elif node.name in self.first:
             return OPS[node.op].compute(
                 replace(node, tensors={k: t.double() for k, t in node.tensors.items()}), *inputs
             )
@@ -227,7 +230,7 @@ class IntegerNetwork:
         return value
 
     def _current(self, source: str, value: Tensor) -> Tensor:
-        """A value as integers; values of the first layer are rounded when a later one reads them."""
+        """Returns a value as integers; values of the first layer are rounded when a later layer reads them."""
         return (value * self.scale_of(source)).round() if source in self.first else value
 
     def _neuron(self, integer: IntegerNode, current: Tensor) -> Tensor:
@@ -245,7 +248,7 @@ class IntegerNetwork:
 
 
 def ratio(graph: Graph, node: Node) -> int:
-    """How many values an average joins."""
+    """Returns how many values an average combines."""
     if node.op == "avg_pool":
         uneven = node.options["ceil_mode"] or (any(node.options["padding"]) and not node.options["count_include_pad"])
         if uneven:
@@ -262,7 +265,7 @@ def ratio(graph: Graph, node: Node) -> int:
 
 
 def averaged(graph: Graph, name: str) -> int:
-    """The product of the sizes of all averages that this value has passed since the last neuron."""
+    """Returns the product of the sizes of all averages that this value has passed since the last neuron."""
     node = graph[name]
     if node.op in ("lif", "input", "conv", "linear"):
         return 1
@@ -270,5 +273,7 @@ def averaged(graph: Graph, name: str) -> int:
         return math.prod(averaged(graph, source) for source in node.inputs)
     sizes = {averaged(graph, source) for source in node.inputs}
     if len(sizes) > 1:
-        raise CannotFold(f"{name} joins averages over {sorted(sizes)} values, which have no integer weight in common")
+        raise CannotFold(
+            f"{name} combines averages over {sorted(sizes)} values, for which there is no common integer weight"
+        )
     return sizes.pop() * (ratio(graph, node) if node.op in _SUMMED else 1)

@@ -1,4 +1,4 @@
-"""What the values of a folded network are: spikes, counts of spikes, averages of spikes, or real numbers."""
+"""The kinds of values in a folded network: spikes, counts of spikes, averages of spikes, or real numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AVERAGE = ("avg_pool", "adaptive_avg_pool", "mean", "time_mean")
 
 
 def value_kinds(graph: Graph) -> dict[str, str]:
-    """The kind of every node's value, by name.
+    """Returns the kind of every node's value, by name.
 
     ``spikes``: 0 or 1; ``counts``: whole numbers, sums or products of spikes; ``pooled``: averages of these; ``real``.
     """

@@ -1,4 +1,4 @@
-"""Neurons and norms as constants: a trace records these layers as a whole."""
+"""Neurons and norms as constants: a trace records each of these layers as one node."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from steadyspike.nn.norm.bn import StepBN
 
 
 def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[int, ...]) -> Node:
-    """The ``lif`` node of a neuron layer in evaluation mode, for input ``x`` [T, B, ...]."""
-    # Rate-based and MPD-AGL neurons differ from LIF in their gradient only.
+    """Returns the ``lif`` node of a neuron layer in evaluation mode, for input ``x`` [T, B, ...]."""
+    # Rate-based and MPD-AGL neurons differ from LIF only in their gradient.
     plain = type(layer).run is Neuron.run or type(layer) in (RateLIF, MPDAGL)
     plain = plain and type(layer).forward is Neuron.forward
     if not (plain or type(layer) is Readout) or "run" in layer.__dict__:
@@ -42,7 +42,7 @@ def neuron_node(layer: Neuron, name: str, x: Tensor, source: str, shape: tuple[i
 
 
 def norm_constants(norm: TimeNorm, steps: int) -> dict[str, Tensor]:
-    """gain and bias of a norm in evaluation mode, [C], or [T, C] if the norm differs from step to step."""
+    """Returns gain and bias of a norm in evaluation mode, [C], or [T, C] if the norm differs from step to step."""
     if type(norm) not in (TDBN, TEBN, BNTT, TAB, StepBN):
         raise CannotFold(f"{type(norm).__name__} cannot be folded; fold supports TDBN, TEBN, BNTT, TAB and StepBN")
     dtype = torch.promote_types(norm.weight.dtype, torch.float32)

@@ -1,7 +1,8 @@
-"""Energy with memory: what a spiking network, a quantised twin and a ReLU twin spend on arithmetic, weights and wires.
+"""Energy including memory: what a spiking network and its quantised and ReLU twins need for arithmetic and data.
 
-Counting ACs and MACs alone (`deploy.energy`) leaves out what dominates on silicon: reading weights and moving
-activations. This follows the analytical model of Yan et al., arXiv 2409.08290 (22 nm): one synapse costs per sample
+Counting only ACs and MACs (`deploy.energy`) leaves out the largest costs on silicon: reading weights and moving
+activations. This follows the analytical model of Yan et al., arXiv 2409.08290 (22 nm). The cost of one synapse per
+sample is
 
     spiking, T steps at firing rate s:  T min(sparse, dense) + T (E_compare + 2 P w) / fan-in
                               sparse =  s (E_acc + B w + m_event)
@@ -20,8 +21,8 @@ comes out as 5.74 %; tests/deploy/test_memory_energy.py compares the others, and
 E_mac is below E_acc: the published 29.7 %, above which one dense step costs more than the twin, is E_mac / E_acc. The
 paper may multiply E_mac by the twin's share of activations that are not 0.
 
-It is not a measurement of a chip. Control, leakage and idle power are left out, which favours the
-spiking network; every spike is routed to every synapse on its own, which favours the twin.
+It is not a measurement of a chip. Control, leakage and idle power are left out, which favours the spiking network.
+Every spike is routed to every synapse separately, which favours the twin.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ POTENTIAL_BITS = 8  # 7 to 9 give the published crossing of a fan-in of 64
 
 
 def twin_bits(timesteps: int) -> int:
-    """Bits of an activation with as many levels as T steps can count: ceil(log2(T + 1))."""
+    """Returns the bits of an activation with as many levels as T steps can count: ceil(log2(T + 1))."""
     return math.ceil(math.log2(timesteps + 1))
 
 
@@ -85,12 +86,12 @@ def update(hardware: Hardware) -> float:
 
 
 def spiking_synapse(rate: float, timesteps: int, weight_bits: int, fan_in: float, hardware: Hardware) -> float:
-    """Picojoule of one synapse of a spiking layer per sample."""
+    """Returns the picojoule of one synapse of a spiking layer per sample."""
     return timesteps * (arriving(rate, 1.0, weight_bits, hardware) + update(hardware) / fan_in)
 
 
 def dense_synapse(activation_bits: int, weight_bits: int, fan_in: float, hardware: Hardware) -> float:
-    """Picojoule of one synapse of a dense layer per sample."""
+    """Returns the picojoule of one synapse of a dense layer per sample."""
     h = hardware
     return h.mac + weight_bits * h.weight + activation_bits * h.dense + h.compare / fan_in
 
@@ -98,7 +99,7 @@ def dense_synapse(activation_bits: int, weight_bits: int, fan_in: float, hardwar
 def crossing(
     timesteps: int, weight_bits: int = 4, fan_in: float = 4096, hardware: str | Hardware = "neuromorphic"
 ) -> float:
-    """The firing rate below which a spiking layer takes less energy than its bit-matched twin; 1 or more: always."""
+    """Returns the firing rate below which a spiking layer needs less energy than its bit-matched twin."""
     h = HARDWARE[hardware] if isinstance(hardware, str) else hardware
     twin = dense_synapse(twin_bits(timesteps), weight_bits, fan_in, h)
     left = twin / timesteps - update(h) / fan_in  # for the spikes of one step
@@ -111,9 +112,9 @@ def crossing(
 class Traffic:
     """Memory traffic per sample: weights read, states read or written, and synaptic events.
 
-    Weights and states are counted as SpikingJelly's `NeuromorphicMemoryAccessCounter` counts them: a weight for every
-    spike and output it reaches (every operation of a layer that reads real numbers), and one read and one write of each
-    potential at every step.
+    Weights and states are counted as in SpikingJelly's `NeuromorphicMemoryAccessCounter`: a weight for every spike and
+    output it reaches (every operation of a layer that reads real numbers), and one read and one write of each potential
+    at every step.
     """
 
     weight_reads: float
@@ -122,17 +123,17 @@ class Traffic:
 
 
 def traffic(report: EnergyReport) -> Traffic:
-    """The traffic of a network from its counted operations."""
+    """Returns the traffic of a network from its counted operations."""
     reads = report.total("acs") + report.total("macs")
     return Traffic(reads, 2 * report.total("updates"), report.total("acs"))
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Microjoule per sample with memory: the spiking network, its bit-matched twin and its ReLU twin of 8 bits.
+    """Microjoule per sample including memory: of the spiking network, its bit-matched twin and its ReLU twin of 8 bits.
 
-    rate: ACs divided by the dense operations of the layers that read spikes: the firing rate of the synapses' inputs.
-    crossing: the rate at which network and twin would take the same energy.
+    rate: ACs divided by the dense operations of the layers that read spikes: the firing rate of the synapses' inputs
+    crossing: the rate at which network and twin would need the same energy
     """
 
     spiking: float
@@ -155,7 +156,10 @@ class Verdict:
 
 
 def verdict(graph: Graph, report: EnergyReport, weight_bits: int = 8, hardware: str = "neuromorphic") -> Verdict:
-    """The energy of a counted network and of its twins; layers that read real numbers cost the same in all of them."""
+    """Returns the energy of a counted network and of its twins.
+
+    Layers that read real numbers cost the same in all of them.
+    """
     h, n, steps = HARDWARE[hardware], report.samples, report.timesteps
     synapses = [layer for layer in report.layers if layer.kind not in (REAL, "neuron") and layer.dense]
     acs = sum(layer.acs for layer in synapses) / n

@@ -1,4 +1,4 @@
-"""`FoldedNetwork`: an inference network made of a `Graph`, as a torch module."""
+"""`FoldedNetwork`: an inference network made from a `Graph`, as a torch module."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Watch = Callable[[Node, Tensor], None]
 
 
 class FoldedNetwork(nn.Module):
-    """Runs a graph: [B, ...] (a static image) or [T, B, ...] (frames) to the model's output.
+    """Runs a graph: maps [B, ...] (a static image) or [T, B, ...] (frames) to the model's output.
 
     The constants are buffers, so ``.to(dtype)``, ``.to(device)`` and ``state_dict`` work as on any module.
     """
@@ -26,7 +26,7 @@ class FoldedNetwork(nn.Module):
         self.graph = graph
         self.proofs: list[object] = []  # the results of `fold`'s comparison with the model
         self.is_recurrent = bool(loops(graph))
-        # The most time steps this network can run; None: any number.
+        # The largest number of time steps this network can run; None: any number.
         self.steps_limit = min((t.shape[0] for n in graph for t in n.tensors.values() if per_step(n, t)), default=None)
         self._keys: dict[tuple[str, str], str] = {}
         for node in graph:
@@ -36,7 +36,7 @@ class FoldedNetwork(nn.Module):
                 self._keys[node.name, what] = key
 
     def node(self, name: str) -> Node:
-        """A node with its constants on the module's present device and dtype."""
+        """Returns a node with its constants on the module's current device and dtype."""
         node = self.graph[name]
         now = {what: getattr(self, self._keys[name, what]) for what in node.tensors}
         return replace(node, tensors=now)
@@ -51,9 +51,11 @@ class FoldedNetwork(nn.Module):
         watch: Watch | None = None,
         neuron: Callable[[Node, Tensor], Tensor] = lif,
     ) -> Tensor:
-        """The output for ``x``.
+        """Returns the output for ``x``.
 
-        ``watch(node, value)`` is called with every value when it is computed. neuron: computes a layer.
+        ``watch(node, value)`` is called with every value when it is computed.
+
+        neuron: the function that computes a layer
         """
         steps = self.check_input(x, timesteps)
         if self.is_recurrent:
@@ -61,7 +63,7 @@ class FoldedNetwork(nn.Module):
         return self._evaluate(x, steps, lambda name, current: neuron(self.node(name), current), self.node, watch)
 
     def _run_steps(self, x: Tensor, steps: int, watch: Watch | None) -> Tensor:
-        """`run` of a recurrent network: one time step after the other, with `ops.lif_steps` for the neurons."""
+        """Does `run` for a recurrent network: one time step after the other, with `ops.lif_steps` for the neurons."""
         past, state = Past(self.graph), dict[str, Tensor]()
         outs: list[Tensor] = []
         seen: dict[str, list[Tensor]] = {}
@@ -88,9 +90,9 @@ class FoldedNetwork(nn.Module):
         past: Past | None = None,
         watch: Watch | None = None,
     ) -> Tensor:
-        """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` keeps the state.
+        """The output [B, ...] of step ``step`` for one frame [B, ...]; ``neuron(name, current)`` stores the state.
 
-        past: the values of earlier steps, which a recurrent network reads and extends.
+        past: the values of earlier steps, which a recurrent network reads and extends
         """
         timed = self.graph.input.timed
         self.check_input(frame[None] if timed else frame)
@@ -139,11 +141,11 @@ class FoldedNetwork(nn.Module):
         return values[self.graph.output]
 
     def compute(self, node: Node, *values: Tensor) -> Tensor:
-        """The value of a node that is neither the input nor a neuron layer."""
+        """Returns the value of a node that is neither the input nor a neuron layer."""
         return OPS[node.op].compute(node, *values)
 
     def check_input(self, x: Tensor, timesteps: int | None = None) -> int:
-        """T of this call; raises an error for an input of another shape than the network was folded for."""
+        """Returns T of this call; raises an error for an input of another shape than the network was folded for."""
         node = self.graph.input
         lead = 2 if node.timed else 1
         if x.ndim != len(node.shape) + lead or tuple(x.shape[lead:]) != node.shape:
@@ -158,7 +160,7 @@ class FoldedNetwork(nn.Module):
         return steps
 
     def takes_still(self, x: Tensor) -> bool:
-        """True if ``x`` is a static batch [B, ...] for a network that repeats it."""
+        """Returns True if ``x`` is a static batch [B, ...] for a network that repeats it."""
         node = self.graph.input
         return not node.timed and x.ndim == len(node.shape) + 1
 
@@ -168,7 +170,7 @@ class FoldedNetwork(nn.Module):
 
 
 def per_step(node: Node, tensor: Tensor) -> bool:
-    """True for constants [T, C] that differ from step to step."""
+    """Returns True for constants [T, C] that differ from step to step."""
     return node.op in ("conv", "linear", "affine") and any(
         tensor is node.tensors.get(name) and tensor.ndim == 2 for name in ("gain", "bias")
     )
@@ -178,7 +180,7 @@ def per_step(node: Node, tensor: Tensor) -> bool:
 def spikes_of_layers(
     network: FoldedNetwork, x: Tensor, timesteps: int | None = None
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Spikes (bool) of every neuron layer by name, and the output."""
+    """Returns spikes (bool) of every neuron layer by name, and the output."""
     seen: dict[str, Tensor] = {}
 
     def watch(node: Node, value: Tensor) -> None:

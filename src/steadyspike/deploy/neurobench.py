@@ -1,16 +1,17 @@
 """NeuroBench's metrics of a folded network, and every difference from our own counts.
 
 NeuroBench (2.3) finds layers by their class: `nn.Conv2d`, `nn.Linear` and the classes that it is given as neurons. A
-`FoldedNetwork` has none of these, so `LayeredNetwork` computes the same graph through such modules. The network is
+`FoldedNetwork` contains none of these, so `LayeredNetwork` computes the same graph through such modules. The network is
 folded first, so that V is part of the weights and a layer reads 0 and 1 instead of 0 and V.
 
-What the two count differently, per synapse (`compare`):
+The two differ in these points, per synapse (`compare`):
 
 * borders: NeuroBench counts no operation for the zeros around a padded convolution; our MACs and dense numbers do;
 * zeros: it skips inputs and weights that are exactly 0 also in layers that read real numbers;
-* whole numbers and averages: an input with any value other than -1, 0 and 1 makes all of a layer's operations MACs, one
-  for every input that is not 0; we count one AC for every spike of such a sum or average (``shared``: further ones);
-* products of two activations (attention) and sums of spikes are not layers: it does not count them.
+* whole numbers and averages: if an input has any value other than -1, 0 and 1, NeuroBench counts all of a layer's
+  operations as MACs, one for every nonzero input. We count one AC for every spike of such a sum or average (``shared``
+  counts those after the first spike of an input);
+* products of two activations (attention) and sums of spikes are not layers, so NeuroBench does not count them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ UNSEEN = "operations that are in no layer there"
 
 
 class SpikingLayer(nn.Module):
-    """A neuron layer of a folded network: [T, B, ...] current to spikes. NeuroBench's hooks see its output."""
+    """A neuron layer of a folded network: [T, B, ...] current to spikes. NeuroBench's hooks read its output."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -64,15 +65,15 @@ class ReadoutLayer(SpikingLayer):
 class LayeredNetwork(nn.Module):
     """A folded network as torch modules: one `nn.Conv1d`, `nn.Conv2d` or `nn.Linear` per synapse, one layer per neuron.
 
-    Computes the same as the network, with the same operators. Constants that belong to no layer (gains, biases per
-    step, weights of sums) are buffers, so that parameters and buffers together are the network's memory.
+    It computes the same as the network, with the same operators. Constants that belong to no layer (gains, biases per
+    step, weights of sums) are buffers, so parameters and buffers together are the network's memory.
     """
 
     def __init__(self, network: FoldedNetwork) -> None:
         super().__init__()
         refuse_recurrent(network.graph, "NeuroBench's layers compute all steps at once")
         self.layers = nn.ModuleDict()
-        self._walk = (_Walk(network, self.layers),)  # a tuple: constants must not be registered twice
+        self._walk = (_Walk(network, self.layers),)  # a tuple, because constants must not be registered twice
         for node in map(network.node, network.graph.nodes):
             layer = _layer_of(node)
             if layer is not None:
@@ -88,7 +89,7 @@ class LayeredNetwork(nn.Module):
 
 
 class _Walk(FoldedNetwork):
-    """Runs a graph with torch modules in place of the synapses' functions."""
+    """Runs a graph with torch modules instead of the synapses' functions."""
 
     def __init__(self, network: FoldedNetwork, layers: nn.ModuleDict) -> None:
         super().__init__(network.graph)
@@ -104,12 +105,12 @@ class _Walk(FoldedNetwork):
 
 
 def _key(node: Node) -> str:
-    """The name of a node as a name of a module, which may have no dot."""
+    """Returns the name of a node as a name of a module, which must not contain a dot."""
     return node.name.replace(".", "/")
 
 
 def _layer_of(node: Node) -> nn.Module | None:
-    """The module that computes a node, with the node's own tensors; None for a node that is not a layer."""
+    """Returns the module that computes a node, with the node's own tensors; None for a node that is not a layer."""
     if node.op == "lif":
         return (ReadoutLayer if node.options["emit"] == "potential" else SpikingLayer)(node)
     if node.op not in _SYNAPSES:
@@ -157,10 +158,10 @@ def neurobench_model(network: FoldedNetwork) -> Any:
 class SynapseCounts:
     """Operations of one layer, summed over the samples: ours, NeuroBench's, and the parts in which they differ.
 
-    kind: what the layer reads (`deploy.kinds`). For ``spikes`` acs - zeros = their_acs; for ``real`` numbers macs -
+    kind: what the layer reads (`deploy.kinds`). For ``spikes``, acs - zeros = their_acs. For ``real`` numbers, macs -
     borders - zeros = their_macs. For ``counts`` and ``pooled`` the units differ: we count one AC for every spike, they
-    one operation, mostly a MAC, for every input that is not 0; so acs - shared - zeros = their_acs + their_macs, with
-    ``shared`` the ACs of all spikes but the first of each input. dense - borders = their dense number.
+    count one operation (usually a MAC) for every nonzero input. So acs - shared - zeros = their_acs + their_macs, in
+    which ``shared`` is the ACs of all spikes but the first of each input. dense - borders = their dense number.
     """
 
     layer: str
@@ -190,13 +191,13 @@ class SynapseCounts:
         else:
             once = reached(node, (x != 0).to(x.dtype), node.timed)
             self.zeros += once - theirs
-            self.shared -= once  # the ACs of all spikes are added when they are known
+            self.shared -= once  # the ACs of all spikes are added when their number is available
 
 
 def _pairs(node: Node, x: Tensor, weight: Tensor) -> float:
-    """The sum of the layer's output for these inputs and weights, without a bias.
+    """Returns the sum of the layer's output for these inputs and weights, without a bias.
 
-    With zeros and ones it counts operations.
+    With inputs and weights of 0 and 1, this counts operations.
     """
     if node.op == "linear":
         return float(F.linear(x, weight).double().sum())
@@ -212,8 +213,10 @@ def _pairs(node: Node, x: Tensor, weight: Tensor) -> float:
 class Comparison:
     """NeuroBench's results for a network, and ours by layer.
 
-    theirs: what `Benchmark.run` returned. synapses: layer by layer. unseen: (ACs, MACs) per sample of products of
-    activations and of sums of spikes, which are not layers for NeuroBench. ours: the same metrics by our own counts.
+    theirs: what `Benchmark.run` returned
+    synapses: layer by layer
+    unseen: (ACs, MACs) per sample of products of activations and of sums of spikes, which are not layers for NeuroBench
+    ours: the same metrics by our own counts
     """
 
     theirs: dict[str, Any]
@@ -223,7 +226,7 @@ class Comparison:
     samples: int
 
     def differences(self) -> dict[str, dict[str, float]]:
-        """For ACs, MACs and Dense, per sample: what has to be added to our number to get NeuroBench's, by cause."""
+        """For ACs, MACs and Dense, per sample, what must be added to our number to get NeuroBench's, by cause."""
         real = [s for s in self.synapses if s.kind == REAL]
         spiking = [s for s in self.synapses if s.kind != REAL]
 
@@ -253,10 +256,12 @@ class Comparison:
 
 @torch.no_grad()
 def compare(network: FoldedNetwork, x: Tensor, labels: Tensor, batch_size: int = 64) -> Comparison:
-    """Runs NeuroBench's metrics and our counts on the same samples; ``x``: [N, ...], or [T, N, ...] for frames.
+    """Runs NeuroBench's metrics and our counts on the same samples.
 
-    Operations are counted on a float64 copy of the network: NeuroBench adds them up in the network's own dtype, and
-    float32 cannot hold numbers above 16,777,216 exactly. The memory is that of the unchanged network.
+    x: [N, ...], or [T, N, ...] for frames
+
+    Operations are counted on a float64 copy of the network, because NeuroBench adds them up in the network's own dtype
+    and float32 cannot represent all numbers above 16,777,216. The memory is that of the unchanged network.
     """
     from neurobench.benchmarks import Benchmark
     from neurobench.metrics.static import ConnectionSparsity, Footprint, ParameterCount
@@ -304,7 +309,7 @@ def _by_synapse(
 
 
 def own_metrics(network: FoldedNetwork, report: EnergyReport) -> dict[str, float]:
-    """NeuroBench's metrics by our own counts, under its names; operations per sample."""
+    """Returns NeuroBench's metrics by our own counts, under its names; operations per sample."""
     tensors = [t for node in network.graph for t in node.tensors.values()]
     weights = [node.tensors["weight"] for node in network.graph if node.op in _SYNAPSES]
     sizes = {node.name: math.prod(node.shape) for node in network.graph}

@@ -1,4 +1,4 @@
-"""Reads NIR files through `nir_worker`, a separate process with limits, so that a file cannot crash this one."""
+"""Reads NIR files through `nir_worker`, a separate process with limits, so that a file cannot crash this process."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from steadyspike.deploy.errors import DamagedFile
 
 MIB = 1 << 20
 MOST = 4096 * MIB
-PACKED = 100  # bytes of content per byte of the file, beyond the first 256 MiB
+PACKED = 100  # bytes of content per byte of the file, in addition to the first 256 MiB
 
 
 def read_nir_file(path: str | os.PathLike[str]) -> Any:
-    """The `nir.NIRGraph` of a file. Damaged and hostile files raise a `DamagedFile` of one line.
+    """Returns the `nir.NIRGraph` of a file. Damaged and hostile files raise a `DamagedFile` of one line.
 
-    Budget: 256 MiB and 100 bytes per byte of the file, at most 4 GiB; 20 seconds and one per 4 MiB of the file. Links
-    to other files, external and virtual data raise an error.
+    Limits: 256 MiB plus 100 bytes per byte of the file, at most 4 GiB; 20 seconds plus one per 4 MiB of the file. Links
+    to other files, external data and virtual data raise an error.
     """
     source = Path(path)
     if not source.is_file():
@@ -34,18 +34,18 @@ def read_nir_file(path: str | os.PathLike[str]) -> Any:
 
 
 def graph_of_tree(tree: dict[str, Any], name: str) -> Any:
-    """The `nir.NIRGraph` of a file's content."""
+    """Returns the `nir.NIRGraph` of a file's content."""
     import nir
 
     try:
         return nir.dict2NIRNode({**tree, "type_check": False})
     except Exception as error:  # nir checks with assertions and lookups
-        what = " ".join(str(error).split())[:160] or "a node has parts that do not fit"
+        what = " ".join(str(error).split())[:160] or "the parts of a node do not match"
         raise DamagedFile(f"{name} is not a readable NIR file: {type(error).__name__}: {what}") from None
 
 
 def _tree(source: Path, memory: int, seconds: int) -> dict[str, Any]:
-    """The file's content as nested dictionaries of arrays and texts."""
+    """Returns the file's content as nested dictionaries of arrays and texts."""
     # No plugins: HDF5 does not search the disk for missing filters.
     environment = {**os.environ, "HDF5_PLUGIN_PRELOAD": "::", "HDF5_USE_FILE_LOCKING": "FALSE", "OMP_NUM_THREADS": "1"}
     worker = Path(__file__).with_name("nir_worker.py")
@@ -79,5 +79,5 @@ def restored(item: dict[str, Any], content: bytes) -> Any:
 
 
 def _plain(text: Any) -> Any:
-    """Texts as `nir` expects them: one as str, several as an array of bytes."""
+    """Converts texts to the form that `nir` expects: a single one as str, several as an array of bytes."""
     return text if isinstance(text, str) else np.array([[t.encode() for t in row] for row in text], dtype=object)

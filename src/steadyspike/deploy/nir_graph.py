@@ -1,7 +1,8 @@
-"""The nodes and edges of a NIR graph in the order they run: nested graphs are expanded, cycles are cut.
+"""The nodes and edges of a NIR graph in the order in which they run: nested graphs are expanded, cycles are cut.
 
-NIR gives no order to a cycle. Here a cycle is cut at an edge that leaves a neuron: the neuron's output reaches the next
-node one step later, and is 0 at the first step. A cycle through a Delay node needs no cut: the node is the delay.
+NIR defines no order of the nodes in a cycle. Here a cycle is cut at an edge that leaves a neuron: the neuron's output
+reaches the next node one step later, and is 0 at the first step. A cycle through a Delay node needs no cut: the node is
+the delay.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ Edge = tuple[str, str]
 
 
 class NirGraph:
-    """kind, before, after: by the node's name; ``outer.inner`` for nodes of graphs inside.
+    """kind, before, after: by the node's name; ``outer.inner`` for nodes of nested graphs
 
-    resets: for every Threshold that resets its membrane softly, the Scale node that does so.
+    resets: for every Threshold with a soft reset, the Scale node that does the reset
     """
 
     def __init__(self, source: Any, dt: float) -> None:
@@ -36,7 +37,7 @@ class NirGraph:
         self.resets = {name: scale for name, scale in scales.items() if scale is not None}
 
     def _open(self, graph: Any, prefix: str, depth: int) -> tuple[list[str], list[str]]:
-        """Adds the nodes and edges of a graph; the names of its inputs and outputs."""
+        """Adds the nodes and edges of a graph; returns the names of its inputs and outputs."""
         if depth > MOST_DEPTH:
             raise CannotFold(f"{prefix.rstrip('.')}: the NIR graph is nested too deeply")
         inputs: list[str] = []
@@ -63,16 +64,18 @@ class NirGraph:
             leaves, arrives = ends[a][1], ends[b][0]
             for name, there in ((a, leaves), (b, arrives)):
                 if len(there) != 1:
-                    raise CannotFold(f"{prefix + name}: a graph inside has one input and one output, not {len(there)}")
+                    raise CannotFold(
+                        f"{prefix + name}: a nested graph needs one input and one output, not {len(there)}"
+                    )
             self.before[arrives[0]].append(leaves[0])
             self.after[leaves[0]].append(arrives[0])
         return inputs, outputs
 
     def _reset(self, name: str, dt: float) -> str | None:
-        """The Scale node that makes the neuron of a Threshold reset softly: Threshold -> Scale -> LI -> Threshold.
+        """Returns the Scale node of a Threshold's soft reset: Threshold -> Scale -> LI -> Threshold.
 
-        None for anything else: if another node reads the membrane, or if the Scale does not take the threshold off it,
-        the nodes are read one by one, as a cycle.
+        Returns None for anything else. If another node reads the membrane, or if the Scale does not subtract the
+        threshold from it, the nodes are read one by one, as a cycle.
         """
         before = self.before[name]
         if self.kind[name] != "Threshold" or len(before) != 1 or self.kind[before[0]] != "LI":
@@ -84,9 +87,9 @@ class NirGraph:
         return scales[0] if _takes_off(scale, self.nodes[name].threshold, membrane, dt) else None
 
     def order(self, last: str) -> tuple[list[str], set[Edge]]:
-        """The nodes that ``last`` needs, each after its inputs, and the edges that carry the previous step.
+        """Returns the nodes that ``last`` needs, each after its inputs, and the edges that carry the previous step.
 
-        The walk is not recursive. The feedback edge of a soft reset is part of its neuron and does not count for the
+        The traversal is not recursive. The feedback edge of a soft reset is part of its neuron and is ignored for the
         order.
         """
         cut: set[Edge] = set()
@@ -99,7 +102,7 @@ class NirGraph:
         raise CannotFold(f"{last}: the NIR graph has more cycles than this importer cuts ({MOST_CUTS})")
 
     def _walk(self, last: str, cut: set[Edge], resets: set[Edge]) -> tuple[list[str], Edge | None]:
-        """The order; or an edge that must be cut as well. Cycles that end at a neuron are cut at once."""
+        """Returns the order, or an edge that must also be cut. Cycles that end at a neuron are cut at once."""
         order: list[str] = []
         seen: set[str] = set()
         roots = [last]
@@ -135,14 +138,17 @@ class NirGraph:
         return order, None
 
     def _needs(self, name: str, roots: list[str]) -> list[str]:
-        """The nodes that must run before a node; the source of a Delay may run later in the step."""
+        """Returns the nodes that must run before a node; the source of a Delay may run later in the step."""
         if self.kind[name] != "Delay":
             return self.before[name]
         roots += self.before[name]
         return []
 
     def _cut(self, cycle: list[str], source: str) -> Edge:
-        """The edge of a cycle that gets the delay. cycle: each node reads the next, the last one reads the first."""
+        """Returns the edge of a cycle that gets the delay.
+
+        cycle: each node reads the next, the last one reads the first
+        """
         if self.kind[source] in NEURONS:
             return source, cycle[-1]
         for reader, name in itertools.pairwise(cycle):
@@ -152,14 +158,14 @@ class NirGraph:
 
 
 def _printable(name: str) -> str:
-    """A name without characters that would break a line or steer a terminal."""
+    """Returns a name without characters that would break a line or control a terminal."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in name)
 
 
 def _takes_off(scale: Any, threshold: Any, membrane: Any, dt: float) -> bool:
-    """Whether a spike's feedback lowers an LI membrane by the threshold before it decays: (1 - tau / dt) V / r.
+    """Returns whether a spike's feedback lowers an LI membrane by the threshold before it decays: (1 - tau / dt) V / r.
 
-    The constants may be float32. What is not a number is refused later, with the node's name.
+    The constants may be float32. Values that are not numbers raise an error later, with the node's name.
     """
     try:
         v, tau, r, given = (np.asarray(a, dtype=np.float64) for a in (threshold, membrane.tau, membrane.r, scale))

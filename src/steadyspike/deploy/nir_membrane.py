@@ -13,7 +13,8 @@ from steadyspike.deploy.nir_values import spread
 class Membrane(NamedTuple):
     """v <- v + leak (rest - v) + gain I, and v = reset after a spike.
 
-    leak: dt / tau, 0 for an integrator. gain: r dt / tau, or r dt for an integrator.
+    leak: dt / tau, 0 for an integrator
+    gain: r dt / tau, or r dt for an integrator
     """
 
     leak: np.ndarray
@@ -23,7 +24,7 @@ class Membrane(NamedTuple):
 
 
 def membrane_of(node: Any, shape: tuple[int, ...], dt: float, name: str) -> Membrane:
-    """The membrane of a LIF, IF, CubaLIF, LI, I or CubaLI node."""
+    """Returns the membrane of a LIF, IF, CubaLIF, LI, I or CubaLI node."""
     tau = getattr(node, "tau", getattr(node, "tau_mem", None))
     leak = np.zeros(shape) if tau is None else _leak(tau, shape, dt, name)
     r = _finite(node.r, shape, "r", name)
@@ -34,15 +35,15 @@ def membrane_of(node: Any, shape: tuple[int, ...], dt: float, name: str) -> Memb
 
 
 def synapse_of(node: Any, shape: tuple[int, ...], dt: float, name: str) -> Membrane:
-    """The synaptic current of a CubaLIF or CubaLI node."""
+    """Returns the synaptic current of a CubaLIF or CubaLI node."""
     leak, zero = _leak(node.tau_syn, shape, dt, name), np.zeros(shape)
     return Membrane(leak, _finite(node.w_in, shape, "w_in", name) * leak, zero, zero)
 
 
 def neuron_shape(node: Any, name: str) -> tuple[int, ...]:
-    """The shape of a neuron layer, from its constants.
+    """Returns the shape of a neuron layer, from its constants.
 
-    Nodes that read its past need it before the layer is processed.
+    Nodes that read its earlier values need the shape before the layer is processed.
     """
     for what in ("v_threshold", "threshold", "tau", "tau_mem", "r"):
         if hasattr(node, what):

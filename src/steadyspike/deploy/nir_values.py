@@ -1,4 +1,4 @@
-"""Numbers of a NIR graph, checked: each function returns what its name states, or names the wrong node."""
+"""Checked numbers of a NIR graph: each function returns what its name states, or raises an error with the node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from steadyspike.deploy.to_nir import DT
 
 
 def neuron_constant(values: np.ndarray, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A neuron constant: [1] if it is the same everywhere, [C] if it is per channel, else [1, ...] per neuron."""
+    """A neuron constant: [1] if it is the same everywhere, [C] if it is per channel, otherwise [1, ...] per neuron."""
     full = torch.as_tensor(np.broadcast_to(np.asarray(values, dtype=np.float64), shape).copy()).to(dtype)
     if bool((full == full.flatten()[0]).all()):
         return full.flatten()[:1].clone()
@@ -26,23 +26,23 @@ def neuron_constant(values: np.ndarray, shape: tuple[int, ...], dtype: torch.dty
 
 
 def weights_dtype(source: Any) -> torch.dtype:
-    """float64 if a synapse of the graph has float64 weights, else float32."""
+    """Returns float64 if a synapse of the graph has float64 weights, otherwise float32."""
     weights = [np.asarray(node.weight) for node in source.nodes.values() if hasattr(node, "weight")]
     return torch.float64 if any(w.dtype == np.float64 for w in weights) else torch.float32
 
 
 def spread(values: Any, shape: tuple[int, ...], name: str) -> np.ndarray:
-    """A constant of a node as float64 of the node's shape."""
+    """Returns a constant of a node as float64 of the node's shape."""
     try:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), shape)
     except (ValueError, TypeError):
-        raise CannotFold(f"{name}: its constants do not fit an input of shape {list(shape)}") from None
+        raise CannotFold(f"{name}: its constants do not match an input of shape {list(shape)}") from None
 
 
 def whole_number(value: Any, name: str, least: int = 1) -> int:
     values = np.asarray(value)
     if values.size != 1 or values.dtype.kind not in "iu" or not least <= int(values.reshape(())) <= MOST_SIDE:
-        raise CannotFold(f"{name}: {str(value)[:40]!r} is not a whole number from {least} on")
+        raise CannotFold(f"{name}: {str(value)[:40]!r} is not a whole number of at least {least}")
     return int(values.reshape(()))
 
 
@@ -55,7 +55,7 @@ def one_per_axis(value: Any, axes: int, name: str, least: int = 1) -> list[int]:
 
 
 def padding_of(value: Any, kernel: Sequence[int], options: dict[str, Any], name: str) -> list[int]:
-    """Numbers, or "valid" and, if both sides get the same, "same"."""
+    """Returns numbers, or "valid" and, if both sides get the same, "same"."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else value
     if not isinstance(text, str):
         return one_per_axis(value, len(kernel), name, least=0)
@@ -83,18 +83,21 @@ def timesteps_of(metadata: Any) -> int:
 
 
 def delay_steps(delay: Any, dt: float, name: str) -> int:
-    """A delay in time steps: a whole number, and one for all neurons."""
+    """Returns a delay in time steps: a whole number, and one for all neurons."""
     steps = np.asarray(delay, dtype=np.float64) / dt
     first = float(steps.flat[0]) if steps.size else math.nan
     if not (steps.size and np.isfinite(steps).all() and bool((steps == first).all())):
-        raise CannotFold(f"{name}: the delays of a layer must be one number")
+        raise CannotFold(f"{name}: the delays of a layer must all be the same number")
     if abs(first - round(first)) > 1e-6 or not 0 <= round(first) <= MOST_STEPS:
         raise CannotFold(f"{name}: a delay of {first:g} time steps is not a whole number from 0 to {MOST_STEPS}")
     return round(first)
 
 
 def _default_step(source: Any) -> float:
-    """1 for a graph without time constants whose gains r are 1: it counts time in steps, as sinabs writes IF nodes."""
+    """Returns 1 for a graph without time constants whose gains r are 1.
+
+    Its unit of time is a step, as in IF nodes of sinabs.
+    """
     todo, in_steps = [source], True
     while todo:
         for node in todo.pop().nodes.values():
@@ -105,7 +108,7 @@ def _default_step(source: Any) -> float:
 
 
 def seconds_per_step(source: Any, dt: float | None) -> float:
-    """Seconds per time step: the one given, else the one of the graph, else `_default_step`."""
+    """Returns the seconds per time step: the given ones, otherwise those of the graph, otherwise `_default_step`."""
     given = source.metadata.get("dt") if dt is None else dt
     try:
         step = _default_step(source) if given is None else float(np.asarray(given).reshape(()))

@@ -1,8 +1,8 @@
 """Reads a NIR file (HDF5) in a separate process and writes its content to standard output as plain data.
 
-HDF5 is a large C library that damaged files can crash or keep busy for ever. This program is started by `nir_file` with
-limits of memory and time, imports h5py and NumPy only, and follows no link out of the file. Its output is one line of
-JSON (the tree, with the position of each array) and then the bytes of the arrays.
+HDF5 is a large C library that damaged files can crash or keep busy for ever. `nir_file` starts this program with limits
+of memory and time. It imports only h5py and NumPy, and follows no link out of the file. Its output is one line of JSON
+(the tree, with the position of each array), followed by the bytes of the arrays.
 
     python -I nir_worker.py FILE BYTES SECONDS, with the import path as JSON on standard input
 """
@@ -21,7 +21,7 @@ class Refused(Exception):
 
 
 def limit(memory: int, seconds: int) -> None:
-    """Allocations beyond ``memory`` more bytes fail, and more than ``seconds`` of computing end the process."""
+    """Limits this process: allocations beyond ``memory`` more bytes fail, and ``seconds`` of computing end it."""
     try:
         import resource
     except ImportError:  # not available on this system; the parent still ends the process after its time limit
@@ -54,11 +54,11 @@ class Reader:
             if self.objects > MOST_OBJECTS:
                 raise Refused("it has too many parts")
             if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-                raise Refused(f"{path}/{name} is a link to somewhere else")
+                raise Refused(f"{path}/{name} is a link to another location")
             item = group[name]
             mark = h5py.h5o.get_info(item.id).addr
             if mark in self.seen:
-                raise Refused(f"{path}/{name} is at two places")
+                raise Refused(f"{path}/{name} appears twice")
             self.seen.add(mark)
             if isinstance(item, h5py.Group):
                 tree[name] = self.group(item, f"{path}/{name}", depth + 1)
@@ -93,7 +93,7 @@ class Reader:
 
 
 def texts(thing: Any, path: str) -> Any:
-    """Nested lists of texts, none of them long."""
+    """Returns nested lists of texts, none of them long."""
     if isinstance(thing, list):
         return [texts(item, path) for item in thing]
     if not isinstance(thing, str) or len(thing) > MOST_TEXT:
@@ -118,7 +118,7 @@ def main() -> None:
         answer = {"refused": str(error)}
     except MemoryError:
         answer = {"refused": "it needs more memory than a file of this size may take"}
-    except Exception as error:  # h5py raises all kinds, with the library's text
+    except Exception as error:  # h5py raises many kinds of errors, with the library's text
         answer = {"refused": " ".join(str(error).split())[:200] or type(error).__name__}
     out.write(json.dumps(answer).encode() + b"\n")
     if "tree" in answer:

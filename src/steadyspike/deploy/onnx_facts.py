@@ -1,7 +1,7 @@
 """Makes an ONNX file self-contained: start potentials as defaults of its inputs, and information as metadata.
 
 The states ``u_<i>`` of a streaming graph are inputs with a default: the initial potentials, [1, ...], which are
-broadcast over the batch. So the first step needs the frame only; later steps get the states that the last step
+broadcast over the batch. So the first step needs only the frame; later steps also get the states that the previous step
 returned.
 """
 
@@ -20,9 +20,11 @@ KEY = "steadyspike"  # key in the metadata
 
 
 def onnx_facts(network: FoldedNetwork, states: Sequence[str] | None, extra: dict[str, Any] | None) -> dict[str, Any]:
-    """The metadata of an exported network; states: layers of a streaming graph; None for a graph with all steps.
+    """Returns the metadata of an exported network.
 
-    extra: as for `deploy.save`: class names, how images are scaled.
+    states: layers of a streaming graph; None for a graph with all steps
+
+    extra: as for `deploy.save`: class names, how images are scaled
     """
     graph = network.graph
     lead = ["B"] if states is not None or not graph.input.timed else ["T", "B"]
@@ -39,13 +41,13 @@ def onnx_facts(network: FoldedNetwork, states: Sequence[str] | None, extra: dict
 
 
 def add_facts(model: Any, facts: dict[str, Any]) -> None:
-    """Puts ``facts`` into the metadata of an ONNX model, as JSON."""
+    """Writes ``facts`` to the metadata of an ONNX model, as JSON."""
     entry = model.metadata_props.add()
     entry.key, entry.value = KEY, json.dumps(facts, sort_keys=True)
 
 
 def read_facts(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The facts of a file that `export_onnx` wrote."""
+    """Returns the facts of a file that `export_onnx` wrote."""
     import onnx
 
     model = onnx.load(os.fspath(path))
@@ -79,7 +81,7 @@ def add_starts(model: Any, starts: Sequence[Tensor]) -> None:
 
 
 def usage(file: str, facts: dict[str, Any]) -> str:
-    """A Python program that runs the exported file with NumPy and onnxruntime alone."""
+    """Returns a Python program that runs the exported file with NumPy and onnxruntime alone."""
     shape = ", ".join(
         str(2 if size == "B" else facts["steps"] if size == "T" else size) for size in facts["input_shape"]
     )

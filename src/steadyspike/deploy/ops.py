@@ -1,4 +1,4 @@
-"""What each node of a `Graph` computes, in plain PyTorch: runtimes and exports are compared with this definition.
+"""What each node of a `Graph` computes, in plain PyTorch; runtimes and exports are compared with this definition.
 
 A function takes the node and the values of its inputs. Values with a time axis are [T, B, ...], others [B, ...].
 """
@@ -16,7 +16,7 @@ from steadyspike.core.reference_scan import lif_step, per_channel
 from steadyspike.core.spec import RESETS, Reset, ScanSpec
 from steadyspike.deploy.graph import Node
 
-# Made once: torch.compile cannot trace the construction of a ScanSpec.
+# Made once, because torch.compile cannot trace the construction of a ScanSpec.
 SPECS = {
     (kind, strict, decay): ScanSpec("as", reset=Reset(kind), strict=strict, decay_input=decay)
     for kind in RESETS
@@ -27,7 +27,11 @@ Compute = Callable[..., Tensor]
 
 
 class Op(NamedTuple):
-    """compute(node, *values); ``linear``: f(c x) = c f(x) for every number c; ``monotone``: only for c >= 0."""
+    """compute(node, *values)
+
+    ``linear``: f(c x) = c f(x) for every number c
+    ``monotone``: only for c >= 0
+    """
 
     compute: Compute
     linear: bool = False
@@ -35,19 +39,19 @@ class Op(NamedTuple):
 
 
 def per_sample(function: Callable[[Tensor], Tensor], x: Tensor, timed: bool) -> Tensor:
-    """``function`` of [N, ...] on all time steps at once."""
+    """Calls ``function`` of [N, ...] on all time steps at once."""
     return function(x.flatten(0, 1)).unflatten(0, x.shape[:2]) if timed else function(x)
 
 
 def lead(node: Node) -> int:
-    """The number of axes before the sample's own."""
+    """Returns the number of axes before the sample's own."""
     return 2 if node.timed else 1
 
 
 def over_channels(node: Node, constant: Tensor, last: bool = False) -> Tensor:
-    """A constant [C], or [T, C] per step, shaped to broadcast over the node's value.
+    """Reshapes a constant [C], or [T, C] per step, so that it broadcasts over the node's value.
 
-    Channels are the sample's first axis; ``last``: its last axis (a linear layer's output).
+    Channels are the sample's first axis; with ``last`` its last axis (a linear layer's output).
     """
     axes = len(node.shape) - 1
     tail = [1] * axes if not last else []
@@ -58,7 +62,7 @@ def over_channels(node: Node, constant: Tensor, last: bool = False) -> Tensor:
 
 
 def gained(node: Node, y: Tensor, last: bool) -> Tensor:
-    """The output of a synapse or norm with its gain and bias, [C] or [T, C]."""
+    """Returns the output of a synapse or norm with its gain and bias, [C] or [T, C]."""
     for what in ("gain", "bias"):
         constant = node.tensors.get(what)
         if constant is None:
@@ -72,9 +76,9 @@ CONVS: dict[int, Callable[..., Tensor]] = {3: F.conv1d, 4: F.conv2d}
 
 
 def inner_bias(node: Node) -> Tensor | None:
-    """The bias that a convolution or linear layer adds itself.
+    """Returns the bias that a convolution or linear layer adds itself.
 
-    None if a gain or a bias per step is applied before it.
+    Returns None if a gain or a bias per step is applied first.
     """
     bias = node.tensors.get("bias")
     return bias if bias is not None and bias.ndim == 1 and "gain" not in node.tensors else None
@@ -98,12 +102,12 @@ def linear(node: Node, x: Tensor) -> Tensor:
 
 
 def affine(node: Node, x: Tensor) -> Tensor:
-    """gain * x + bias, per channel or per step and channel; [C] or [T, C]."""
-    return gained(node, x, last=False).to(x.dtype)  # norms and thresholds keep float32 constants in bfloat16 models
+    """Computes gain * x + bias, per channel or per step and channel; [C] or [T, C]."""
+    return gained(node, x, last=False).to(x.dtype)  # norms and thresholds stay in float32 in bfloat16 models
 
 
 def weighted_sum(node: Node, *values: Tensor) -> Tensor:
-    """Sum of the inputs, each times its edge's constant ``edge<i>`` (none: 1); a constant ``offset`` may be added."""
+    """Sums the inputs, each times its edge's constant ``edge<i>`` (none: 1); a constant ``offset`` may be added."""
     total: Tensor | None = None
     for i, value in enumerate(values):
         edge = node.tensors.get(f"edge{i}")
@@ -119,9 +123,9 @@ def lif(node: Node, x: Tensor, u: Tensor | None = None) -> Tensor:
 
 
 def lif_steps(node: Node, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Output [T, B, ...] and U[T] of a neuron layer from U[0] = ``u`` (None: its initial potential).
+    """Returns output [T, B, ...] and U[T] of a neuron layer from U[0] = ``u`` (None: its initial potential).
 
-    emit: ``"spikes"`` S in {0, 1}; ``"scaled"`` V S; ``"potential"`` M (a readout).
+    emit: ``"spikes"``: S in {0, 1}; ``"scaled"``: V S; ``"potential"``: M (a readout)
     """
     o, dtype = node.options, torch.promote_types(x.dtype, torch.float32)
     spec = SPECS[o["reset"], o["strict"], o["decay_input"]]
@@ -138,7 +142,7 @@ def lif_steps(node: Node, x: Tensor, u: Tensor | None = None) -> tuple[Tensor, T
 
 
 def initial_potential(node: Node, x: Tensor) -> Tensor:
-    """U[0] of a neuron layer for input [T, B, ...], expanded to [B, ...]."""
+    """Returns U[0] of a neuron layer for input [T, B, ...], expanded to [B, ...]."""
     start = node.tensors["start"]
     start = start if start.ndim > 1 else per_channel(start, x.ndim - 1)
     return start.expand(x.shape[1:])
@@ -165,7 +169,7 @@ POOLS: dict[str, dict[int, Callable[..., Tensor]]] = {  # by the number of axes 
 
 
 def _windows(op: str, size: str, *names: str) -> Compute:
-    """A pooling over windows of one or two axes; ``size``: the option whose length is their number."""
+    """Computes a pooling over windows of one or two axes; the length of the option ``size`` is their number."""
 
     def compute(node: Node, x: Tensor) -> Tensor:
         function = POOLS[op][len(node.options[size])]

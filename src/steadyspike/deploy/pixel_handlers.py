@@ -1,4 +1,4 @@
-"""How convolutions, pools, norms and other layers over channels and pixels become nodes of a traced graph."""
+"""Handlers that turn convolutions, pools, norms and other layers over channels and pixels into nodes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from steadyspike.deploy.trace import Recorder, Value
 
 
 def numbers(value: Any, n: int = 2) -> list[int]:
-    """One number per axis of a window."""
+    """Returns one number per axis of a window."""
     if isinstance(value, (list, tuple)):
         return [int(v) for v in value] * (n if len(value) == 1 else 1)
     return [int(value)] * n
 
 
 def _folded(rec: Recorder, x: Tensor, what: str) -> Value:
-    """The value of ``x`` if it is [N, C, ...] with time folded into the batch; raises an error for any other."""
+    """Returns the value of ``x`` if it is [N, C, ...] with time folded into the batch.
+
+    Raises an error for any other.
+    """
     value = rec.need(x)
     if value.layout not in ("folded", "still"):
         raise rec.refuse(f"{what} takes [N, C, ...] with time folded into the batch, got {list(x.shape)}")
@@ -29,7 +32,7 @@ def _folded(rec: Recorder, x: Tensor, what: str) -> Value:
 
 
 def _axes(rec: Recorder, x: Tensor) -> int:
-    """How many axes of pixels a value has: 1 or 2."""
+    """Returns how many axes of pixels a value has: 1 or 2."""
     axes = len(_folded(rec, x, "a pooling").shape) - 1
     if axes not in (1, 2):
         raise rec.refuse(f"fold supports poolings of [N, C, L] and [N, C, H, W], got {list(x.shape)}")
@@ -95,7 +98,7 @@ def _group_norm(
     rec: Recorder, x: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None,
     eps: float = 1e-5, *, out: Tensor,
 ) -> None:  # fmt: skip
-    # Its statistics depend on the sample, so it cannot become a weight: it stays, on real numbers.
+    # Its statistics depend on the sample, so it cannot become a weight: it is kept and computes with real numbers.
     value = _folded(rec, x, "a group norm")
     tensors = {name: t for name, t in (("weight", weight), ("bias", bias)) if t is not None}
     options = {"groups": int(num_groups), "eps": float(eps)}
@@ -188,7 +191,7 @@ def _pad(
 
 @handles("pixel_shuffle")
 def _pixel_shuffle(rec: Recorder, x: Tensor, upscale_factor: int, *, out: Tensor) -> None:
-    """[C r r, H, W] -> [C, H r, W r]: views and a permutation."""
+    """Moves [C r r, H, W] to [C, H r, W r]: views and a permutation."""
     value, r = _folded(rec, x, "a pixel shuffle"), int(upscale_factor)
     channels, height, width = value.shape[0] // (r * r), *value.shape[1:]
     apart, moved = (channels, r, r, height, width), (channels, height, r, width, r)

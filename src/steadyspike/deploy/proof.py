@@ -1,4 +1,4 @@
-"""The proof of a fold: the model and the folded network side by side on the same input."""
+"""The proof of a fold: compares the model and the folded network on the same input."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 @dataclass(frozen=True)
 class Proof:
-    """How far a folded network agrees with its model.
+    """How well a folded network agrees with its model.
 
-    spikes: for every neuron layer, the share of spikes that differ; rates: how often it fired.
-    output: the largest absolute difference of the outputs, and ``largest``, the largest absolute output. decisions: the
-    share of samples with another best class. steps: the comparison one step at a time and at T = 1; None if it was not
-    made.
+    spikes: for every neuron layer, the share of spikes that differ
+    rates: how often it fired
+    output: the largest absolute difference of the outputs; ``largest`` is the largest absolute output
+    decisions: the share of samples with another best class
+    steps: the comparison one step at a time and at T = 1; None if it was not made
     """
 
     dtype: torch.dtype
@@ -37,7 +38,7 @@ class Proof:
 
     @property
     def silent(self) -> list[str]:
-        """Layers that never fired on this input, which the proof does not cover."""
+        """Returns layers that never fired on this input; the proof does not cover them."""
         return [name for name, rate in self.rates.items() if rate == 0]
 
     @property
@@ -58,7 +59,10 @@ class Proof:
 
 @contextmanager
 def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """Inside the block: the spikes (bool, [T, B, ...]) of every neuron layer by name; a second call gets ``name:2``."""
+    """Collects, inside the block, the spikes (bool, [T, B, ...]) of every neuron layer by name.
+
+    A second call gets ``name:2``.
+    """
     seen: dict[str, Tensor] = {}
     layers = {layer: name for name, layer in neurons(model).items() if layer.spiking}
     key = object()
@@ -81,7 +85,7 @@ def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 @torch.no_grad()
 def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
-    """Runs ``x`` through both, the model in evaluation mode."""
+    """Runs ``x`` through both, with the model in evaluation mode."""
     with in_evaluation(model), watched_spikes(model) as expected:
         model_output = model(x)
     seen, got = spikes_of_layers(network, x)
@@ -99,5 +103,5 @@ def prove(model: nn.Module, network: FoldedNetwork, x: Tensor) -> Proof:
 
 
 def _decision(y: Tensor) -> Tensor:
-    """The best class of [T, B, classes] (mean over time) or [B, classes]."""
+    """Returns the best class of [T, B, classes] (mean over time) or [B, classes]."""
     return decided(y.mean(0) if y.ndim > 2 else y)

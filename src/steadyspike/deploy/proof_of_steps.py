@@ -1,4 +1,4 @@
-"""The second half of a fold's proof: the network one step at a time, and at other numbers of time steps."""
+"""The second half of a fold's proof: the network one step at a time, and with other numbers of time steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ DIFFERS = 1e-3  # a relative difference that rounding cannot explain in float64
 
 @dataclass(frozen=True)
 class StepsProof:
-    """How far a folded network agrees with itself and its model if it does not run on all T steps at once.
+    """How well a folded network agrees with itself and its model if it does not run on all T steps at once.
 
-    streamed: the largest difference between streaming and the batch call, relative to the largest output; None if the
-    network cannot be streamed (``why_not``). other: the same between network and model at T = 1; None if the model
-    repeats its input itself or takes no other T.
+    streamed: the largest difference between streaming and the call with all steps, relative to the largest output; None
+    if the network cannot be streamed (``why_not``)
+    other: the same between network and model at T = 1; None if the model repeats its input itself or takes no other T
     """
 
     streamed: float | None
@@ -35,7 +35,7 @@ class StepsProof:
         else:
             text = f"one step at a time the outputs differ by {self.streamed:.0e} of the largest"
         if self.other is not None and not self.other <= DIFFERS:
-            text += f"; at T = 1 the model gives something else ({self.other:.0e}): it is tied to its number of steps"
+            text += f"; at T = 1 the model gives another result ({self.other:.0e}): it depends on its number of steps"
         return text
 
 
@@ -50,7 +50,7 @@ def prove_steps(model: nn.Module, network: FoldedNetwork, x: Tensor) -> StepsPro
 
 
 def _streamed(network: FoldedNetwork, x: Tensor, timed: bool) -> float:
-    """The largest relative difference between a stream's outputs and the batch calls with 1, T and T + 1 steps."""
+    """Returns the largest relative difference between a stream's outputs and calls with 1, T and T + 1 steps."""
     steps = network.graph.timesteps
     longest = steps + 1 if network.steps_limit is None else min(steps + 1, network.steps_limit)
     frames = torch.cat([x, x[:1]])[:longest] if timed else x.expand(longest, *x.shape)
@@ -70,7 +70,7 @@ def _streamed(network: FoldedNetwork, x: Tensor, timed: bool) -> float:
 
 
 def _at_one_step(model: nn.Module, network: FoldedNetwork, x: Tensor) -> float | None:
-    """The relative difference between model and network on the first frame alone."""
+    """Returns the relative difference between model and network on the first frame alone."""
     if len(x) == 1:
         return None
     with in_evaluation(model):
@@ -83,6 +83,6 @@ def _at_one_step(model: nn.Module, network: FoldedNetwork, x: Tensor) -> float |
 
 
 def relative(a: Tensor, b: Tensor) -> float:
-    """The largest absolute difference, relative to the largest value; NaN and infinities give infinity."""
+    """Returns the largest absolute difference, relative to the largest value; NaN and infinities give infinity."""
     difference = float((a - b).abs().max() / a.abs().max().clamp(min=1e-30)) if a.numel() else 0.0
     return difference if difference < float("inf") else float("inf")

@@ -1,6 +1,6 @@
-"""Recurrent networks: a node ``previous`` returns the value of another node some steps ago.
+"""Recurrent networks: a node ``previous`` returns the value that another node had some steps ago.
 
-Such a network runs one time step after the other. ``Past`` keeps the values that later steps read; before the first
+Such a network runs one time step after the other. ``Past`` stores the values that later steps read; before the first
 step all of them are 0. Programs that compute all steps of a layer at once raise an error for such networks
 (`refuse_recurrent`).
 """
@@ -17,7 +17,7 @@ from steadyspike.deploy.graph import Graph, Node
 
 
 def loops(graph: Graph) -> list[Node]:
-    """The nodes that read an earlier time step; a network without any is not recurrent."""
+    """Returns the nodes that read an earlier time step; a network without such nodes is not recurrent."""
     return [node for node in graph if node.op == "previous"]
 
 
@@ -41,11 +41,14 @@ class Past:
         return set(self._values)
 
     def read(self, node: Node, batch: int, like: Tensor) -> Tensor:
-        """The value of a node ``previous``; 0 for the steps before the first. like: has the dtype and device."""
+        """Returns the value of a node ``previous``; 0 for the steps before the first.
+
+        like: has the dtype and device
+        """
         values, steps = self._values[node.options["of"]], node.options["steps"]
         return values[-steps] if len(values) >= steps else like.new_zeros(1, batch, *node.shape)
 
     def keep(self, values: Mapping[str, Tensor]) -> None:
-        """Adds the values of the step that was computed."""
+        """Adds the values of the step that was just computed."""
         for name, earlier in self._values.items():
             earlier.append(values[name])

@@ -11,7 +11,7 @@ from torch import nn
 
 @contextmanager
 def replaced(module: nn.Module, name: str, value: Any) -> Iterator[None]:
-    """Inside the block, ``module.name`` is ``value``; afterwards it is restored, also if it came from the class."""
+    """Sets ``module.name`` to ``value`` inside the block; afterwards it is restored, also if it came from the class."""
     had, before = name in module.__dict__, module.__dict__.get(name)
     module.__dict__[name] = value
     try:

@@ -1,14 +1,15 @@
-"""`fold_graph`: rewrites the graph of a trained model as an equal network of binary spikes.
+"""`fold_graph`: rewrites the graph of a trained model as an equivalent network of binary spikes.
 
 In training a TrSG neuron emits V S. The fold moves V into the layers that read the spikes, so that every neuron emits
 S, 0 or 1:
 
-- a convolution or linear layer takes V into its weights, never into its bias, and the batch norm behind it too;
+- a convolution or linear layer absorbs V into its weights, never into its bias; the batch norm after it is absorbed
+  too;
 - pooling, reshaping, means over space or time commute with V > 0;
 - a sum that feeds a neuron keeps V as the constant of its edge (an identity synapse of weight V);
 - products of spikes (attention) multiply their V;
-- a stream that adds the spikes of several neurons is a count times V if they share one V. If they do not, there is no
-  exact fold into one weight: see `Mode`.
+- a stream that adds the spikes of several neurons is a count times V if they share one V. If they do not, it cannot be
+  folded exactly into one weight: see `Mode`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.synapses import absorb_norms, scaled_weight
 
-# What to do with a stream that adds spikes of neurons with different thresholds: raise an error; read it by one copy of
-# the weights per writer ("split", binary inputs); or keep it as real numbers ("graded", multiplications).
+# What to do with a stream that adds spikes of neurons with different thresholds: raise an error ("exact"); read it by
+# one copy of the weights per writer ("split", binary inputs); or keep it as real numbers ("graded", multiplications).
 Mode = Literal["exact", "split", "graded"]
 MODES = ("exact", "split", "graded")
 # Operations that work on each channel separately: a scale per channel commutes with them.
@@ -34,7 +35,10 @@ OVER_PIXELS = ("avg_pool", "max_pool", "adaptive_avg_pool", "adaptive_max_pool",
 
 
 class Part(NamedTuple):
-    """A node's value times ``scale``, broadcastable to one sample. Spikes have a scale, real values None."""
+    """A node's value times ``scale``, which broadcasts to one sample.
+
+    Spikes have a scale; for real values it is None.
+    """
 
     name: str
     scale: Tensor | None = None
@@ -58,8 +62,8 @@ class _Fold:
         if self.offending:
             streams = "\n".join(f"  {line}" for line in self.offending)
             raise CannotFold(
-                "neurons with different thresholds write to one stream, and no single weight can absorb them:\n"
-                f"{streams}\nTrain with tie_stream_threshold=True, or fold with mode='split' (one copy of the weights "
+                "neurons with different thresholds write to one stream, and no single weight can absorb them: "
+                f"{streams} Train with tie_stream_threshold=True, or fold with mode='split' (one copy of the weights "
                 "per writer; not through a max-pool or a product) or mode='graded' (the stream stays real-valued)"
             )
         self.graph.output = self._one(self.model[self.model.output], self.parts[self.model.output])
@@ -90,7 +94,7 @@ class _Fold:
         return [Part(self._add(node, *(self._single(node, i, p) for i, p in zip(node.inputs, inputs))))]
 
     def _single(self, node: Node, source: str, parts: Parts) -> str:
-        """The value of ``source`` as one node, for an operation that cannot work on a stream's writers one by one."""
+        """The value of ``source`` as one node, for an operation that cannot process a stream's writers one by one."""
         streams = len(parts) > 1 and all(part.scale is not None for part in parts)
         if streams and self.mode != "graded":
             self._offend(node, parts)
@@ -106,7 +110,7 @@ class _Fold:
         return [Part(name, level.view(-1, *([1] * (len(node.shape) - 1))))]
 
     def _spikes(self, node: Node, parts: Parts) -> Parts:
-        """S, if the model divides a neuron's output by V: the neuron emits S already."""
+        """Returns S if the model divides a neuron's output by V, because the neuron already emits S."""
         if len(parts) != 1 or parts[0].scale is None:
             raise CannotFold(f"{node.name}: the spikes of a value that is not one neuron's output")
         return [Part(parts[0].name, torch.ones([1] * len(node.shape), dtype=parts[0].scale.dtype))]
@@ -122,7 +126,7 @@ class _Fold:
         return [Part(self._add(node, self._single(node, node.inputs[0], parts)))]
 
     def _split(self, node: Node, parts: Parts) -> Parts:
-        """One convolution over all writers side by side: weights [V1 W | V2 W | ...]."""
+        """Builds one convolution over all concatenated writers: weights [V1 W | V2 W | ...]."""
         weights = [scaled_weight(node, part.scale) for part in parts]
         shape = self.model[node.inputs[0]].shape
         broadcast = any(self.graph[part.name].shape != shape for part in parts)  # cannot be combined with the others
@@ -154,7 +158,7 @@ class _Fold:
         return [Part(self._weighted(node, parts, offset))]
 
     def _merged(self, node: Node, parts: Parts) -> Parts:
-        """A sum of spikes: parts with the same scale become one count."""
+        """Adds a sum of spikes: parts with the same scale become one count."""
         groups: list[list[Part]] = []
         for part in parts:
             for group in groups:
@@ -181,7 +185,7 @@ class _Fold:
         )  # fmt: skip
 
     def _one(self, node: Node, parts: Parts) -> str:
-        """One node with the whole value: an explicit weighted sum if the parts have constants."""
+        """Returns one node with the whole value: an explicit weighted sum if the parts have constants."""
         if len(parts) == 1 and (parts[0].scale is None or _is_one(parts[0].scale)):
             return parts[0].name
         return self._weighted(node, parts, None)
@@ -201,7 +205,7 @@ class _Fold:
         return [Part(self._add(node, *(self._one(self.model[i], p) for i, p in zip(node.inputs, inputs))))]
 
     def _commuting(self, node: Node, part: Part) -> Part:
-        """op(V S) = V op(S): the same operation on the spikes, which keeps the scale."""
+        """Applies op(V S) = V op(S): the same operation on the spikes, which keeps the scale."""
         scale = None
         if part.scale is not None:
             scale = _scale_through(node, self.model[node.inputs[0]], part.scale)
@@ -243,7 +247,7 @@ def _show(scale: Tensor | None) -> str:
 
 
 def _scale_through(node: Node, source: Node, scale: Tensor) -> Tensor | None:
-    """The scale of op(S) for op(scale * S) = new scale * op(S); None if the operation mixes different scales."""
+    """Returns the new scale in op(scale * S) = new scale * op(S); None if the operation mixes different scales."""
     if scale.numel() == 1:
         return scale.reshape([1] * len(node.shape))
     if node.op in ("repeat", "time_mean", "time_sum"):
@@ -266,7 +270,7 @@ def _compact(scale: Tensor) -> Tensor:
 
 
 def fold_graph(graph: Graph, mode: Mode = "exact") -> Graph:
-    """The graph of binary spikes that equals ``graph``."""
+    """Returns the graph of binary spikes that is equivalent to ``graph``."""
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     return absorb_norms(_Fold(absorb_norms(graph), mode).run())

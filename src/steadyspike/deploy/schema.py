@@ -1,7 +1,8 @@
 """The schema of a folded network's description: a file is checked completely before anything runs.
 
-Each operation has a rule: how many inputs, which options of which kind, which constants. After the rules the graph is
-run once on torch's meta device, which computes shapes and no values, so that every declared shape is checked.
+Each operation has a rule: how many inputs, which options of which kind, which constants. After the rules are checked,
+the graph is run once on torch's meta device, which computes shapes but no values, so that every declared shape is
+checked.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from steadyspike.deploy.recurrent import loops
 
 MOST_STEPS = 2**14
 MOST_NODES = 2**14
-MOST_VALUES = 2**27  # most values of a node, for one sample at one step: 512 MB in float32
+MOST_VALUES = 2**27  # the largest number of values of a node, for one sample at one step: 512 MB in float32
 MOST_SIDE = 2**24  # largest kernel, stride or padding
 
 Check = Callable[[Any], bool]
 
 
 class Invalid(ValueError):
-    """A description that breaks the schema; the message names the place."""
+    """A description that violates the schema; the message names the entry."""
 
 
 def whole(least: int = 0, most: int = MOST_SIDE) -> Check:
@@ -55,7 +56,12 @@ FACTOR = number(1e-3, 1024)
 
 @dataclass(frozen=True)
 class Rule:
-    """inputs: least and most. options: needed ones; ``may``: those that may be missing. tensors, also: alike."""
+    """The rule of one operation.
+
+    inputs: smallest and largest number
+    options: required ones; ``may``: optional ones
+    tensors: required constants; ``also``: optional ones
+    """
 
     inputs: tuple[int, int] = (1, 1)
     options: dict[str, Check] = field(default_factory=dict)
@@ -115,9 +121,10 @@ def _must(condition: bool, what: str) -> None:
 
 
 def graph_of(content: Any, constants: dict[str, Tensor]) -> Graph:
-    """The graph that a description and the constants of its file make; raises `Invalid`.
+    """Returns the graph that a description and the constants of its file define; raises `Invalid`.
 
-    content: the parsed JSON. constants: by ``<node>|<what>``.
+    content: the parsed JSON
+    constants: by ``<node>|<what>``
     """
     _must(isinstance(content, dict), "its description is not a table")
     steps, nodes = content.get("timesteps"), content.get("nodes")
@@ -132,7 +139,7 @@ def graph_of(content: Any, constants: dict[str, Tensor]) -> Graph:
     _must(isinstance(output, str) and output in graph.nodes, f"its output {_shown(output)} is not one of its nodes")
     graph.output = output
     used = {f"{node.name}|{what}" for node in graph for what in node.tensors}
-    _must(used == constants.keys(), "it has constants that no node has")
+    _must(used == constants.keys(), "it has constants that belong to no node")
     check_shapes(graph)
     return graph
 
@@ -141,7 +148,10 @@ def _node(item: Any, graph: Graph, constants: dict[str, Tensor]) -> Node:
     keys = {"name", "op", "inputs", "shape", "timed", "options", "tensors"}
     _must(isinstance(item, dict) and item.keys() == keys, "a node does not have the keys of a node")
     name, op, shape = item["name"], item["op"], item["shape"]
-    _must(isinstance(name, str) and name not in graph.nodes, f"the node name {_shown(name)} is not a new text")
+    _must(
+        isinstance(name, str) and name not in graph.nodes,
+        f"the node name {_shown(name)} is used twice or is not a text",
+    )
     where = f"node {_shown(name)}"
     _must(isinstance(op, str) and op in RULES, f"{where}: unknown operation {_shown(op)}; a newer version may have it")
     rule, inputs, options = RULES[op], item["inputs"], item["options"]
@@ -160,9 +170,10 @@ def _node(item: Any, graph: Graph, constants: dict[str, Tensor]) -> Node:
     expected = {"repeat": ({False}, True), "time_mean": ({True}, False), "time_sum": ({True}, False)}
     takes, gives = expected.get(op, ({item["timed"]}, item["timed"]))
     _must(
-        op in ("input", "previous") or (before == takes and item["timed"] is gives), f"{where}: time goes wrong in {op}"
+        op in ("input", "previous") or (before == takes and item["timed"] is gives),
+        f"{where}: its time axis does not match {op}",
     )
-    _must(op not in ("lif", "previous") or item["timed"], f"{where}: a neuron has time")
+    _must(op not in ("lif", "previous") or item["timed"], f"{where}: a neuron needs a time axis")
     made = Node(name, op, tuple(inputs), tuple(shape), item["timed"], options, _constants(item, rule, where, constants))
     _check_neuron(made, where)
     return made
@@ -177,7 +188,7 @@ def _constants(item: dict[str, Any], rule: Rule, where: str, constants: dict[str
         edge = edges.fullmatch(what) if "edge" in rule.also else None
         _must(
             what in allowed or (edge is not None and int(edge[1]) < len(item["inputs"])),
-            f"{where}: a constant too much",
+            f"{where}: it has a constant too many",
         )
         _must(f"{item['name']}|{what}" in constants, f"{where}: its constant {_shown(what)} is missing")
     _must(set(rule.tensors) <= set(names) and len(set(names)) == len(names), f"{where}: a constant is missing")
@@ -217,7 +228,7 @@ def check_shapes(graph: Graph) -> None:
     for node in loops(graph):
         of = graph.nodes.get(node.options["of"])
         fits = of is not None and of.timed and of.shape == node.shape and graph[graph.output].timed
-        _must(fits, f"node {_shown(node.name)}: what it reads of an earlier step does not fit it")
+        _must(fits, f"node {_shown(node.name)}: the earlier value that it reads does not match")
     for node in graph:
         fits = math.prod(node.shape) <= MOST_VALUES
         _must(fits, f"node {_shown(node.name)}: the shape {list(node.shape)} has more than {MOST_VALUES} values")
@@ -227,7 +238,7 @@ def check_shapes(graph: Graph) -> None:
         _must(fits, f"node {_shown(node.name)}: its gain or bias is not one per channel")
     layers = [n for n in graph if "weight" in n.tensors]
     weights = [t for n in layers for what, t in n.tensors.items() if what in ("weight", "bias")]
-    _must(len({t.dtype for t in weights}) <= 1, "its weights and biases do not have one dtype")
+    _must(len({t.dtype for t in weights}) <= 1, "its weights and biases have different dtypes")
     x = torch.zeros((1, 1, *graph.input.shape) if graph.input.timed else (1, *graph.input.shape),
                     dtype=weights[0].dtype if weights else torch.float32, device="meta")  # fmt: skip
     try:
@@ -239,6 +250,6 @@ def check_shapes(graph: Graph) -> None:
 
 
 def _shown(thing: object) -> str:
-    """A short text of something from a file."""
+    """Returns a short text about something from a file."""
     text = ascii(thing)
     return text if len(text) <= 60 else f"{text[:57]}..."

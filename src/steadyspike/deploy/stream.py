@@ -1,7 +1,8 @@
 """A model one frame at a time, with explicit state and an optional early exit.
 
-A stream runs any model of this library's neurons: for one frame the model is called with T = 1, and every neuron
-continues from its potential after the last frame. The logits of step t equal row t of the batch call.
+A stream runs any model of this library's neurons. For each frame the model is called with T = 1, and every neuron
+continues from its potential after the previous frame. The logits of step t equal row t of the output for the whole
+sequence.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from steadyspike.nn.norm.base import TimeNorm
 
 @dataclass(frozen=True)
 class Confidence:
-    """Decided when the softmax of the mean logits so far gives one class at least this probability."""
+    """Decides when the softmax of the mean logits so far gives one class at least this probability."""
 
     probability: float = 0.9
 
@@ -44,13 +45,13 @@ class Confidence:
 
 @dataclass(frozen=True)
 class Margin:
-    """Decided when the best mean logit so far is at least this much above the second best."""
+    """Decides when the best mean logit so far is at least this much above the second best."""
 
     difference: float = 1.0
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.difference) and self.difference >= 0):
-            raise ValueError(f"a margin is a number from 0 on, got {self.difference}")
+            raise ValueError(f"a margin is a number of at least 0, got {self.difference}")
 
     def __call__(self, mean_logits: Tensor) -> Tensor:
         best = mean_logits.topk(2, -1).values
@@ -61,7 +62,7 @@ Exit = Callable[[Tensor], Tensor]  # mean logits [B, classes] -> decided [B]
 
 
 class Decision(NamedTuple):
-    """The decisions of a stream: mean logits [B, classes] when each sample was decided, and the step [B], from 1."""
+    """Decisions of a stream: the mean logits [B, classes] at the step [B], from 1, at which each sample was decided."""
 
     logits: Tensor
     steps: Tensor
@@ -70,7 +71,8 @@ class Decision(NamedTuple):
 class Stream:
     """``stream(frame)``: the output of one time step, [B, ...] -> [B, classes]; only this object holds state.
 
-    step: frames seen. total: the sum of the outputs so far.
+    step: number of frames so far
+    total: the sum of the outputs so far
     """
 
     def __init__(self, model: nn.Module, exit_when: Exit | None = None, batch_dim: int | None = None) -> None:
@@ -98,14 +100,14 @@ class Stream:
 
     @property
     def mean(self) -> Tensor:
-        """Mean output so far, [B, classes]."""
+        """Returns the mean output so far, [B, classes]."""
         if self.total is None:
-            raise RuntimeError("the stream has seen no frame yet")
+            raise RuntimeError("the stream has got no frame yet")
         return self.total / self.step
 
     @property
     def decided(self) -> Tensor:
-        """Which samples are decided by ``exit_when``, [B]."""
+        """Returns which samples ``exit_when`` has decided, [B]."""
         if self.exit_when is None:
             raise RuntimeError(
                 "this stream has no exit_when; give one, for example exit_when=ss.deploy.Confidence(0.9)"
@@ -125,8 +127,10 @@ class Stream:
     def run(self, x: Tensor, timesteps: int | None = None) -> Decision:
         """Runs a new stream over frames [T, B, ...], or ``timesteps`` times over an image [B, ...], until decided.
 
-        timesteps: of a static image; a folded network has the number that it was folded with.
-        Samples that are decided keep their logits; the stream ends when all are, or with the last frame.
+        timesteps: of a static image; a folded network has the number with which it was folded
+
+
+        Decided samples keep their logits. The stream ends when all are decided, or with the last frame.
         """
         self.reset()
         if timesteps is None and isinstance(self.model, FoldedNetwork) and self.model.takes_still(x):
@@ -204,7 +208,7 @@ def _batch_dim(model: nn.Module, frame: Tensor) -> int:
 
 @contextmanager
 def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) -> Iterator[None]:
-    """Inside the block, neurons continue from ``state`` and norms with constants per step use those of ``step``.
+    """Inside the block, neurons continue from ``state``, and norms with constants per step use those of ``step``.
 
     A neuron that the model calls several times has one state per call: name, name:2, ...
     """
@@ -229,7 +233,7 @@ def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) ->
                 f"{name} got {x.shape[0]} different time steps for one frame: the model makes them itself, so they "
                 "cannot be run one by one"
             )
-        x = x[:1]  # the present step, if the model repeats a static image
+        x = x[:1]  # the current step, if the model repeats a static image
         before = state.get(key)
         assert before is None or isinstance(before, LIFState)
         out, state[key] = layer.scan(x, before)
@@ -256,7 +260,7 @@ def _at(norm: TimeNorm, step: int) -> Callable[[Tensor], Tensor]:
 def stream(model: nn.Module, exit_when: Exit | None = None, *, batch_dim: int | None = None) -> Stream:
     """Runs ``model`` one frame at a time: a model with this library's neurons, or a folded network, in evaluation mode.
 
-    exit_when: `Confidence`, `Margin` or a function of the mean logits; see `Stream.run`.
+    exit_when: `Confidence`, `Margin` or a function of the mean logits; see `Stream.run`
     batch_dim: 1 for a model that takes frames [T, B, ...], 0 for one that takes [B, ...] and makes its own time steps;
         None: found by trying with the first frame.
     """

@@ -1,4 +1,4 @@
-"""Which folded networks can run one time step at a time, and why the others cannot."""
+"""Decides which folded networks can run one time step at a time, and why the others cannot."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ _WITH_CONSTANTS = {"conv", "linear", "affine", "sum", "concat", "complement"}  #
 
 
 def why_no_stream(graph: Graph) -> str | None:
-    """Why the steps of ``graph`` cannot be run one by one; None if they can.
+    """Returns why the steps of ``graph`` cannot be run one by one; None if they can.
 
-    A mean over time at the end is the mean of the steps' outputs, also behind layers A x + b; a sum over time is their
-    sum if b = 0. Any other node that reads a value of all steps cannot compute the first step before the last one is
-    known.
+    A mean over time at the end is the mean of the steps' outputs, also after layers A x + b. A sum over time is their
+    sum if b = 0. Any other node that reads a value of all steps cannot compute the first step before the last one.
     """
-    over_time: dict[str, str] = {}  # nodes that depend on all steps -> the mean or sum that makes them so
+    over_time: dict[str, str] = {}  # nodes that depend on all steps -> the mean or sum that causes this
     for node in graph:
         if node.op in ("time_mean", "time_sum"):
             over_time[node.name] = node.op

@@ -1,4 +1,4 @@
-"""Sums in place of averages: how many spikes an averaged value joins, also if windows overlap or differ in size."""
+"""Sums instead of averages: how many spikes an averaged value combines, also if windows overlap or differ in size."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyspike.deploy.ops import OPS, per_sample
 
 
 def summed(node: Node, graph: Graph, inputs: Sequence[Tensor], steps: int) -> Tensor:
-    """The value of a node with sums instead of averages: an average becomes the sum of its inputs.
+    """Returns the value of a node with sums instead of averages: an average becomes the sum of its inputs.
 
     Other operations do not change.
     """
@@ -46,5 +46,5 @@ def summed(node: Node, graph: Graph, inputs: Sequence[Tensor], steps: int) -> Te
 
 
 def adaptive_windows(size: int, out: int) -> list[int]:
-    """Lengths of the windows of torch's adaptive pooling from ``size`` to ``out`` values."""
+    """Returns the lengths of the windows of torch's adaptive pooling from ``size`` to ``out`` values."""
     return [-(-(i + 1) * size // out) - i * size // out for i in range(out)]

@@ -1,4 +1,4 @@
-"""Constants moved into the weights of convolutions and linear layers."""
+"""Moves constants into the weights of convolutions and linear layers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from steadyspike.deploy.graph import Graph, Node
 
 
 def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
-    """The weight that reads S in place of ``scale * S``; None if the scale differs between the inputs of one weight.
+    """The weight that reads S instead of ``scale * S``; None if the scale differs between the inputs of one weight.
 
-    scale: broadcastable to the input sample, [C, 1, 1] for a convolution, [..., F] for a linear layer.
+    scale: broadcastable to the input sample, [C, 1, 1] for a convolution, [..., F] for a linear layer
     """
     weight = node.tensors["weight"]
     if scale is None:
@@ -32,10 +32,10 @@ def scaled_weight(node: Node, scale: Tensor | None) -> Tensor | None:
 
 
 def absorb_norms(graph: Graph) -> Graph:
-    """An ``affine`` or added constant that is the only reader of a convolution or linear layer becomes part of it.
+    """Makes an ``affine`` or added constant part of a convolution or linear layer, if it is its only reader.
 
-    A norm with constants per time step becomes the synapse's gain and bias per step, which equals a weight per step
-    W[t] = gain[t] W without T copies of W.
+    A norm with constants per time step becomes the synapse's gain and bias per step. This equals a weight per step W[t]
+    = gain[t] W without T copies of W.
     """
     users = graph.consumers()
     done = Graph(graph.timesteps)
@@ -54,7 +54,7 @@ def absorb_norms(graph: Graph) -> Graph:
 
 
 def compose_linear(graph: Graph) -> Graph:
-    """Two linear layers with nothing between them become one: W2 (W1 x + b1) + b2."""
+    """Combines two linear layers with nothing between them: W2 (W1 x + b1) + b2."""
     users = graph.consumers()
     done = Graph(graph.timesteps)
     into: dict[str, str] = {}
@@ -83,7 +83,7 @@ def _through(weight: Tensor, bias: Tensor | None) -> Tensor | None:
 
 
 def _added_per_channel(node: Node) -> Node | None:
-    """A sum that adds one constant to each channel, as an ``affine`` with gain 1; None for every other node."""
+    """Returns a sum that adds one constant to each channel as an ``affine`` with gain 1; None for every other node."""
     offset = node.tensors.get("offset")
     if node.op != "sum" or offset is None or len(node.tensors) > 1 or len(node.inputs) > 1 or not node.shape:
         return None
@@ -94,7 +94,7 @@ def _added_per_channel(node: Node) -> Node | None:
 
 
 def _absorbs(synapse: Node, norm: Node) -> bool:
-    """A linear layer's channels are its last axis, a norm's its first: they are the same only for one axis."""
+    """A linear layer's channels are its last axis, a norm's its first. They are the same only for one axis."""
     if synapse.op not in ("conv", "linear") or synapse.timed != norm.timed:
         return False
     return synapse.op == "conv" or len(synapse.shape) == 1

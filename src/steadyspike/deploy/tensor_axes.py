@@ -1,7 +1,7 @@
 """The axes of time and batch in a tensor while a model is traced.
 
-Models may fold time into the batch and unfold it again. The tracer has T and B, so a tensor's shape shows
-which of these it is; the graph itself then has only shapes of one sample.
+Models may fold time into the batch and unfold it again. The tracer uses sizes T and B by which a tensor's shape shows
+its axes; the graph itself then has only shapes of one sample.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 from torch import Size
 
-# Axes before the sample's own, and whether they hold time.
+# The number of axes before the sample's own, and whether they include time.
 LEADING = {"frames": 2, "folded": 1, "still": 1, "still1": 2}
 
 
 class Layout(NamedTuple):
-    """T and B of the trace.
+    """and B of the trace.
 
     Layouts: ``frames`` [T, B, ...], ``folded`` [T*B, ...], ``still`` [B, ...], ``still1`` [1, B, ...].
     """
@@ -24,7 +24,7 @@ class Layout(NamedTuple):
     batch: int
 
     def of_view(self, shape: Size, timed: bool) -> str | None:
-        """The layout of a reshaped value, by its leading sizes; None if time and batch are not in front."""
+        """Returns the layout of a reshaped value, from its leading sizes; None if time and batch are not in front."""
         if not timed:
             if len(shape) > 1 and shape[0] == 1 and shape[1] == self.batch:
                 return "still1"
@@ -35,7 +35,7 @@ class Layout(NamedTuple):
 
 
 def choose_batch(steps: int) -> int:
-    """A batch size for the trace that differs from T and T*B."""
+    """Returns a batch size for the trace that differs from T and T*B."""
     return next(b for b in (2, 3) if b != steps)
 
 

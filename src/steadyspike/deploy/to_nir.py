@@ -3,14 +3,14 @@
 NIR's LIF node fires at v > threshold, resets to a value and starts at 0. Three modes:
 
 ``"faithful"``: exact. A soft reset is LI -> Threshold with a feedback edge Threshold -> Scale(-(tau - 1) V) -> LI. A
-    hard reset is a plain LIF node. An initial potential is a one-off current: an extra input per neuron layer (named
-    ``<layer>_start``), to be fed with 1 at the first step and 0 afterwards, through Scale((tau - 1) U[0]).
-``"shift"``: exact, for layers with a hard reset only; one plain LIF node per layer and no extra inputs. The node counts
-    its potential from U[0]: v = U - U[0], so v_leak = v_reset = -U[0], v_threshold = V - U[0], and it starts at 0. This
-    needs a simulator that starts at 0 and has v_leak and v_reset. A soft reset raises an error.
+    hard reset is a plain LIF node. An initial potential is a one-off current through Scale((tau - 1) U[0]). It comes
+    from an extra input per neuron layer (named ``<layer>_start``), to be fed with 1 at the first step and 0 afterwards.
+``"shift"``: exact, only for layers with a hard reset; one plain LIF node per layer and no extra inputs. The node
+    measures its potential from U[0]: v = U - U[0], so v_leak = v_reset = -U[0], v_threshold = V - U[0], and it starts
+    at 0. This needs a simulator that starts at 0 and supports v_leak and v_reset. A soft reset raises an error.
 ``"lif"``: one plain LIF node per layer, with U[0] and the reset in its metadata; a warning lists what is lost.
 
-M >= V becomes v > the next number below V, so that potentials exactly at V fire in both.
+M >= V becomes v > the largest number below V, so that potentials exactly at V fire in both.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SUFFIXES = ("_start", "_start_scale", "_membrane", "_reset")
 
 
 def nir_names(names: Iterable[str]) -> dict[str, str]:
-    """For every node, a unique name that every NIR tool accepts and that differs from the nodes that export adds."""
+    """For every node a unique name that every NIR tool accepts and that differs from the nodes that export adds."""
     by_node: dict[str, str] = {}
     taken = {"input", "output"}
     for name in names:
@@ -56,19 +56,19 @@ def nir_names(names: Iterable[str]) -> dict[str, str]:
 
 
 def _full(node: Node, what: str) -> np.ndarray:
-    """A neuron constant as float64 of the layer's shape."""
+    """Returns a neuron constant as float64 of the layer's shape."""
     t = node.tensors[what].double()
     t = t[0] if t.ndim > len(node.shape) else t.view(-1, *([1] * (len(node.shape) - 1)))
     return t.expand(node.shape).contiguous().numpy()
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    """A tensor for NumPy, which has no bfloat16."""
+    """Converts a tensor for NumPy, which has no bfloat16."""
     return (tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()).numpy()
 
 
 def next_number(values: np.ndarray, towards: float, dtype: torch.dtype) -> np.ndarray:
-    """The neighbours of ``values`` in the direction ``towards``, among the numbers that ``dtype`` has, as float64."""
+    """Returns the neighbours of ``values`` in the direction ``towards``, among the numbers of ``dtype``, as float64."""
     kept = np.float64 if dtype == torch.float64 else np.float32
     return np.nextafter(values.astype(kept), kept(towards)).astype(np.float64)
 
@@ -87,14 +87,15 @@ class _Writer:
 
         self.nodes[name] = node
         for i, source in enumerate(sources):
-            if source in sources[:i]:  # NIR has no edge twice; a value that is added twice gets a separate path
+            # NIR does not allow the same edge twice; a value that is added twice gets a separate path
+            if source in sources[:i]:
                 shape = np.asarray(next(iter(self.nodes[source].output_type.values())))
                 source = self.put(f"{name}_again{i}", nir.Scale(np.ones(shape)), source)
             self.edges.append((source, name))
         return name
 
     def scaled(self, node: Node, i: int) -> list[str]:
-        """The value of input ``i`` of a sum, through a Scale node if its edge has a constant."""
+        """Returns the value of input ``i`` of a sum, through a Scale node if its edge has a constant."""
         sources, edge = self.outputs[node.inputs[i]], node.tensors.get(f"edge{i}")
         if edge is None:
             return sources
@@ -141,7 +142,7 @@ class _Writer:
         return sources
 
     def _layer(self, node: Node, nir: Any) -> list[Any] | None:
-        """The NIR nodes, one behind the other, of a layer without state; None if NIR has none."""
+        """Returns the sequence of NIR nodes for a layer without state; None if NIR has none."""
         o, shape = node.options, self.network.graph[node.inputs[0]].shape
         if node.op in ("conv", "linear"):
             weight = _array(node.tensors["weight"])
@@ -179,7 +180,7 @@ class _Writer:
         r = np.ones_like(tau) if o["decay_input"] else tau
         fire = v if o["strict"] else next_number(v, -np.inf, node.tensors["threshold"].dtype)
         zero = np.zeros_like(tau)
-        back = (tau - 1) / r  # an amount subtracted from U at t is this much current at t + 1
+        back = (tau - 1) / r  # an amount subtracted from U at t equals this current at t + 1
         kind = {"kind": "lif", "soft": int(o["reset"] == "soft"), "strict": int(o["strict"])}
         if self.mode == "lif":
             if o["reset"] == "soft":
@@ -190,7 +191,9 @@ class _Writer:
             return self.put(name, nir.LIF(tau * self.dt, r, zero, fire, zero, metadata=metadata), *sources)
         if self.mode == "shift":
             if o["reset"] == "soft":
-                raise CannotFold(f"{node.name}: a soft reset has no shift form; export it with mode 'faithful'")
+                raise CannotFold(
+                    f"{node.name}: a soft reset cannot be written in mode 'shift'; export it with mode 'faithful'"
+                )
             return self.put(name, nir.LIF(tau * self.dt, r, -start, fire - start, -start, metadata=kind), *sources)
         first = list(sources)
         if start.any():
@@ -220,14 +223,17 @@ class _Writer:
 
 
 def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> nir.NIRGraph:
-    """The NIR graph of a folded network; see the module for the modes. dt: seconds per time step."""
+    """Returns the NIR graph of a folded network; see the module for the modes.
+
+    dt: seconds per time step
+    """
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     missing_package("nir", "export")
     writer = _Writer(network, mode, dt)
     graph = writer.write()
     if writer.lost:
-        warnings.warn("plain LIF nodes cannot hold: " + "; ".join(writer.lost), stacklevel=2)
+        warnings.warn("plain LIF nodes cannot represent: " + "; ".join(writer.lost), stacklevel=2)
     return graph
 
 

@@ -25,7 +25,9 @@ from steadyspike.deploy.written import write_file
 class OneStep(nn.Module):
     """One time step of a folded network with explicit state: ``(frame, *potentials) -> (output, *potentials)``.
 
-    potentials: U of every neuron layer, [B, ...], in the order of ``names``; `start` gives those of the first step.
+    potentials: U of every neuron layer, [B, ...], in the order of ``names``; `start` returns those of the first step
+
+
     Networks with constants per time step have no single step and raise an error.
     """
 
@@ -43,7 +45,7 @@ class OneStep(nn.Module):
             raise CannotFold("a network without neurons has no state to stream: export it without streaming")
 
     def start(self, batch: int) -> list[Tensor]:
-        """U[0] of every layer for a batch of this size."""
+        """Returns U[0] of every layer for a batch of this size."""
         potentials = []
         for name in self.names:
             node = self.network.node(name)
@@ -63,7 +65,7 @@ class OneStep(nn.Module):
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """torch's exporter notes that torchvision is absent and its own internals are deprecated; neither matters here."""
+    """Suppresses warnings of torch's exporter that torchvision is missing and that its own internals are deprecated."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -83,12 +85,15 @@ def export_onnx(
     batch: int = 2,
     extra: dict[str, Any] | None = None,
 ) -> Path:
-    """Writes ``network`` as ONNX; the batch size stays free, T is that of the network.
+    """Writes ``network`` as ONNX; the batch size stays free, and T is that of the network.
 
-    streaming: one time step with inputs ``frame, u_<i>`` and outputs ``output, u_<i>_next``. The potentials u_<i> have
-        a default, those of the first step, so that the first call needs the frame only.
-    extra: kept in the file's metadata under ``steadyspike`` with the number of steps and the names of the states (class
-        names, how images are scaled). `onnx_facts.usage` is a program that runs the file without this library.
+    streaming: write one time step with inputs ``frame, u_<i>`` and outputs ``output, u_<i>_next``. The potentials u_<i>
+        have those of the first step as defaults, so that the first call needs only the frame.
+    extra: stored in the file's metadata under ``steadyspike`` with the number of steps and the names of the states
+        (class names, how images are scaled)
+
+
+        `onnx_facts.usage` is a program that runs the file without this library.
     """
     for package in ("onnx", "onnxscript"):
         missing_package(package, "export")

@@ -1,8 +1,8 @@
 """Records a model's forward as a `Graph` by running it once on an example.
 
-Branches of Python code are those that the example takes. Neurons and time-aware norms are recorded whole; every other
-torch function that touches a recorded value must have a handler in `handlers`; otherwise the trace stops with an error
-that names it and its module.
+If Python code branches, the branch that the example takes is recorded. Neurons and time-aware norms are each recorded
+as one node. Every other torch function that gets a recorded value must have a handler in `handlers`; otherwise the
+trace stops with an error that names it and its module.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Recorder:
         self.layout, self.neurons = layout, neurons
         self.graph = Graph(layout.steps)
         self.values: dict[int, Value] = {}
-        self.stale: dict[int, str] = {}  # values that an operation in place changed through a view, and its name
+        self.stale: dict[int, str] = {}  # values that an in-place operation changed through a view, and its name
         self.path: list[str] = []
 
     @property
     def where(self) -> str:
-        """The module that runs now, as its name in the model."""
+        """Returns the running module, by its name in the model."""
         return self.path[-1] if self.path and self.path[-1] else "the model itself"
 
     def leave(self) -> None:
@@ -69,7 +69,9 @@ class Recorder:
         if not isinstance(thing, Tensor):
             return None
         if id(thing) in self.stale:
-            raise self.refuse(f"{self.stale[id(thing)]} changed in place a tensor of which this value is a view")
+            raise self.refuse(
+                f"{self.stale[id(thing)]} changed a tensor in place, and this value is a view of that tensor"
+            )
         return self.values.get(id(thing))
 
     def need(self, thing: Any) -> Value:
@@ -93,7 +95,7 @@ class Recorder:
     ) -> None:
         """Adds a node whose value is ``out``."""
         label = name or f"{self.path[-1] if self.path else ''}:{op}".lstrip(":")
-        # A neuron's node has the name of its module, which is how the proof finds it: no other node may get that name.
+        # A neuron's node has the name of its module, by which the proof finds it, so no other node may get that name.
         label = f"{label}:{op}" if label in self.neurons else label
         kept = {k: t.detach().clone() for k, t in (tensors or {}).items()}
         node = Node(label, op, inputs, sample_shape(out.shape, layout), is_timed(layout), options or {}, kept)
@@ -181,7 +183,7 @@ def _recording(model: nn.Module, recorder: Recorder) -> Iterator[None]:
 
 
 def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> Graph:
-    """The graph of ``model`` in evaluation mode on ``example``: [T, B, ...] if ``timed``, else [B, ...]."""
+    """The graph of ``model`` in evaluation mode on ``example``: [T, B, ...] if ``timed``, otherwise [B, ...]."""
     layout = Layout(timesteps, choose_batch(timesteps))
     first = example[:, :1] if timed else example[:1]
     x = torch.cat([first] * layout.batch, 1 if timed else 0)
@@ -192,7 +194,7 @@ def trace(model: nn.Module, example: Tensor, *, timed: bool, timesteps: int) -> 
             out = model(x)
     except CannotFold:
         raise
-    except Exception as error:  # the model's own error, for example if the example does not fit batch_dim
+    except Exception as error:  # the model's own error, for example if the example does not match batch_dim
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise CannotFold(f"the model does not run on the example: {what} (in {recorder.where})") from error
     value = recorder.find(out)

@@ -1,4 +1,4 @@
-"""Writes a file in one step: a crash leaves the old file or the new one, and its mode follows the umask."""
+"""Writes a file atomically: after a crash either the old or the new file exists; its mode follows the umask."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Distinguishes ordinary eager calls from those that a compiler, a transform or a mode must record.
 
 Calling an operator through torch.library costs more than a small layer's arithmetic. An ordinary call may run the
-implementation directly; everywhere else (torch.compile, export, fake tensors, torch.func, dispatch modes) the call must
-go through the operator. Modes that only count memory need no more than the tensors that an implementation makes, so a
+implementation directly. In all other cases (torch.compile, export, fake tensors, torch.func, dispatch modes) the call
+must go through the operator. Modes that only count memory need only the tensors that an implementation allocates, so a
 call inside them is ordinary.
 """
 
@@ -27,7 +27,7 @@ _is_compiling = torch.compiler.is_compiling
 
 
 def is_ordinary(*tensors: Tensor) -> bool:
-    """True outside of every compiler, transform and mode, for plain tensors."""
+    """Returns True outside of every compiler, transform and mode, for plain tensors."""
     if _is_compiling():
         return False
     if dispatch_modes() and not all(getattr(mode, "only_counts", False) for mode in active_dispatch_modes()):
@@ -36,7 +36,10 @@ def is_ordinary(*tensors: Tensor) -> bool:
 
 
 def runs_directly(*tensors: Tensor) -> bool:
-    """`is_ordinary`, also for the tensors of a memory estimate: for code that makes tensors but reads no value."""
+    """Like `is_ordinary`, but also True for the tensors of a memory estimate.
+
+    For code that makes tensors but reads no value.
+    """
     if _is_compiling():  # checked first: a compiler cannot trace the checks below
         return False
     if dispatch_modes():
@@ -45,13 +48,13 @@ def runs_directly(*tensors: Tensor) -> bool:
 
 
 def _are_plain(tensors: tuple[Tensor, ...]) -> bool:
-    """True outside of transforms, for tensors whose memory holds their values.
+    """Returns True outside of transforms, for tensors whose memory holds their values.
 
-    That is: no subclass, no batch of gradients, no lazy negation.
+    This excludes subclasses, batches of gradients and lazy negation.
     """
     if is_tracing() or function_modes() or in_function_transform() or in_forward_mode():
         return False
-    # A loop: this runs several times per layer, and a generator or a function would take as long as the checks.
+    # A loop, because this runs several times per layer, and a generator or a function would take as long as the checks.
     for t in tensors:  # noqa: SIM110
         if type(t) not in _PLAIN or t.is_neg() or is_batched_gradient(t):
             return False

@@ -10,13 +10,13 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-# Number of shapes for which results are kept: more than a network has, even with ten image sizes; 2 MB.
+# The number of shapes for which results are cached: more than a network has, even with ten image sizes; 2 MB.
 KEPT_SHAPES = 512
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """float64 for float64 input, float32 for everything narrower."""
+    """Returns float64 for float64 input, float32 for everything narrower."""
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -26,7 +26,7 @@ def channel_count(x: Tensor) -> int:
 
 
 def is_dense(step: Tensor) -> bool:
-    """True if the elements of ``step`` fill one block of memory, each exactly once."""
+    """Returns True if the elements of ``step`` fill one block of memory, each exactly once."""
     return _fills_a_block(step.shape, step.stride())
 
 
@@ -41,7 +41,7 @@ def _fills_a_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 @lru_cache(maxsize=KEPT_SHAPES)
 def are_dense_steps(shape: torch.Size, strides: tuple[int, ...]) -> bool:
-    """`has_dense_steps` for an x with this shape and these strides."""
+    """Computes `has_dense_steps` for an x with this shape and these strides."""
     return _fills_a_block(shape[1:], strides[1:])
 
 
@@ -51,33 +51,39 @@ def _fills_one_block(shape: torch.Size, strides: tuple[int, ...]) -> bool:
 
 
 def fills_one_block(x: Tensor) -> bool:
-    """True if x [T, ...] has dense steps one after the other; outside of compilers."""
+    """Returns True if x [T, ...] has dense steps that follow each other in memory; outside of compilers."""
     return _fills_one_block(x.shape, x.stride())
 
 
 def has_dense_steps(x: Tensor) -> bool:
-    """`is_dense` of x[0]. Cached, for calls outside of compilers: a layer has few shapes, which repeat."""
+    """Computes `is_dense` of x[0].
+
+    It is cached, for calls outside of compilers: a layer has few shapes, which repeat.
+    """
     return are_dense_steps(x.shape, x.stride())
 
 
 def same_strides(t: Tensor, like: Tensor) -> bool:
-    """True if ``t`` and ``like`` have the same shape and memory order."""
+    """Returns True if ``t`` and ``like`` have the same shape and memory order."""
     return t.shape == like.shape and all(s == r or n == 1 for s, r, n in zip(t.stride(), like.stride(), t.shape))
 
 
 def empty_steps(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """An uninitialised [T, B, ...] tensor, each step with the memory layout of ``x[0]``, time outermost."""
+    """Allocates a [T, B, ...] tensor, each step with the memory layout of ``x[0]``, time outermost."""
     step = x[0]
     return torch.empty_strided(x.shape, (step.numel(), *torch.empty_like(step).stride()), dtype=dtype, device=x.device)
 
 
 def dense_steps(x: Tensor) -> Tensor:
-    """``x`` with every x[t] dense; copied only if it is not. Outside of compilers."""
+    """Returns ``x`` with every x[t] dense; it is copied only if it is not. For use outside of compilers."""
     return x if x.numel() == 0 or has_dense_steps(x) else empty_steps(x, x.dtype).copy_(x)
 
 
 def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The gradient ``g`` [T, B, ...] in ``dtype``, laid out like a dense ``x``; copied only if it differs."""
+    """Returns the gradient ``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``.
+
+    Copied only if it differs.
+    """
     if g.shape != x.shape:
         raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")
     if g.device != x.device:
@@ -89,6 +95,6 @@ def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def like_step(u0: Tensor, x: Tensor) -> Tensor:
-    """A ``u0`` per element, broadcast to x.shape[1:] in the memory order of a dense x[0]; differentiable."""
+    """Returns a ``u0`` per element, broadcast to x.shape[1:] in the memory order of a dense x[0]; differentiable."""
     like = torch.empty_like(x[0], dtype=u0.dtype)
     return u0 if same_strides(u0, like) else like.copy_(u0)

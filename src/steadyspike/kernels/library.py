@@ -1,7 +1,7 @@
 """The compiled C++ library of csrc/: finds the library, and declares its functions for operators.
 
 The library is optional and loaded on first use. It includes no torch header, so that one build serves every torch
-version; it is called through ctypes with the addresses of tensors. Its OpenMP is the one that torch has loaded.
+version; it is called through ctypes with the addresses of tensors. It uses the OpenMP library that torch has loaded.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ CAPABILITIES = ("base", "avx2", "avx512")
 
 
 def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL | str:
-    """The library, its ``functions`` returning int64; or the reason, in one sentence, why it cannot be used."""
+    """Returns the library, with its ``functions`` returning int64.
+
+    Or the reason, in one sentence, why it cannot be used.
+    """
     if not path.exists():
         return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"
     capability = os.environ.get(CAPABILITY)
@@ -34,7 +37,7 @@ def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL 
 
 
 def instruction_sets(library: ctypes.CDLL) -> list[str]:
-    """The instruction sets that this build has and this CPU can run, the best last."""
+    """Returns the instruction sets that this build has and this CPU can run, the best last."""
     library.steadyspike_isas.restype = ctypes.c_int64
     library.steadyspike_isa_name.restype = ctypes.c_char_p
     count = library.steadyspike_isas()

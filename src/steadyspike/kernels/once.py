@@ -23,11 +23,11 @@ class _Refusing(torch.autograd.Function):
 
 
 def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -> Sequence[Tensor | None]:
-    """``grads``, which raise ``reason`` if they are differentiated for any of the tensors they come from.
+    """Returns ``grads``, which raise ``reason`` if they are differentiated by any of the tensors they come from.
 
-    torch's `once_differentiable` checks only the incoming gradients, and raises no error if these are constants; its
-    function that raises crashes on batches of gradients (``is_grads_batched``). The derivative of a sum reaches these
-    too.
+    torch's `once_differentiable` checks only the incoming gradients, and raises no error if these are constants. Its
+    function that raises the error crashes on batches of gradients (``is_grads_batched``). A sum is used instead,
+    because its derivative reaches both summands.
     """
     linked = [t for t in sources if t is not None and t.requires_grad] if torch.is_grad_enabled() else []
     if not linked:
@@ -37,9 +37,9 @@ def once(grads: Sequence[Tensor | None], reason: str, *sources: Tensor | None) -
 
 
 def trace_of(x: Tensor | None) -> Tensor | None:
-    """An empty tensor with the position of ``x`` in the graph, a source for `once` if x itself is not kept.
+    """Returns an empty tensor with the position of ``x`` in the graph, a source for `once` if x itself is not kept.
 
-    Not a slice alone: that would keep the memory of x; nor torch's ``narrow_copy``, which first copies all of an x that
-    is channels_last. None if x has no gradient.
+    A slice alone would keep the memory of x, and torch's ``narrow_copy`` first copies all of a channels_last x. Returns
+    None if x has no gradient.
     """
     return x[:0].clone() if x is not None and x.requires_grad and torch.is_grad_enabled() else None

@@ -1,7 +1,7 @@
-"""Tensors that have sizes but no values, as `memory_estimate` runs a model on them.
+"""Tensors with sizes but no values, on which `memory_estimate` runs a model.
 
-The layers run the same code as on real tensors, so that they make and keep the same tensors; a C++ function makes its
-results and computes nothing. Results that depend on values are assumed.
+The layers run the same code as on real tensors, so that they allocate and keep the same tensors. A C++ function
+allocates its results and computes nothing. Results that depend on values are assumed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from steadyspike.core.torch_private import FakeTensor, FakeTensorMode
 class SizesOnly(FakeTensorMode):
     """The mode in which such tensors are made. Kernels run directly in it (`runs_directly`).
 
-    firing_rate: the assumed share of neurons that fire per step. needed: the rate of places at which a scan uses the
-    gradient of its output; three times as many, as in new networks of this library (2 to 4). It changes temporary
-    tensors only.
+    firing_rate: the assumed share of neurons that fire per step
+    needed: the share of elements at which a scan uses the gradient of its output; three times as many as spikes, as in
+        new networks of this library (2 to 4). It changes temporary tensors only.
     """
 
     only_counts = True
@@ -31,6 +31,6 @@ def has_no_values(tensor: Tensor) -> bool:
 
 
 def sizes_only(tensor: Tensor) -> SizesOnly | None:
-    """The mode that made ``tensor``; None for every other tensor."""
+    """Returns the mode that made ``tensor``; None for every other tensor."""
     mode = tensor.fake_mode if isinstance(tensor, FakeTensor) else None
     return mode if isinstance(mode, SizesOnly) else None

@@ -1,4 +1,4 @@
-"""Checks that a sample gets the same output alone as in its batch, and finds the layer that mixes samples."""
+"""Checks that a sample has the same output alone as in its batch, and finds the layer that mixes samples."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def _same(a: Tensor, b: Tensor, tolerance: float) -> bool:
 
 
 def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list[Tensor]:
-    """Views of ``full`` that may hold one sample; ``single`` is the same output for this sample alone.
+    """Yields the parts of ``full`` that may be one sample; ``single`` is the output for this sample alone.
 
-    One axis of ``full`` is ``batch`` times longer: the batch axis, or time and batch folded into one axis (in either
-    order).
+    One axis of ``full`` is ``batch`` times longer than in ``single``: the batch axis, or time and batch folded into one
+    axis (in either order).
     """
     views = []
     for axis, (n, k) in enumerate(zip(full.shape, single.shape)):
         others = full.shape[:axis] + full.shape[axis + 1 :] == single.shape[:axis] + single.shape[axis + 1 :]
         if n == k * batch and others:
-            # Folded [T, B] has the sample in the inner axis, folded [B, T] in the outer one.
+            # In a folded [T, B] the sample is the inner axis, in a folded [B, T] the outer one.
             views.append(full.unflatten(axis, (k, batch)).select(axis + 1, sample))
             views.append(full.unflatten(axis, (batch, k)).select(axis, sample))
     return views
@@ -69,9 +69,9 @@ def _recorded(model: nn.Module, x: Tensor) -> tuple[Tensor, list[tuple[str, Tens
 def first_batch_leak(
     model: nn.Module, x: Tensor, batch_dim: int, tolerance: float, samples: int = 16
 ) -> BatchLeak | None:
-    """Compares ``model(x)`` with the model's output for single samples; None if they agree.
+    """Compares ``model(x)`` with the model's output for single samples; returns None if they agree.
 
-    samples: how many samples of the batch are compared, evenly spread.
+    samples: how many samples of the batch are compared, evenly spread
 
     The model must be in evaluation mode; its output is [T, B, ...].
     """

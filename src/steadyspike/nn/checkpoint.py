@@ -1,8 +1,9 @@
-"""`checkpoint`: activation checkpointing that gives a recomputed forward the values that its first run started from.
+"""`checkpoint`: activation checkpointing in which a recomputed forward starts from the same values as its first run.
 
 torch.utils.checkpoint runs a function again in the backward pass, when MP-Init's mean has already changed. `checkpoint`
 records the values of every layer in the order of its calls, and the recomputation reads them in this order. Code that
-calls torch.utils.checkpoint itself has no such record: `checkpointed_forward.Memory` finds a forward by its input.
+calls torch.utils.checkpoint itself has no such record; for it, `checkpointed_forward.Memory` finds a forward by its
+input.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from torch.utils import checkpoint as torch_checkpoint
 
 
 class _Running(threading.local):
-    """The checkpoints around the code that runs now, the innermost last."""
+    """The checkpoints around the currently running code, the innermost last."""
 
     def __init__(self) -> None:
         self.contexts: list[_Context] = []
@@ -27,18 +28,18 @@ _running = _Running()
 
 
 class Record:
-    """The values of one checkpointed forward, by the object that stored them, in the order of the calls."""
+    """The values of one checkpointed forward, grouped by the object that stored them, in the order of the calls."""
 
     def __init__(self) -> None:
         self.values: dict[int, list[Tensor]] = {}
 
     def contexts(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-        """The contexts of the first run and of a recomputation, for torch.utils.checkpoint."""
+        """Returns the contexts of the first run and of a recomputation, for torch.utils.checkpoint."""
         return _Context(self, replays=False), _Context(self, replays=True)
 
 
 class _Context:
-    """Inside it, values are added to the record, or read from its beginning on."""
+    """While it is active, values are added to the record, or read from its beginning on."""
 
     def __init__(self, record: Record, *, replays: bool) -> None:
         self.record, self.replays = record, replays
@@ -58,31 +59,31 @@ class _Context:
         values = self.record.values.get(id(owner), [])
         if number >= len(values):
             raise RuntimeError(
-                "a checkpointed function called a layer more often when it was recomputed; what it calls must not "
-                "depend on anything that changes"
+                "a checkpointed function called a layer more often when it was recomputed; which layers it calls must "
+                "not depend on anything that changes"
             )
         return values[number]
 
 
 def record_value(owner: object, value: Tensor) -> None:
-    """Adds a copy of ``value`` to the records of all checkpoints that run."""
+    """Adds a copy of ``value`` to the records of all running checkpoints."""
     for context in _running.contexts:
         if not context.replays:
             context.record.values.setdefault(id(owner), []).append(value.detach().clone())
 
 
 def recorded_value(owner: object) -> Tensor | None:
-    """The value for the next call of ``owner`` in the innermost recomputation; None if it has no record."""
+    """Returns the value for the next call of ``owner`` in the innermost recomputation; None if it has no record."""
     # A checkpoint inside a recomputed checkpoint records while the outer one replays.
     replaying = [context for context in _running.contexts if context.replays]
     return replaying[-1].take(owner) if replaying else None
 
 
 def checkpoint(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """``function(*args)`` that keeps its inputs only and runs again in the backward pass.
+    """Runs ``function(*args)``, keeps only its inputs, and runs it again in the backward pass.
 
-    As ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, whose ``options`` it takes. A layer may run
-    several times inside, on the same input too.
+    Does the same as ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``, whose ``options`` it takes. A
+    layer may run several times inside, also on the same input.
     """
     contexts = Record().contexts
     return torch_checkpoint.checkpoint(function, *args, use_reentrant=False, context_fn=contexts, **options)

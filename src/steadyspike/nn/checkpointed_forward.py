@@ -1,9 +1,9 @@
 """Support for activation checkpointing, which runs a forward twice.
 
 The second run must not update running statistics again, and must start from the same values as the first run.
-torch.utils.checkpoint recomputes inside the backward pass; `recomputing` detects that. MP-Init's mean has changed by
-then. A checkpoint of `nn/checkpoint.py` has a record of the values that its forward started from. For code that calls
-torch.utils.checkpoint itself, `Memory` stores the value of each checkpointed forward and finds it again by a
+torch.utils.checkpoint recomputes inside the backward pass; `recomputing` detects this. At that time MP-Init's mean has
+already changed. A checkpoint of `nn/checkpoint.py` has a record of the values that its forward started from. For code
+that calls torch.utils.checkpoint itself, `Memory` stores the value of each checkpointed forward and finds it again by a
 fingerprint of the input. Forwards outside a checkpoint are not stored and cost nothing.
 """
 
@@ -24,25 +24,25 @@ from steadyspike.nn.checkpoint import record_value, recorded_value
 
 SAMPLES = 512  # number of elements by which an input is recognised
 
-# Not id(): Python may give the id of a deleted checkpoint to the next one.
+# Not id(): Python may reuse the id of a deleted checkpoint for the next one.
 _regions: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _numbers = count(1)
 
 
 def recomputing() -> bool:
-    """True inside the recomputation of a checkpointed forward."""
+    """Returns True inside the recomputation of a checkpointed forward."""
     if torch.compiler.is_compiling():
-        # A compiled graph cannot detect this; the operator that reads the mean checks when the graph runs
+        # A compiled graph cannot detect this; the operator that reads the mean checks it when the graph runs
         # (nn/snapshot.py).
         return False
     return in_backward()
 
 
 def checkpoint_region() -> int | None:
-    """A number for the checkpoint that this forward may be part of; None if the forward cannot be recomputed.
+    """Returns a number for the checkpoint that this forward may be part of; None if the forward cannot be recomputed.
 
     A non-reentrant checkpoint is recognised by its saved-tensor hooks, a reentrant one by a training forward without
-    gradients. Hooks that keep all tensors and never recompute have the attribute ``recomputes = False``.
+    gradients. Hooks that only keep tensors and never recompute have the attribute ``recomputes = False``.
     """
     if torch.compiler.is_compiling():
         return None
@@ -54,15 +54,18 @@ def checkpoint_region() -> int | None:
 
 @lru_cache(maxsize=256)
 def _places(shape: torch.Size, device: torch.device) -> tuple[Tensor, ...]:
-    """Coordinates of SAMPLES elements of a tensor of this shape, always the same."""
+    """Returns the coordinates of SAMPLES elements of a tensor of this shape; they are always the same."""
     generator = torch.Generator().manual_seed(0)
     return tuple(torch.randint(size, (SAMPLES,), generator=generator, device="cpu").to(device=device) for size in shape)
 
 
 def fingerprint(x: Tensor) -> Tensor:
-    """Some elements of ``x`` for finding it again: reading all of them would take longer than the scan that follows."""
+    """Returns some elements of ``x``, by which it is found again.
+
+    Reading all of them would take longer than the scan.
+    """
     x = x.detach()
-    # A static image is repeated without a copy: one step has all of its values.
+    # A static image is repeated without a copy, so one step has all of its values.
     x = x[:1] if x.stride(0) == 0 else x
     if isinstance(x, FakeTensor):
         return x.new_empty(SAMPLES)
@@ -73,8 +76,10 @@ def fingerprint(x: Tensor) -> Tensor:
 
 @dataclass
 class Entry:
-    """One stored forward: shape and fingerprint of its input, value it started from, its checkpoint, and if it was
-    recalled."""
+    """One stored forward.
+
+    It has shape and fingerprint of its input, the value it started from, its checkpoint, and whether it was recalled.
+    """
 
     shape: torch.Size
     seen: Tensor
@@ -84,7 +89,7 @@ class Entry:
 
 
 class Memory:
-    """The values that recent checkpointed forwards started from. It holds no graph; copies and pickles are empty."""
+    """The values from which recent checkpointed forwards started. It holds no graph; copies and pickles start empty."""
 
     def __init__(self, size: int = 256) -> None:
         self._entries: deque[Entry] = deque(maxlen=size)
@@ -103,10 +108,10 @@ class Memory:
             self._entries.append(Entry(x.shape, fingerprint(x), value.detach().clone(), region))
 
     def recall(self, x: Tensor) -> Tensor:
-        """The value that the forward with input ``x`` started from.
+        """Returns the value from which the forward with input ``x`` started.
 
-        `nn.checkpoint` has it recorded. Otherwise, if several forwards had the same input, the newest comes first: the
-        backward reaches them in this order.
+        If `nn.checkpoint` has recorded it, this record is used. Otherwise, if several forwards had the same input, the
+        newest comes first, because the backward reaches them in this order.
         """
         value = recorded_value(self)
         value = self._find(x) if value is None else value
@@ -118,7 +123,7 @@ class Memory:
         fits = [e for e in self._entries if e.shape == x.shape and e.seen.device == print_of_x.device]
         if isinstance(print_of_x, FakeTensor) and fits:
             return fits[-1].value  # a memory estimate: tensors have no values, so any entry will do
-        # The mean difference, not the largest: different rounding may move a spike, and with it a few currents.
+        # The mean difference, not the largest one: a rounding difference may move a spike, and with it a few currents.
         scale = print_of_x.abs().mean() + 1e-30
         distances = [float((e.seen - print_of_x).abs().mean() / scale) for e in fits]
         best = min(distances, default=float("inf"))
@@ -127,10 +132,10 @@ class Memory:
             raise RuntimeError(
                 "this layer ran inside the backward pass with an input that none of the last "
                 f"{self._entries.maxlen} checkpointed training forwards had. Either something before the layer is "
-                "random or stateful, so that the recomputed input differs; or this call does not belong to activation "
-                "checkpointing, then make it outside the backward pass"
+                "random or stateful, so that the recomputed input differs; or this call does not belong to "
+                "activation checkpointing: then make it outside the backward pass"
             )
-        # Several forwards may have had exactly this input: for example T calls on one image, or gradient
+        # Several forwards may have had exactly this input, for example in T calls on one image, or in gradient
         # accumulation.
         ties = [e for e, d in zip(fits, distances) if d == best]
         regions = [e.region for e in ties if e.region != 0]
@@ -139,8 +144,8 @@ class Memory:
                 "this layer ran twice on the same input inside one checkpoint, starting from different running means; "
                 "checkpoint the two calls separately, or use steadyspike.nn.checkpoint.checkpoint"
             )
-        # Every forward is recomputed once per backward. If all are spent, a second backward runs (retain_graph), and
-        # the order begins again.
+        # Every forward is recomputed once per backward. If all are recalled, this is a second backward (retain_graph),
+        # and the order begins again.
         fresh = [e for e in ties if not e.spent]
         if not fresh:
             fresh = ties

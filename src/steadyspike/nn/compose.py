@@ -25,7 +25,7 @@ from steadyspike.nn.whole import whole_number
 
 
 class Choice(NamedTuple):
-    """The parts of a combination. ``layer`` is one built neuron, so that rules can check its type and settings."""
+    """The parts of a combination. ``layer`` is one built neuron, from which rules read type and settings."""
 
     norm: NormLike
     layer: nn.Module
@@ -58,13 +58,13 @@ def _least_steps(choice: Choice) -> int:
 
 
 def _idle_leak(layer: nn.Module) -> bool:
-    """True if a learned leak has no effect in the first step: it scales neither the input nor a U[0] that is not 0."""
+    """True if a learned leak has no effect in the first step: it scales neither the input nor a nonzero U[0]."""
     if not isinstance(layer, Neuron) or layer.spec.decay_input or not layer.leak.requires_grad:
         return False
     return isinstance(layer.init, ConstantInit) and layer.init.value == 0
 
 
-# Most of these would train without an error and give a useless result, so they are refused in advance.
+# Most of these would train without an error and give a useless result, so they raise an error in advance.
 RULES: tuple[Rule, ...] = (
     Rule(
         lambda c: isinstance(c.layer, Neuron) and not c.layer.spiking,
@@ -117,8 +117,8 @@ RULES: tuple[Rule, ...] = (
 
 
 def refusals(norm: NormLike, neuron: NeuronLike, objective: Objective, timesteps: int | None = None) -> list[str]:
-    """The reasons why this combination cannot work; an empty list if it is allowed."""
-    # The rules ask for a layer's type and settings only, so the smallest site will do.
+    """Returns the reasons why this combination cannot work; an empty list if it is allowed."""
+    # The rules read only a layer's type and settings, so the smallest site is enough.
     layer = neuron_for(neuron, Site(channels=2, size=(2, 2), timesteps=timesteps))
     choice = Choice(norm, layer, objective, timesteps)
     return [rule.reason for rule in RULES if rule.applies(choice)]
@@ -148,10 +148,10 @@ def compose(
 
     compose("tebn", "plif", "tet", timesteps=4, gradient="trsg", init="mp", terms={"sparsity": {"weight": 0.1}})
 
-    norm: a name of `NORMS`; ``"mpbn"`` puts a batch norm on the membrane of a LIF and tdbn before it.
+    norm: a name of `NORMS`; ``"mpbn"`` puts a batch norm on the membrane of a LIF, and tdbn before the LIF
     loss, terms, loss_options, batch_dim: the arguments of `make_objective` (batch_dim=0 for static images [B, ...]);
-        or ``loss`` is an `Objective`, which already has the others.
-    neuron_options: options of the named neuron, such as gradient, surrogate, reset, init, channelwise.
+        or ``loss`` is an `Objective`, which already contains the others
+    neuron_options: options of the named neuron, such as gradient, surrogate, reset, init, channelwise
     """
     norm, neuron = _membrane_norm(norm, neuron)
     check_norm(norm)
@@ -187,7 +187,7 @@ def _objective(
     if not isinstance(loss, Objective):
         axis = {} if batch_dim is None else {"batch_dim": batch_dim}
         return make_objective(loss, terms, **axis, **(loss_options or {}))
-    # An Objective is complete: arguments that it would ignore are an error, not a surprise.
+    # An Objective is complete, so arguments that it would ignore raise an error.
     given = {"terms": terms, "loss_options": loss_options, "batch_dim": batch_dim}
     idle = [name for name, value in given.items() if value is not None]
     if idle:

@@ -4,13 +4,13 @@ A learned constant is computed from a parameter by a `Link` (V from k, 1/tau fro
 ``fixed_<name>`` that holds the number itself, so that the scan compares with exactly the given number.
 Both are part of ``state_dict``.
 
-- Casting: a fixed constant is stored in float32 at least, and ``layer.double()`` restores all digits of the given
+- Casting: a fixed constant is stored in at least float32, and ``layer.double()`` restores all digits of the given
   number.
-- Loading: a state dict with a learned constant loads into a layer with a fixed one, and the other way round; the value
-  is rounded to the nearest number that the layer can hold.
-- Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w of a learned constant from another parameter, and
-  ``fixed_<name>`` of a fixed one, which is then cast as a parameter is.
-- Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its present value. `Constants.set_learned`
+- Loading: a state dict with a learned constant can be loaded into a layer with a fixed one, and the other way round.
+  The value is rounded to the nearest number that the layer can represent.
+- Parametrizing: ``torch.nn.utils.parametrize`` may compute k or w of a learned constant from another parameter. It may
+  also compute ``fixed_<name>`` of a fixed constant, which is then cast like a parameter.
+- Freezing: ``layer.k.requires_grad_(False)`` freezes a learned constant at its current value. `Constants.set_learned`
   makes a fixed constant learned, before an optimizer is built, or a learned one fixed.
 """
 
@@ -30,8 +30,9 @@ from steadyspike.nn.parametrization import Link
 class Constant(NamedTuple):
     """A named constant of a layer.
 
-    raw: name of its parameter, None if it can never be learned. link: computes the constant from the parameter. asked:
-    the values that the user gave.
+    raw: name of its parameter; None if it can never be learned
+    link: computes the constant from the parameter
+    asked: the values that the user gave
     """
 
     raw: str | None
@@ -51,11 +52,11 @@ class Constants(nn.Module):
         self._constants[name] = Constant(raw, link, tuple(values))
         dtype = torch.promote_types(torch.get_default_dtype(), torch.float32)
         for value in values:
-            start = link.inverse(value)  # raises for a value that float32 cannot hold, learned or fixed
+            start = link.inverse(value)  # raises an error for a value that float32 cannot represent, learned or fixed
             if learned and not link.low * (1 + 1e-6) - 1e-6 <= start <= link.high * (1 + 1e-6):
                 raise ValueError(
-                    f"a learned {name} stays in a smaller range than a fixed one, and {value} is outside it; "
-                    "choose a less extreme value, or do not learn it"
+                    f"a learned {name} has a smaller range than a fixed one, and {value} is outside it; choose a less "
+                    "extreme value, or do not learn it"
                 )
         fixed = None if learned else torch.tensor(values, dtype=dtype)
         self.register_buffer(f"fixed_{name}", fixed)
@@ -63,15 +64,16 @@ class Constants(nn.Module):
             self.register_parameter(raw, nn.Parameter(link.nearest(values)) if learned else None)
 
     def constant_parameter(self, name: str) -> Tensor | None:
-        """The parameter of a learned constant, or what `torch.nn.utils.parametrize` computes in its place; None if the
-        constant is fixed."""
+        """Returns the parameter of a learned constant, or the tensor that `torch.nn.utils.parametrize` computes instead
+        of it; None if the constant is fixed.
+        """
         raw = self._constants[name].raw
         if raw is None:
             return None
         return self._parameters[raw] if raw in self._parameters else getattr(self, raw)
 
     def constant(self, name: str) -> Tensor:
-        """The value of a constant, [1] or [C], in float32 or better."""
+        """Returns the value of a constant, [1] or [C], in float32 or better."""
         parameter = self.constant_parameter(name)
         if parameter is not None:
             return self._constants[name].link.value(parameter)
@@ -83,12 +85,15 @@ class Constants(nn.Module):
         return fixed
 
     def raw_constant(self, name: str) -> tuple[Tensor, Link | None]:
-        """The parameter of a learned constant with its link; the value of a fixed one, and None."""
+        """Returns the parameter of a learned constant; None if the constant is fixed.
+
+        If `torch.nn.utils.parametrize` computes the parameter, this is the computed tensor.
+        """
         parameter = self.constant_parameter(name)
         return (self.constant(name), None) if parameter is None else (parameter, self._constants[name].link)
 
     def fixed_constants(self) -> list[Tensor]:
-        """The buffers of the constants that are fixed, or those from which a parametrization computes them."""
+        """Returns the buffers of the fixed constants, or the tensors from which a parametrization computes them."""
         values: list[Tensor | None] = []
         for key in (f"fixed_{name}" for name in self._constants):
             if key in self._buffers:
@@ -98,12 +103,12 @@ class Constants(nn.Module):
         return [b for b in values if b is not None]
 
     def is_learned(self, name: str) -> bool:
-        """True if the constant is trained: its parameter, or those of the parametrization that computes it."""
+        """Returns True if the constant is trained: its parameter, or those of the parametrization that computes it."""
         return self.raw_constant(name)[0].requires_grad
 
     @torch.no_grad()
     def set_constant(self, name: str, values: Sequence[float] | Tensor) -> None:
-        """Sets a learned or fixed constant to new values, in place; a single value is used for all channels."""
+        """Sets a learned or fixed constant to new values in place; a single value is used for all channels."""
         raw, link, _ = self._constants[name]
         numbers = values.detach().double().tolist() if isinstance(values, Tensor) else list(values)
         parameter, fixed = self.constant_parameter(name), self._buffers.get(f"fixed_{name}")
@@ -143,12 +148,12 @@ class Constants(nn.Module):
         self._buffers[f"fixed_{name}"] = None if learned else value
 
     def limit_constants(self) -> None:
-        """Sets learned parameters that have left their range back to the end of the range (`Link.limit`)."""
+        """Sets learned parameters that have left their range to the end of the range (`Link.limit`)."""
         ordinary = is_ordinary()
         if not torch.is_grad_enabled() or (not ordinary and is_transformed()):
             return
         for raw, link, _ in self._constants.values():
-            parameter = self._parameters.get(raw) if raw is not None else None  # not a computed one
+            parameter = self._parameters.get(raw) if raw is not None else None  # not a parameter that is computed
             if parameter is None or not parameter.requires_grad:
                 continue
             # Reading one number in Python takes a tenth of the time of an operator.
@@ -162,12 +167,12 @@ class Constants(nn.Module):
             new = self._buffers.get(f"fixed_{name}")
             if old is None or new is None:
                 continue
-            # Half precision would move V: a fixed threshold of 0.1 would be another number. Keep the old value on the
-            # new device.
+            # Half precision would change V: a fixed threshold of 0.1 would become another number. So the old value is
+            # moved to the new device.
             if new.dtype.itemsize < 4:
                 self._buffers[f"fixed_{name}"] = old.to(new.device)
             elif new.dtype == torch.float64 != old.dtype and not old.is_meta and not new.is_meta:
-                # From float32 to float64: take all digits that the user gave, unless the value was changed since.
+                # From float32 to float64: use all digits that the user gave, unless the value was changed since.
                 asked = torch.tensor(self._constants[name].asked, dtype=torch.float64, device=new.device)
                 if asked.shape == new.shape:
                     self._buffers[f"fixed_{name}"] = torch.where(asked.to(old.dtype) == new, asked, new)
@@ -178,7 +183,7 @@ class Constants(nn.Module):
         for name, (raw, link, _) in self._constants.items():
             raw_key, fixed_key = f"{prefix}{raw}", f"{prefix}fixed_{name}"
             learned = self.constant_parameter(name) is not None
-            # The state has a fixed constant, this layer a learned one: compute the parameter from the value.
+            # The state has a fixed constant and this layer a learned one: compute the parameter from the value.
             if learned and fixed_key in state and raw_key not in state:
                 values = state.pop(fixed_key)
                 state[raw_key] = link.nearest(

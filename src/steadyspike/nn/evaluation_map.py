@@ -16,9 +16,9 @@ from steadyspike.nn.norm.tebn import TEBN
 
 
 def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:
-    """(scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias.
+    """Returns (scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias.
 
-    If values are per step, those of the first ``steps``.
+    If values are per step, those of the first ``steps`` are used.
     """
     mean, var, weight, bias = (
         p[:steps] if p is not None and p.ndim == 2 else p
@@ -44,7 +44,7 @@ def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
     return importance * scale, importance * shift
 
 
-# The key is the forward, so that a subclass that overrides forward is not found.
+# The key is the forward, so that a subclass that overrides forward is not in the table.
 _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
     TDBN.forward: _tdbn,
     StepBN.forward: _running,
@@ -55,13 +55,14 @@ _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] 
 
 
 def has_evaluation_map(norm: nn.Module) -> bool:
-    """True if `evaluation_map` supports the norm."""
+    """Returns True if `evaluation_map` supports the norm."""
     return type(norm).forward in _MAPS
 
 
 def evaluation_map(norm: nn.Module, steps: int) -> tuple[Tensor, Tensor]:
-    """(scale, shift) with ``norm(x) = scale x + shift`` in evaluation mode, up to rounding: [C], or [T, C].
+    """Returns (scale, shift) with ``norm(x) = scale x + shift`` in evaluation mode, up to rounding: [C], or [T, C].
 
-    Differentiable for the norm's parameters. ``steps``: how many time steps x has, which may be fewer than the norm's.
+    They can be differentiated by the norm's parameters.
+    ``steps``: how many time steps x has, which may be fewer than the norm's
     """
     return _MAPS[type(norm).forward](norm, steps)

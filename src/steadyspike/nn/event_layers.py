@@ -1,6 +1,6 @@
 """`use_events`: convolutions and linear layers that add the weights of the neurons that fired, if that is faster.
 
-The layers keep their parameters, names and checkpoints, and decide at every call. If the input is not spikes, or the
+The layers keep their parameters, names and checkpoints. They decide at every call. If the input is not spikes, or the
 dense layer is faster, they run torch's own layer.
 """
 
@@ -22,7 +22,7 @@ Model = TypeVar("Model", bound=nn.Module)
 class EventConv2d(nn.Conv2d):
     """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster.
 
-    A 1x1 convolution that stays dense is a product of matrices if the memory format allows it.
+    A 1x1 convolution that stays dense is computed as a matrix product if the memory format allows it.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ class EventConv2d(nn.Conv2d):
         return super().forward(input)
 
     def _symmetric_padding(self) -> tuple[int, int] | None:
-        """The zeros on each side of (rows, columns); None for another kind of padding."""
+        """Returns the zeros on each side of (rows, columns); None for another kind of padding."""
         if self.padding_mode != "zeros":
             return None
         if not isinstance(self.padding, str):
@@ -48,9 +48,11 @@ class EventConv2d(nn.Conv2d):
 
 
 def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
-    """Several 1x1 convolutions of one image as one, outputs side by side; None if the kernels do not support it.
+    """Computes several 1x1 convolutions of one image as one, with concatenated outputs.
 
-    All have a stride of 1 and no padding; all or none have a bias.
+    Returns None if the kernels do not support it.
+
+    All have a stride of 1 and no padding; either all or none have a bias.
     """
     weights, biases = ([getattr(layer, name) for layer in layers] for name in ("weight", "bias"))
     weight = torch.cat(weights)

@@ -31,13 +31,13 @@ NeuronLike = Placeable | Callable[[], nn.Module]
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """An object that can return itself with another starting threshold."""
+    """An object that can return a copy of itself with another starting threshold."""
 
     def with_threshold(self, threshold: float) -> NeuronLike: ...
 
 
 def with_threshold(neuron: NeuronLike, threshold: float) -> NeuronLike:
-    """``neuron`` with another starting V; raises ValueError if the neuron takes no threshold."""
+    """Returns ``neuron`` with another starting V; raises ValueError if the neuron takes no threshold."""
     if isinstance(neuron, Adjustable):
         return neuron.with_threshold(threshold)
     if not isinstance(neuron, Placeable) and "threshold" in inspect.signature(neuron).parameters:
@@ -51,7 +51,7 @@ def with_threshold(neuron: NeuronLike, threshold: float) -> NeuronLike:
 def neuron_for(neuron: NeuronLike, site: Site, threshold: float | None = None) -> nn.Module:
     """A new neuron layer for ``site``: ``neuron.at(site)`` if it has ``at``, else ``neuron()`` (e.g. ``ss.LIF``).
 
-    threshold: the starting V; None: the neuron's default.
+    threshold: the starting V; None: the neuron's default
     """
     if threshold is not None:
         neuron = with_threshold(neuron, threshold)
@@ -62,7 +62,7 @@ def neuron_for(neuron: NeuronLike, site: Site, threshold: float | None = None) -
 
 
 def starting_threshold(neuron: NeuronLike, site: Site) -> float:
-    """The starting V of a layer at ``site``, for norms that are scaled by the threshold."""
+    """Returns the starting V of a layer at ``site``, for norms that are scaled by the threshold."""
     with torch.random.fork_rng(devices=[]), torch.device("cpu"):
         v = getattr(neuron_for(neuron, site), "threshold", None)
     values = v.detach().flatten().tolist() if isinstance(v, torch.Tensor) else []

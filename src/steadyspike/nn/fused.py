@@ -1,15 +1,15 @@
-"""Chooses how a layer is computed, in one place: all functions here ask `choose_way` (`kernels/scan/choose.py`).
+"""Chooses how a layer is computed; all functions here ask `choose_way` (`kernels/scan/choose.py`).
 
-1. fused: one autograd node (`kernels/scan/fused.py`) for U[0], norms (`fused_norm.py`), scan and MP-Init's step; eager
-   calls on the CPU.
-2. operator: ``torch.library`` (`kernels/scan/operator.py`); torch.compile, export, other devices.
-3. reference: `core/reference_scan.py`; torch.func, gradients of gradients, surrogates without compiled code. A neuron
-   with its own ``run`` is computed by that.
+1. fused: one autograd node (`kernels/scan/fused.py`) for U[0], norms (`fused_norm.py`), scan and MP-Init's step; for
+   eager calls on the CPU.
+2. operator: ``torch.library`` (`kernels/scan/operator.py`); for torch.compile, export, other devices.
+3. reference: `core/reference_scan.py`; for torch.func, second derivatives, surrogates without compiled code. A neuron
+   with its own ``run`` is computed by this method.
 
-The choice depends on the layer and its tensors, never on what watches it. Taps get what the node returns: the output,
+The choice depends on the layer and its tensors, never on hooks or taps. Taps get what the node returns: the output,
 MP-Init's statistics, U[0], U[T] and M. A tap that requests the current, or a hook on the neuron, needs the current in
-memory: a norm before the neuron is then computed separately, with the scan's rounding, so that outputs and statistics
-are the same bits.
+memory. A norm before the neuron is then computed separately, with the scan's rounding, so that outputs and statistics
+are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -39,12 +39,15 @@ NOTHING = (False, False)
 
 
 def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor, Links]:
-    """The node's arguments for V and 1/tau: k and w with their links, or V and 1/tau. dtype: of the arithmetic.
+    """Returns the node's arguments for V and 1/tau: k and w with their links, or V and 1/tau themselves.
+
+    dtype: of the arithmetic
 
     Calls `limit_constants` if the node does not check the ranges itself.
     """
     if neuron.overridden:
-        # A subclass that computes V or a itself gives values; the node then has gradients by V and a, not by k and w.
+        # A subclass that computes V or a itself passes values; the node then has gradients for V and a, not for k and
+        # w.
         by_value = neuron.overridden & _CONSTANTS
         if neuron.training and (by_value or "limit_constants" in neuron.overridden):
             neuron.limit_constants()
@@ -62,15 +65,15 @@ def layer_constants(neuron: Neuron, dtype: torch.dtype) -> tuple[Tensor, Tensor,
 
 
 def native_start(neuron: Neuron, dtype: torch.dtype) -> Start | None:
-    """What C++ needs to start the layer and to move MP-Init's mean; None if U[0] has to be computed."""
-    init = neuron._modules.get("init")  # neuron.init, in a tenth of the time
+    """Returns what C++ needs to start the layer and to update MP-Init's mean; None if Python must compute U[0]."""
+    init = neuron._modules.get("init")  # the same as neuron.init, in a tenth of the time
     if not isinstance(init, InitialPotential) or not init.has_native_start:
         return None
     return init.native_start(neuron.training, dtype)
 
 
 def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
-    """`Neuron.forward` of a checked ``x`` [T, B, ...]: from the initial potential, with MP-Init's step."""
+    """Computes `Neuron.forward` of a checked ``x`` [T, B, ...]: from the initial potential, with MP-Init's step."""
     dtype, u0 = COMPUTED_IN.get(x.dtype), None
     if dtype is not None and "run" not in neuron.overridden and not torch.compiler.is_compiling():
         start = native_start(neuron, dtype)
@@ -81,7 +84,7 @@ def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
             others = (k, w, u0)
         elif start.mean is not None:
             others = (k, w, start.mean)
-        # `others` has every tensor that the node would read: one on another device, or a fake one, rules it out.
+        # `others` has every tensor that the node would read; if one is on another device or fake, the node is not used.
         if choose_way(neuron.backend, neuron.spec, x, *others) == "fused":
             x, k, w = unwrapped(x), unwrapped(k), unwrapped(w)
             potential, membrane = asked(neuron) if neuron.taps else NOTHING
@@ -94,7 +97,7 @@ def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
 
 
 def _one_after_the_other(neuron: Neuron, x: Tensor, u0: Tensor | None) -> Tensor:
-    """`forward_layer` by `InitialPotential.potential`, `Neuron.run` and `InitialPotential.update`."""
+    """Computes `forward_layer` by `InitialPotential.potential`, `Neuron.run` and `InitialPotential.update`."""
     u0 = neuron.init.potential(x) if u0 is None else u0
     if neuron.training:
         neuron.limit_constants()
@@ -105,14 +108,14 @@ def _one_after_the_other(neuron: Neuron, x: Tensor, u0: Tensor | None) -> Tensor
 
 
 def asked(neuron: Neuron) -> tuple[bool, bool]:
-    """Whether a tap of the neuron requests U[T], and whether one requests M."""
+    """Returns whether a tap of the neuron requests U[T], and whether one requests M."""
     taps = neuron.taps.values()
     membrane = any(tap.membrane for tap in taps)
     return membrane or any(tap.potential for tap in taps), membrane
 
 
 def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any) -> Tensor:
-    """Passes the node's results to the taps, and does what the node does not; returns the output."""
+    """Passes the node's results to the taps, does what the node leaves out, and returns the output."""
     out, u, m = results if type(results) is tuple else (results, None, None)
     if neuron.taps:
         start = job.u0(out) if u0 is None else u0
@@ -120,7 +123,7 @@ def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any)
         for tap in neuron.taps.values():
             tap.see(neuron, x, start, result)
     if neuron.training:
-        # C++ found a learned constant outside of its range; setting it back is rare and done here.
+        # C++ has found a learned constant outside of its range; this is rare, so it is set back here.
         if not job.inside:
             neuron.limit_constants()
         if job.start is None:
@@ -129,7 +132,7 @@ def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any)
 
 
 def scan_layer(neuron: Neuron, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
-    """`Neuron.run`: the scan from ``u0``, with U[T] and, if ``membrane``, M."""
+    """Computes `Neuron.run`: the scan from ``u0``, with U[T] and, if ``membrane``, M."""
     dtype = COMPUTED_IN.get(x.dtype)
     spec, channelwise, backend = neuron.spec, neuron.channels is not None, neuron.backend
     if dtype is not None and not torch.compiler.is_compiling():

@@ -1,8 +1,8 @@
 """Several pairs of norm and neuron as one node: ``neuron_i(norm_i(y_i))`` for parts y_i of the channels.
 
-The q, k and v of an attention layer are three small layers on one input: most of their time is the fixed cost of a
-call. As one node every channel has the constants of its own layer; each layer's statistics are those of its own
-channels. Outputs, gradients and running statistics are those of the layers one by one, up to rounding.
+The q, k and v of an attention layer are three small layers on one input. Most of their time is the fixed cost of a
+call. In one node every channel has the constants of its own layer, and each layer's statistics are those of its own
+channels. Outputs, gradients and running statistics equal those of the layers one by one, up to rounding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from steadyspike.nn.norm.tdbn import TDBN
 
 
 def may_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module]) -> bool:
-    """True if the pairs could run as one node: alike, without hooks, taps need only out and statistics."""
+    """Returns True if the pairs can run as one node.
+
+    They must be alike and without hooks, and taps may need only output and statistics.
+    """
     norm, neuron = norms[0], neurons[0]
     if type(norm) is not TDBN or not isinstance(neuron, Neuron):
         return False
@@ -47,9 +50,9 @@ def may_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module]) -> bool:
 
 
 def norm_neuron_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module], y: Tensor) -> Tensor | None:
-    """The outputs of all pairs, [T, B, C, ...] with their channels side by side as those of ``y``.
+    """Returns the outputs of all pairs, [T, B, C, ...], with their channels concatenated as in ``y``.
 
-    None if the node does not take this ``y``. Only for pairs that `may_group` has accepted.
+    Returns None if the node does not support this ``y``. Call it only for pairs that `may_group` has accepted.
     """
     norm, neuron = norms[0], neurons[0]
     assert isinstance(norm, TDBN) and isinstance(neuron, Neuron)
@@ -74,7 +77,7 @@ def norm_neuron_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module], 
 
 
 def _finish(neurons: Sequence[nn.Module], y: Tensor, u0: Tensor, result: ScanResult, inside: bool) -> None:
-    """Taps, MP-Init's step and the limits of the constants, neuron by neuron."""
+    """Runs taps, MP-Init's step and the limits of the constants, neuron by neuron."""
     size = y.shape[2] // len(neurons)
     for i, m in enumerate(neurons):
         assert isinstance(m, Neuron)
@@ -93,7 +96,7 @@ def _finish(neurons: Sequence[nn.Module], y: Tensor, u0: Tensor, result: ScanRes
 
 @torch.no_grad()
 def _statistics(norms: Sequence[nn.Module], y: Tensor) -> Statistics:
-    """Mean and 1 / sd of a training forward, which moves the running statistics of every norm."""
+    """Returns mean and 1 / sd of a training forward, and updates the running statistics of every norm."""
     means: list[Tensor] = []
     variances: list[Tensor] = []
     first = norms[0]
@@ -103,7 +106,7 @@ def _statistics(norms: Sequence[nn.Module], y: Tensor) -> Statistics:
         norm.count_batch()
         for kept, running in zip((means, variances), norm.running()):
             kept.append(running)
-    # One call updates the statistics of all norms; it needs them in one tensor, so they are copied there and back.
+    # One call updates the statistics of all norms. It needs them in one tensor, so they are copied there and back.
     moved = torch.cat(means), torch.cat(variances)
     if has_no_values(y):
         return Statistics(torch.empty_like(moved[0]), torch.empty_like(moved[0]))
@@ -115,7 +118,7 @@ def _statistics(norms: Sequence[nn.Module], y: Tensor) -> Statistics:
 
 
 def _constants(neurons: Sequence[nn.Module], y: Tensor, channels: int) -> tuple[Tensor, Tensor, Tensor, Links]:
-    """U[0], and V and a or their parameters, each with a value per channel."""
+    """Returns U[0], and V and a or their parameters, each with a value per channel."""
     starts, ks, ws, links = [], [], [], []
     for m in neurons:
         assert isinstance(m, Neuron)
@@ -130,7 +133,7 @@ def _constants(neurons: Sequence[nn.Module], y: Tensor, channels: int) -> tuple[
 
 
 def _side_by_side(raws: list[Tensor], links: list[Any], channels: int) -> tuple[Tensor, Any]:
-    """One constant of all neurons: parameters, if all have the same link, otherwise values."""
+    """Returns one constant of all neurons: parameters, if all have the same link, otherwise values."""
     link = links[0]
     if any(other != link for other in links):
         raws, link = [raw if own is None else own.value(raw) for raw, own in zip(raws, links)], None

@@ -1,4 +1,4 @@
-"""``neuron(norm(y) + extra)`` as one node: the input current is never in memory.
+"""``neuron(norm(y) + extra)`` as one node, in which the input current is never in memory.
 
 If a hook or a tap needs the current, it is computed separately, with the scan's rounding (`shown_current`).
 """
@@ -41,16 +41,17 @@ class Normed(NamedTuple):
 
 
 def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | Normed | None = None) -> Tensor:
-    """``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: one node if that is possible, else the layers as written.
+    """Computes ``neuron(norm(y) + extra)`` for ``y`` [T, B, C, ...]: as one node if possible, otherwise layer by layer.
 
-    One node: before a neuron with the LIF scan of `Neuron`, in eager calls on the CPU in float32 or float64; in
-    training for `TDBN` in one process, in evaluation for every norm that `evaluation_map` supports. The current is then
-    never in memory. An ``extra`` that is spikes is read, and kept for the backward, as bits; one that is the output of
-    a second tdBN (`Normed`) is not computed either, in training and in evaluation without gradients. Compared with the
-    layers one after the other only rounding differs: running statistics are the same, bit for bit; currents differ in
-    the last places, so that a potential within rounding of the threshold may fall on its other side.
+    It is one node if the neuron uses the LIF scan of `Neuron`, in eager calls on the CPU in float32 or float64. In
+    training the norm must be `TDBN` in one process; in evaluation it may be any norm that `evaluation_map` supports.
+    The current is then never in memory. An ``extra`` that is spikes is read, and kept for the backward, as bits. If it
+    is the output of a second tdBN (`Normed`), it is not computed either, in training and in evaluation without
+    gradients. The only difference from the layers one by one is rounding. Running statistics are the same bit for bit.
+    Currents differ in the last digits, so that a potential very close to the threshold may be on its other side.
 
-    On a GPU operators do the same, also compiled, in half precision and over several processes (`operator_norm.py`).
+    On a GPU, operators do the same, also in compiled code, in half precision and over several processes
+    (`operator_norm.py`).
     """
     if not (isinstance(norm, TimeNorm) and isinstance(neuron, Neuron)):
         return _as_written(norm, neuron, y, extra)
@@ -58,7 +59,8 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
         return operator_norm_neuron(norm, neuron, y, extra)
     if not fits_layers(norm, neuron):
         return _as_written(norm, neuron, y, extra)
-    # The order matters: a shortcut's norm that cannot be part of the node is computed before the tensors are checked.
+    # The order matters: a shortcut's norm that cannot be part of the node must be computed before the tensors are
+    # checked.
     if isinstance(extra, Normed) and not _fits_second(norm, neuron, y, extra):
         extra = extra.value()
     other = extra.y if isinstance(extra, Normed) else extra
@@ -77,7 +79,8 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
         second, extra = evaluation_map(extra.norm, y.shape[0]), extra.y
     scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
     if scale.ndim == 2 and torch.is_grad_enabled() and (scale.requires_grad or y.requires_grad):
-        return neuron(shown_current(norm, y, extra))  # the node has gradients of one scale for all steps only
+        # the node has only gradients of a scale that is the same at all steps
+        return neuron(shown_current(norm, y, extra))
     return _fused(neuron, y, (scale, shift), extra, second)
 
 
@@ -88,7 +91,7 @@ def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
 
 
 def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
-    """True if the layers may be one node, for any input."""
+    """Returns True if the layers may be one node, for any input."""
     if neuron.overridden & _CALLED or torch.compiler.is_compiling() or must_be_called(norm):
         return False
     if not norm.training:
@@ -97,7 +100,10 @@ def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
 
 
 def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None = None, groups: int = 1) -> bool:
-    """True if the node takes these tensors. groups: norms side by side in the channels of ``y``."""
+    """Returns True if the node supports these tensors.
+
+    groups: the number of norms whose channels ``y`` contains
+    """
     if y.dtype not in (torch.float32, torch.float64) or y.ndim < 3 or y.numel() < 2 * y.shape[2]:
         return False
     if y.shape[2] != groups * norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
@@ -114,7 +120,7 @@ def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
 
 
 def _fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bool:
-    """True if the norm of ``extra`` may be part of the node too: in training, and without gradients in evaluation."""
+    """True if the norm of ``extra`` may be part of the node: in training, and without gradients in evaluation."""
     other = extra.norm
     if not (isinstance(norm, TDBN) and isinstance(other, TDBN) and norm.channels == other.channels):
         return False
@@ -126,7 +132,7 @@ def _fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bo
 
 
 def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:
-    """Mean and 1 / sd of ``y``, and the weight, of a training forward, which moves the running statistics."""
+    """Returns mean and 1 / sd of ``y``, and the weight, of a training forward, which updates the running statistics."""
     norm.count_batch()
     with torch.no_grad():
         if has_no_values(y):  # torch would run this operator on zeros of full size
@@ -140,7 +146,7 @@ def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:
 def _trained(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
     second: tuple[Tensor | None, ...] = (None, None)
     statistics2 = None
-    if isinstance(extra, Normed):  # first: a norm that is used twice updates its statistics in this order
+    if isinstance(extra, Normed):  # first, because a norm that is used twice updates its statistics in this order
         assert isinstance(extra.norm, TDBN)
         extra.norm.check_input(extra.y)
         statistics2, weight2 = batch_statistics(extra.norm, extra.y)
@@ -157,7 +163,7 @@ def _fused(
     second: tuple[Tensor | None, ...] = (None, None),
     statistics: tuple[Statistics | None, Statistics | None] = (None, None),
 ) -> Tensor:
-    """The node with a norm, and a second one of ``extra``: weight and bias of each, or scale and shift."""
+    """Runs the node with a norm, and a second norm for ``extra``: weight and bias of each, or scale and shift."""
     k, w, links = layer_constants(neuron, y.dtype)
     start = native_start(neuron, y.dtype)
     u0 = None if start is not None else unwrapped(start_tensor(neuron.init.potential(y), y, y.dtype))
@@ -168,21 +174,21 @@ def _fused(
     job.potential, job.norms = potential, statistics
     if extra is not None and second[0] is None:
         job.spikes = _bits(extra, y)
-        # The bits replace the values of `extra`. An empty tensor takes its place in the graph, so that a second
+        # The bits replace the values of `extra`. An empty tensor stands for it in the graph, so that a second
         # derivative still raises its error.
         job.source = None if job.spikes is None else trace_of(extra)
     return finish(neuron, y, job, u0, fused_scan(job, y, unwrapped(k), unwrapped(w), u0, *norm, extra, *second))
 
 
 def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
-    """The bits of ``extra``, which has the shape and strides of ``y``; None if its values are used."""
-    # The saved tensors raise an error for second derivatives; if extra is not saved, y does it instead.
+    """Returns the bits of ``extra``, which has the shape and strides of ``y``; None if its values are used."""
+    # The saved tensors raise an error for second derivatives. If extra is not saved, y does this instead.
     alone = torch.is_grad_enabled() and extra.requires_grad and not y.requires_grad
     return None if alone else known_spikes(extra)
 
 
 def shown_current(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
-    """norm(y) + extra as a tensor, with the scan's rounding, for hooks and taps that read it."""
+    """Returns norm(y) + extra as a tensor, with the scan's rounding, for hooks and taps that read it."""
     scale2 = None
     if isinstance(extra, Normed):
         extra.norm.check_input(extra.y)
@@ -195,7 +201,7 @@ def shown_current(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> T
 
 
 def _shown_map(norm: TimeNorm, y: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, shift) of the norm, by operators that autograd sees."""
+    """Returns (scale, shift) of the norm, by operators that autograd can differentiate."""
     if not norm.training:
         return evaluation_map(norm, y.shape[0])
     assert isinstance(norm, TDBN) and norm.bias is not None

@@ -14,7 +14,7 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
     """All parameters of neurons, and those that other modules list in ``no_decay`` (TEBN's and TAB's p, IMP's U[0]).
 
     For a neuron these are the layer's own parameters, such as k and w. Parameters of layers inside it (a norm, a
-    convolution) do not belong to this set.
+    convolution) are not included.
     """
     names: list[object] = []
     for module in model.modules():
@@ -30,7 +30,7 @@ def neuron_parameters(model: nn.Module) -> set[nn.Parameter]:
 
 
 def no_decay_names(model: nn.Module) -> set[str]:
-    """Names of `neuron_parameters`."""
+    """Returns the names of `neuron_parameters`."""
     exempt = neuron_parameters(model)
     return {name for name, p in model.named_parameters() if p in exempt}
 
@@ -57,11 +57,12 @@ def parameter_kinds(model: nn.Module) -> dict[str, list[nn.Parameter]]:
 def parameter_groups(
     model: nn.Module, weight_decay: float, *, decay_neurons: bool = False, decay_norms: bool = True
 ) -> list[dict[str, Any]]:
-    """Groups for ``torch.optim``: one with ``weight_decay``, one without.
+    """Returns groups for ``torch.optim``: one with ``weight_decay``, one without.
 
     Weight decay on w and k would pull V to softplus(0) = 0.69 and tau to 2, so neuron parameters are exempt.
-    decay_neurons: True gives the paper's released code, which decays them like any weight.
-    decay_norms: False also exempts norm parameters and biases (every parameter with fewer than two axes).
+
+    decay_neurons: True gives the paper's released code, which decays them like any weight
+    decay_norms: False also exempts norm parameters and biases (every parameter with fewer than two axes)
     """
     if not weight_decay >= 0:
         raise ValueError(f"weight_decay must not be negative, got {weight_decay}")

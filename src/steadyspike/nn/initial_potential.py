@@ -25,31 +25,35 @@ class InitialPotential(nn.Module):
     """Base class: computes a layer's U[0]. In training mode it may update itself after each forward."""
 
     def bind(self, channels: int | None) -> None:
-        """Called once by the layer. channels: None for one value per layer, C for one per channel."""
+        """Called once by the layer.
+
+        channels: None for one value per layer, C for one per channel
+        """
 
     def potential(self, x: Tensor) -> Tensor:
-        """U[0] for input ``x`` [T, B, ...]: shape [1], [C] or broadcastable to x.shape[1:]."""
+        """Returns U[0] for input ``x`` [T, B, ...]: shape [1], [C] or broadcastable to x.shape[1:]."""
         raise NotImplementedError
 
     def update(self, active: Tensor) -> None:
         """Called after each training forward; ``active`` is `ScanResult.active` of the scan."""
 
-    # True if C++ can replace `potential` and `update`, see `native_start`. It is False for a subclass that overrides
-    # one of these but not `native_start`. Decided when the class is defined.
+    # True if C++ can replace `potential` and `update`, see `native_start`. False for a subclass that overrides one of
+    # these but not `native_start`. This is decided when the class is defined.
     has_native_start: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # A subclass that changes the Python code without telling C++ must not be computed by C++.
+        # If a subclass changes the Python code but not what C++ does, C++ must not compute it.
         if "native_start" in cls.__dict__:
             cls.has_native_start = True
         elif cls.__dict__.keys() & {"potential", "update"}:
             cls.has_native_start = False
 
     def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
-        """What C++ needs to do `potential` and `update` itself; None if these have to be called.
+        """Returns what C++ needs to do `potential` and `update` itself; None if these have to be called.
 
-        training: the layer is in training mode, so that `update` is due. dtype: of the arithmetic.
+        training: the layer is in training mode, so that `update` is due
+        dtype: of the arithmetic
         """
         return None
 
@@ -58,13 +62,14 @@ class MPInit(InitialPotential):
     """MP-Init (paper section 4, Algorithm 1): U[0] is a running mean of U[T] over neurons that fired in the window.
 
     The mean is the buffer ``running_mean`` ([1] or [C], starts at 0), saved and copied with the layer. Like the
-    statistics of batch norm it is updated after every forward in training mode, also under ``torch.no_grad``; never in
-    evaluation mode, and never when activation checkpointing recomputes a forward. It does not change if no neuron fired
-    or if the batch's mean is not finite.
+    statistics of batch norm it is updated after every forward in training mode, also under ``torch.no_grad``. It is
+    never updated in evaluation mode, or when activation checkpointing recomputes a forward. It does not change if no
+    neuron fired or if the batch's mean is not finite.
 
-    momentum: weight of the new batch, ``mean = (1 - momentum) mean + momentum batch``. The paper's released code uses
-        0.1; the formula in the paper's text, with beta = 0.9 taken literally, would be momentum=0.9.
-    sync: sum over all processes of ``group``, so that every rank holds the mean of the whole batch.
+    momentum: weight of the new batch, ``mean = (1 - momentum) mean + momentum batch``
+        The paper's released code uses 0.1. The formula in the paper's text, with beta = 0.9 taken literally, would be
+        momentum=0.9.
+    sync: sum over all processes of ``group``, so that every rank has the mean of the whole batch
     """
 
     running_mean: Tensor
@@ -81,7 +86,7 @@ class MPInit(InitialPotential):
         self.running_mean = torch.zeros(channels or 1)
 
     def potential(self, x: Tensor) -> Tensor:
-        # A copy: the update changes the buffer in place, and the backward needs the value that the forward used.
+        # A copy, because the update changes the buffer in place and the backward needs the value that the forward used.
         if not self.training:
             return self._mean().clone()
         if recomputing():
@@ -97,13 +102,13 @@ class MPInit(InitialPotential):
         mean = unwrapped(mean)
         if not (training or self.training):
             return Start(mean)
-        # C++ does not support checkpoints, which keep a note of this forward, and sums over several processes.
+        # C++ supports neither checkpoints, which store a value of this forward, nor sums over several processes.
         if recomputing() or checkpoint_region() is not None or (self.sync and world_size(self.group.group) > 1):
             return None
         return Start(mean, 0.0, self.momentum if training else 0.0)
 
     def _mean(self) -> Tensor:
-        """`running_mean`; half the lookup time if it is the buffer that `bind` made."""
+        """Returns `running_mean`; in half the time of an attribute lookup if it is the buffer that `bind` made."""
         mean = self._buffers.get("running_mean")
         return self.running_mean if mean is None else mean
 
@@ -114,7 +119,8 @@ class MPInit(InitialPotential):
             active = summed(active, self.group.group)
         # `active` is [2, 1] for one value per layer.
         if active.numel() == 2 and active.is_cpu and is_ordinary(active):
-            # The same in Python floats: a dozen torch operators on one number take longer than a small layer's scan.
+            # The same in Python floats, because a dozen torch operators on one number take longer than a small layer's
+            # scan.
             (total,), (count,) = active.tolist()
             self._move(total, count)
         else:
@@ -123,20 +129,20 @@ class MPInit(InitialPotential):
     @torch.no_grad()
     def _move_all(self, total: Tensor, count: Tensor) -> None:
         old = self.running_mean.to(total.dtype)
-        # 0 / 0 if no neuron fired: the step is not finite then, and is left out.
+        # 0 / 0 if no neuron fired: the step is then not finite and is left out.
         step = (total / count).sub_(old).mul_(self.momentum).nan_to_num_(0.0, 0.0, 0.0)
         self.running_mean.copy_(step.add_(old))
 
     def _move(self, total: float, count: float) -> None:
         mean = total / max(count, 1.0)
         if count > 0 and math.isfinite(mean):
-            # fill_ registers the change with autograd, unlike writing through `.data`.
+            # Unlike writing through `.data`, fill_ registers the change with autograd.
             running = self._mean()
             old = running.item()
             running.fill_(old + self.momentum * (mean - old))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
-        """Keeps the mean in float32 in a half-precision model: small updates would be rounded away."""
+        """Keeps the mean in float32 in a half-precision model, in which small updates would be rounded away."""
         mean = self.running_mean
         super()._apply(fn, recurse)
         if self.running_mean.dtype in (torch.float16, torch.bfloat16):
@@ -168,14 +174,15 @@ class ConstantInit(InitialPotential):
 
 @lru_cache(maxsize=4096)
 def _rounded(value: float, dtype: torch.dtype) -> float:
-    return float(torch.tensor(value, dtype=dtype, device="cpu"))  # in a "with torch.device" too
+    return float(torch.tensor(value, dtype=dtype, device="cpu"))  # also inside of a "with torch.device"
 
 
 class LearnedInit(InitialPotential):
     """IMP (Shen et al., 2024): a learned U[0], a parameter of shape (1, *shape) that all samples share.
 
-    shape: the neurons of one sample, e.g. (C, H, W), or (C, 1, 1) per channel. The layer then takes this size only.
-    low, high: the start is uniform in this range; (0.4, 0.6) as in the authors' IF and LIF nodes with V = 1.
+    shape: the neurons of one sample, e.g. (C, H, W), or (C, 1, 1) per channel. The layer then accepts only this size.
+
+    low, high: the start is uniform in this range; (0.4, 0.6) as in the authors' IF and LIF nodes with V = 1
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("value",)

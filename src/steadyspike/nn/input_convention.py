@@ -1,8 +1,8 @@
-"""Finds out whether a model takes [T, B, ...] or [B, ...], by trying both: all functions that run a model use it.
+"""Finds out whether a model takes [T, B, ...] or [B, ...], by trying both; all functions that run a model use it.
 
-A model that takes frames has time on axis 0 of its input and the batch on axis 1. One that takes a static batch makes
-its own time steps: the batch is axis 0. The model is run on one and on two entries of axis 0; its first neuron layer
-shows whether the number of time steps or the number of samples has grown.
+A model that takes frames has time on axis 0 of its input and the batch on axis 1. A model that takes a static batch
+makes its own time steps, and the batch is axis 0. The model is run on one and on two entries of axis 0. Its first
+neuron layer shows whether the number of time steps or the number of samples has grown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from steadyspike.nn.neuron import Neuron, Tap
 
 
 class Sizes(NamedTuple):
-    """What a model's first neuron layer gets: its current [T, B, ...]; of a model without neurons, the output."""
+    """The input of a model's first neuron layer, its current [T, B, ...]; for a model without neurons, the output."""
 
     current: Tensor
 
@@ -36,7 +36,7 @@ class Sizes(NamedTuple):
         return self.steps == 2 * fewer.steps and self.batch == fewer.batch
 
     def more_samples(self, fewer: Sizes) -> bool:
-        """True if the batch is twice as large and the first samples did not change."""
+        """Returns True if the batch is twice as large and the first samples did not change."""
         if self.steps != fewer.steps or self.batch != 2 * fewer.batch:
             return False
         return bool(torch.isclose(self.current[:, : fewer.batch], fewer.current, 1e-3, 1e-4, equal_nan=True).all())
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; every module's own mode returns at the end."""
+    """Evaluation mode without gradients; every module's own mode is restored at the end."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -56,9 +56,12 @@ def in_evaluation(model: nn.Module) -> Iterator[None]:
 
 
 def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = None) -> int:
-    """The axis of the batch in ``example``: 1 for [T, B, ...], 0 for a static batch [B, ...].
+    """Returns the axis of the batch in ``example``: 1 for [T, B, ...], 0 for a static batch [B, ...].
 
-    batch_dim: returned unchanged if it is 0 or 1. Raises a ValueError if the model does not accept the example.
+    batch_dim: returned unchanged if it is 0 or 1
+
+
+    Raises a ValueError if the model does not accept the example.
     """
     if batch_dim is not None:
         if batch_dim not in (0, 1) or isinstance(batch_dim, bool):
@@ -81,7 +84,7 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
             return 1
         whole = inner_sizes(model, example)
     if isinstance(whole, Sizes):
-        # Neither trial was clear. If the first layer's sizes equal both leading axes, axis 0 is time.
+        # Neither trial gave a clear answer. If the first layer's sizes equal both leading axes, axis 0 is time.
         frames = (whole.steps, whole.batch) == tuple(example.shape[:2])
         return 0 if whole.batch == example.shape[0] and not frames else 1
     raise ValueError(
@@ -91,13 +94,13 @@ def find_batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None = No
 
 
 def _entries(x: Tensor, axis: int, count: int) -> Tensor:
-    """The first ``count`` entries of an axis; a shorter axis is repeated."""
+    """Returns the first ``count`` entries of an axis; a shorter axis is repeated."""
     index = torch.arange(count, device=x.device) % x.shape[axis]
     return x.index_select(axis, index)
 
 
 def inner_sizes(model: nn.Module, x: Tensor) -> Sizes | str:
-    """What the first neuron layer of the model gets; if the model does not run, what it raised, in one line."""
+    """Returns the input of the model's first neuron layer; if the model does not run, its error in one line."""
     seen: list[Sizes] = []
 
     def make(name: str) -> Tap:

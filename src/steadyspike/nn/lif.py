@@ -21,17 +21,18 @@ class LIF(Neuron):
         S[t] = 1 where M[t] >= V
         U[t] = M[t] - V S[t]  (soft)  or  M[t] (1 - S[t])  (hard)
 
-    A learned V is softplus(k) and a learned tau is 1/sigmoid(w), with k and w of shape [1] or [channels]. A fixed one
-    is stored as the number itself (`nn.constants`).
+    A learned V is softplus(k) and a learned tau is 1/sigmoid(w), with k and w of shape [1] or [channels]. A fixed
+    constant is stored as the number itself (`nn.constants`).
 
-    threshold, tau: starting values, V > 0 and tau > 1; a number, or one per channel.
-    gradient: ``"trsg"`` (output V*S, gradient f'(M/V - 1)), ``"rs"`` (S, f'/V), ``"as"`` (S, f'(M - V)).
-    surrogate: ``"rect"``, ``"triangle"``, ``"arctan"``, ``"sigmoid"``, ``"dspike"``, or an instance with its width.
-    reset: ``"soft"``, ``"hard"``, or ``Reset(kind, detach)``.
-    init: U[0]: ``"mp"`` (MP-Init), ``"zero"``, a number, `MPInit`, `LearnedInit`.
-    learn: which of ``"threshold"`` and ``"tau"`` are trained; True for both, ``()`` or False for none.
-    channels: None: one V, tau and running mean for the layer; C: one per channel.
-    strict, decay_input: see `ScanSpec`. backend: ``"auto"``, ``"reference"``, ``"cpu"`` or ``"triton"``.
+    threshold, tau: starting values, V > 0 and tau > 1; a number, or one per channel
+    gradient: ``"trsg"`` (output V*S, gradient f'(M/V - 1)), ``"rs"`` (S, f'/V), ``"as"`` (S, f'(M - V))
+    surrogate: ``"rect"``, ``"triangle"``, ``"arctan"``, ``"sigmoid"``, ``"dspike"``, or an instance with its width
+    reset: ``"soft"``, ``"hard"``, or ``Reset(kind, detach)``
+    init: U[0]: ``"mp"`` (MP-Init), ``"zero"``, a number, `MPInit`, `LearnedInit`
+    learn: which of ``"threshold"`` and ``"tau"`` are trained; True for both, ``()`` or False for none
+    channels: None: one V, tau and running mean for the layer; C: one per channel
+    strict, decay_input: see `ScanSpec`
+    backend: ``"auto"``, ``"reference"``, ``"cpu"`` or ``"triton"``
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w")
@@ -59,7 +60,7 @@ class LIF(Neuron):
         thresholds = per_layer_or_channel(threshold, channels, "threshold")
         taus = per_layer_or_channel(tau, channels, "tau")
         for value in taus:
-            w_from_tau(value)  # raises for a tau that is out of range
+            w_from_tau(value)  # raises an error for a tau out of range
         self.add_constant("threshold", "k", SOFTPLUS, thresholds, learned="threshold" in names)
         self.add_constant("leak", "w", SIGMOID, [1 / t for t in taus], learned="tau" in names)
 

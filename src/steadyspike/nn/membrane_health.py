@@ -1,7 +1,7 @@
-"""`health`: a context in which a membrane potential that is not finite raises an error with the layer's name.
+"""`health`: a context in which a non-finite membrane potential raises an error with the layer's name.
 
-It checks the membrane and not the loss, because spikes can hide a bad potential: an infinite potential gives an
-ordinary spike or none.
+It checks the membrane and not the loss, because spikes can hide a bad potential: an infinite potential gives either a
+normal spike or none.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 
 class HealthError(RuntimeError):
-    """Raised when a neuron layer has values that are not finite; ``layer`` is its name in the model."""
+    """Raised if a neuron layer has non-finite values; ``layer`` is its name in the model."""
 
     def __init__(self, layer: str, what: str) -> None:
         super().__init__(f"layer '{layer}': {what}")
@@ -28,7 +28,7 @@ class HealthError(RuntimeError):
 
 
 def non_finite(layer: Neuron, x: Tensor, result: ScanResult) -> str | None:
-    """A sentence that names what is not finite in this forward; None if everything is finite."""
+    """Returns a sentence that names what is not finite in this forward; None if everything is finite."""
     for name, value in (("threshold", layer.threshold), ("1/tau", layer.leak)):
         if not torch.isfinite(value).all():
             return f"its {name} is not finite"
@@ -59,7 +59,7 @@ def tapped(
 
 @contextmanager
 def non_finite_layers(model: nn.Module, key: str) -> Iterator[list[tuple[str, str]]]:
-    """A list to which every forward adds the layers with values that are not finite: (name, what), in running order."""
+    """Yields a list to which every forward adds the layers with non-finite values: (name, what), in running order."""
     bad: list[tuple[str, str]] = []
 
     def make(name: str) -> Tap:

@@ -1,8 +1,8 @@
 """`check_model`: finds common mistakes in a spiking network that cause no error.
 
-Examples: a neuron that takes the batch axis for time (the network still trains; this happened in a published model); a
-layer that never fires, so that training stays at chance level; a parameter without gradient. Each check has a name, a
-verdict and, if it fails, the name of the layer.
+Examples: a neuron that scans the batch axis as if it were time (the network still trains; this happened in a published
+model); a layer that never fires, so that training stays at chance level; a parameter without gradient. Each check has a
+name, a verdict and, if it fails, the name of the layer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.settings_notes import settings_notes
 from steadyspike.nn.stream_window import NO_WINDOW
 
-UNTRAINED = "before training the norms lack its statistics, so check an untrained network after model.train()"
+UNTRAINED = "before training the norms have no statistics yet, so check an untrained network after model.train()"
 
 
 @dataclass(frozen=True)
 class Check:
     """The result of one check; ``layer`` is the name of the module or parameter concerned, if there is one.
 
-    note: no check failed (``ok`` is True), but in our measurements these settings train worse than others.
+    note: no check failed (``ok`` is True), but in our measurements these settings train worse than others
     """
 
     name: str
@@ -60,7 +60,7 @@ class CheckReport:
 
     @property
     def notes(self) -> list[Check]:
-        """Recommendations: settings that trained worse than others in our measurements."""
+        """Returns recommendations: settings that trained worse than others in our measurements."""
         return [c for c in self.checks if c.note]
 
     def require(self) -> CheckReport:
@@ -82,11 +82,13 @@ def check_model(
 
     example: ``[T, B, ...]`` with B >= 2, or a static batch ``[B, ...]`` for networks that make their own time steps.
         The output is ``[T, B, ...]``, or ``[B, classes]`` if the network averages.
-    batch_dim: the axis of the batch, 1 or 0; None: found by trying (`nn.input_convention`).
-    The checks run on a copy in float64: the model itself does not change, and rounding cannot flip a spike between a
-    batch of B and a batch of one. The copy's running statistics are computed from the example, so that evaluation mode
-    is meaningful for an untrained network too. Only the firing rates of a model in evaluation mode are measured with
-    its own statistics and precision, as `ss.analyse` does.
+    batch_dim: the axis of the batch, 1 or 0; None: found by trying (`nn.input_convention`)
+
+
+    The checks run on a copy in float64. The model itself does not change, and rounding cannot cause different spikes in
+    a batch of B and a batch of one. The copy's running statistics are computed from the example, so that evaluation
+    mode is meaningful for an untrained network too. Only the firing rates of a model in evaluation mode are measured
+    with its own statistics and precision, as `ss.analyse` does.
     """
     batch_dim = _batch_dim(model, example, batch_dim)
     if example.ndim <= batch_dim or example.shape[batch_dim] < 2:
@@ -103,7 +105,7 @@ def check_model(
 
 
 def _batch_dim(model: nn.Module, example: Tensor, batch_dim: int | None) -> int:
-    """The axis of the batch; 1 for a model that does not run on the example, which the checks report."""
+    """Returns the axis of the batch; 1 for a model that does not run on the example, which the checks report."""
     try:
         return find_batch_dim(model, example, batch_dim)
     except ValueError:
@@ -137,15 +139,15 @@ def _prepare(model: nn.Module, example: Tensor) -> tuple[nn.Module, Tensor, str 
 
 @torch.no_grad()
 def _add_time_axis(model: nn.Module, x: Tensor, batch_dim: int) -> None:
-    """Gives the output of a network that averages over time, [B, classes], a time axis of length 1.
+    """Adds a time axis of length 1 to the output [B, classes] of a network that averages over time.
 
-    The batch axis is the one that shrinks when a sample is left out.
+    The batch axis is the one that becomes shorter when a sample is left out.
     """
     model.eval()
     try:
         full, less = model(x), model(x.narrow(batch_dim, 0, x.shape[batch_dim] - 1))
     except Exception:
-        return  # the checks report it
+        return  # the checks report this error
     if isinstance(full, Tensor) and full.ndim == less.ndim == 2 and full.shape[0] == less.shape[0] + 1:
         model.register_forward_hook(lambda module, args, out: out.unsqueeze(0))
         model.averages_over_time = True  # type: ignore[assignment]
@@ -163,7 +165,7 @@ def _run_checks(
 ) -> CheckReport:
     """Runs all checks in order; skips checks that would fail for the same reason as an earlier one.
 
-    evaluated: the model as it was given, if that was in evaluation mode; its activity on ``example`` is checked.
+    evaluated: the model as it was given, if it was in evaluation mode; its activity on ``example`` is checked
     """
     report = CheckReport()
 
@@ -171,7 +173,7 @@ def _run_checks(
         return _activity(model.train(), x) if evaluated is None else _activity(evaluated, example)
 
     def run(*steps: Step) -> bool:
-        """False as soon as a check fails."""
+        """Runs a check; returns False as soon as one fails."""
         for step in steps:
             try:
                 verdicts = step(model, x, batch_dim, tolerance)
@@ -273,14 +275,14 @@ def _check_causal(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
 
 
 def _check_statistics(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    """MP-Init's mean must move in training. It does not in a loop over `scan` without a window."""
+    """Checks that MP-Init's mean moves in training. It does not move in a loop over `scan` without a window."""
     model.train()
     layers = {n: m for n, m in neurons(model).items() if m.training and isinstance(m.init, MPInit)}
     kept = {name: layer.running_mean.clone() for name, layer in layers.items()}
     probe = 0.123  # a mean that no batch has by chance
     for layer in layers.values():
         layer.running_mean.fill_(probe)
-    # Twice: a converted neuron ends a window when the next one starts.
+    # Twice, because a converted neuron ends a window only when the next one starts.
     rates = [firing_rates(model, x) for _ in range(2)]
     still = [name for name, layer in layers.items() if bool((layer.running_mean == probe).all())]
     for name, mean in kept.items():
@@ -297,7 +299,7 @@ def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: flo
     if not trained:
         return [Check("gradient", True, "the model has no trainable parameters")]
     with torch.no_grad():
-        # A residual branch that starts at zero (a norm's weight) has zero gradients in front of that weight.
+        # If a residual branch starts at zero (a norm's weight), the weights before that norm have zero gradients.
         for p in trained.values():
             if not p.any():
                 p.uniform_(0.05, 0.15)
@@ -320,7 +322,7 @@ def _check_gradients(model: nn.Module, x: Tensor, batch_dim: int, tolerance: flo
 
 
 def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
-    """Mean of S of every neuron layer, by name, over all its calls in one forward in the model's current mode."""
+    """The mean of S of every neuron layer, by name, over all its calls in one forward in the model's current mode."""
     counts: dict[str, tuple[float, int]] = {}
 
     def make(name: str) -> Tap:
@@ -337,7 +339,7 @@ def firing_rates(model: nn.Module, x: Tensor) -> dict[str, float]:
 
 
 def dead_layers(rates: dict[str, float]) -> list[Check]:
-    """A failed check for every layer that never or always fires."""
+    """Returns a failed check for every layer that never or always fires."""
     checks = []
     for name, rate in rates.items():
         if rate == 0.0:
@@ -352,7 +354,7 @@ def dead_layers(rates: dict[str, float]) -> list[Check]:
 
 
 def _activity(model: nn.Module, x: Tensor) -> list[Check]:
-    """The check of firing rates in the model's current mode."""
+    """Checks firing rates in the model's current mode."""
     rates = firing_rates(model, x)
     if not rates:
         return [Check("activity", True, "no SteadySpike neuron layers found")]
@@ -364,7 +366,7 @@ def _activity(model: nn.Module, x: Tensor) -> list[Check]:
 
 
 def _check_settings(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float) -> list[Check]:
-    """Notes only, so it always passes; it is silent if the settings are fine."""
+    """Gives notes only, so it always passes; without notes it shows nothing."""
     return [Check("settings", True, text, note=True) for text in settings_notes(model, x)]
 
 

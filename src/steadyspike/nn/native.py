@@ -1,8 +1,9 @@
 """Replaces converted neurons by plain layers of this library, so that a network can be folded, streamed and exported.
 
-A converted neuron (`ss.convert`, `ss.stabilize`) keeps the calls of its library: one step or many, a state or none. If
-its dynamics are those of `LIF` or `IF`, such a layer replaces it here. A network that takes one step per call gets all
-steps at once, folded into the batch, and its neurons unfold them: layers without a state do not see the difference.
+A converted neuron (`ss.convert`, `ss.stabilize`) keeps the interface of its library: one step or many per call, with a
+state or without. If its dynamics are those of `LIF` or `IF`, it is replaced here by such a layer. A network that takes
+one step per call then gets all steps at once, folded into the batch, and its neurons unfold them. Layers without a
+state work on either form.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.neurons import IF
 
-CONTINUES = "its second call continues from the potential of the first; give every call a neuron of its own"
+CONTINUES = "its second call continues from the potential of the first; give every call its own neuron"
 
 
 class NotNative(ValueError):
@@ -32,11 +33,11 @@ class HasNative(Protocol):
     """A module of another library that a layer of this library can replace."""
 
     def as_native(self) -> nn.Module:
-        """The layer, called as the module is called; raises `NotNative` with the reason."""
+        """Returns the layer, which is called as the module is called; raises `NotNative` with the reason."""
 
 
 def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
-    """`LIF`, or `IF` without leak, with the constants, settings and initial potential of ``source``."""
+    """Returns `LIF`, or `IF` without leak, with the constants, settings and initial potential of ``source``."""
     v, a = (t.detach().double().reshape(-1) for t in (source.threshold, source.leak))
     if v.numel() > 1 or a.numel() > 1:
         raise NotNative("its constants differ from neuron to neuron")
@@ -51,7 +52,7 @@ def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
     else:
         layer = LIF(float(v), 1 / float(a), init=init, learn=names, strict=spec.strict, decay_input=spec.decay_input,
                     **settings)  # fmt: skip
-    # The constructor took a copy and bound it to its own channels; this one is as the converted neuron had it.
+    # The constructor made a copy and bound it to its own channels; use the converted neuron's instead.
     layer.init = init
     for name, value in (("threshold", v), ("leak", a)):
         layer.set_constant(name, value)  # tau = 1 / (1 / tau) may be rounded
@@ -59,7 +60,7 @@ def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
 
 
 class Shifted(nn.Module):
-    """A layer whose potential is counted from another zero: gain * layer(x + offset)."""
+    """A layer whose potential is measured from another zero: gain * layer(x + offset)."""
 
     def __init__(self, layer: nn.Module, offset: float, gain: float) -> None:
         super().__init__()
@@ -73,31 +74,33 @@ class Shifted(nn.Module):
 def with_late_reset(layer: Neuron) -> nn.Module:
     """Turns a neuron with a soft reset into one that subtracts V after the next decay: M = beta M[t-1] + x - V S[t-1].
 
-    It is U = M - (V / beta) S: a soft reset by V / beta of a neuron that fires at V. With the potential counted from
-    -d, d = V / beta - V, both are V / beta, and the current gains (1 - beta) d:
+    In this form it is U = M - (V / beta) S: a soft reset by V / beta of a neuron that fires at V. If the potential is
+    measured from -d with d = V / beta - V, both numbers are V / beta, and the current grows by (1 - beta) d:
 
         M'[t] = beta U'[t-1] + x[t] + (1 - beta) d,   S = 1 where M' > V / beta,   U' = M' - (V / beta) S
     """
     v, beta = float(layer.threshold.detach().double()), 1 - float(layer.leak.detach().double())
     layer.set_constant("threshold", torch.tensor([v / beta], dtype=torch.float64))
-    # Read back: the layer's dtype may have rounded V / beta, and d must fit the threshold in use.
+    # Read the value back: the layer's dtype may have rounded V / beta, and d must match the threshold in use.
     d, init = float(layer.threshold.detach().double()) - v, layer.init
     if isinstance(init, ConstantInit):
         layer.init = ConstantInit(_counted_from(torch.tensor(init.value, dtype=torch.float64), v, beta, d).item())
     elif type(init) is MPInit:
         init.running_mean.copy_(_counted_from(init.running_mean.double(), v, beta, d))
     else:
-        raise NotNative(f"its reset is one step late, and the initial potential {type(init).__name__} cannot follow")
+        raise NotNative(
+            f"its reset is one step late, which the initial potential {type(init).__name__} does not support"
+        )
     return Shifted(layer, (1 - beta) * d, beta if layer.spec.family == "trsg" else 1.0)
 
 
 def _counted_from(start: Tensor, v: float, beta: float, d: float) -> Tensor:
-    """U'[0] for a potential M[0]; one above V is reset at the first step."""
+    """Returns U'[0] for a potential M[0]; one above V is reset at the first step."""
     return start + d - (start > v) * (v / beta)
 
 
 class Returned(nn.Module):
-    """A layer in place of a neuron that returns (output, state): the state is None, since the layer keeps none."""
+    """A layer instead of a neuron that returns (output, state); the state is None, because the layer stores none."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -108,8 +111,8 @@ class Returned(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             raise AttributeError(
-                f"the layer that replaces this neuron has no {name!r}: a model that loops over time itself has no form "
-                "of plain layers; give the part of it that computes one step"
+                f"the layer that replaces this neuron has no {name!r}: a model that loops over time itself cannot be "
+                "written with plain layers; give the part of it that computes one step"
             ) from None
 
     def forward(self, x: Tensor | tuple[Tensor, Any], *state: Any) -> tuple[Tensor, None]:
@@ -117,9 +120,9 @@ class Returned(nn.Module):
 
 
 class EveryStep(nn.Module):
-    """A layer in place of a neuron that takes one step [B, ...] per call: it gets all steps, [T*B, ...].
+    """A layer instead of a neuron that takes one step [B, ...] per call; it gets all steps, [T*B, ...].
 
-    remembers: the neuron object holds its potential, so that a second call in the same step continues from the first.
+    remembers: the neuron object stores its potential, so that a second call in the same step continues from the first
     """
 
     def __init__(self, layer: nn.Module, remembers: bool) -> None:
@@ -134,7 +137,7 @@ class EveryStep(nn.Module):
 
 
 class EveryStepNetwork(nn.Module):
-    """A network that takes one step per call as one that takes frames [T, B, ...]."""
+    """Turns a network that takes one step per call into one that takes frames [T, B, ...]."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -145,7 +148,7 @@ class EveryStepNetwork(nn.Module):
         for layer in layers:
             layer.steps, layer.calls = len(x), 0
         out: Any = self.model(x.flatten(0, 1))
-        # A loop over time calls every neuron at least T times: it took the folded batch for a sequence.
+        # A loop over time calls every neuron at least T times, because it takes the folded batch for a sequence.
         if len(x) > 1 and any(layer.calls >= len(x) for layer in layers):
             raise NotNative("the model loops over time itself; give the part of it that computes one step")
         if any(layer.remembers and layer.calls > 1 for layer in layers):
@@ -156,9 +159,9 @@ class EveryStepNetwork(nn.Module):
 
 
 class OneCallEach:
-    """Raises `NotNative` if one forward of ``model`` calls one of its layers twice, of those given by name.
+    """Raises `NotNative` if one forward of ``model`` calls one of the given layers (by name) twice.
 
-    For layers in place of neurons that continue from their last potential: the plain layer starts again at every call.
+    This concerns neurons that continue from their last potential; the plain layers start again at every call.
     """
 
     def __init__(self, model: nn.Module, names: Iterable[str]) -> None:
@@ -181,7 +184,7 @@ class OneCallEach:
 
 
 class FirstOutput(nn.Module):
-    """A network that returns (output, state) as one that returns the output."""
+    """Turns a network that returns (output, state) into one that returns only the output."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -195,7 +198,7 @@ class FirstOutput(nn.Module):
 
 
 def native(model: nn.Module) -> nn.Module:
-    """A copy of ``model`` with layers of this library in place of converted ones; ``model`` itself if it has none."""
+    """A copy of ``model`` with layers of this library instead of converted ones; ``model`` itself if it has none."""
     if not any(isinstance(module, HasNative) for module in model.modules()):
         return model
     if isinstance(model, HasNative):
@@ -223,4 +226,4 @@ def _made(module: HasNative, path: str) -> nn.Module:
     try:
         return module.as_native()
     except NotNative as error:
-        raise NotNative(f"{path}: no plain LIF layer equals it: {error}") from None
+        raise NotNative(f"{path}: no plain LIF layer is equal to it: {error}") from None

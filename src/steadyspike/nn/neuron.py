@@ -1,8 +1,8 @@
 """`Neuron`: the base class of all spiking layers, with input checks, initial potential, scan, streaming and taps.
 
 A neuron layer has a threshold, a leak, a `ScanSpec` and an initial potential; subclasses define threshold and leak. No
-state is kept between calls. A training forward changes only the statistics of the initial potential, and sets a learned
-constant that has left its range back to the end of the range.
+state is kept between calls. A training forward changes only two things: the statistics of the initial potential, and
+learned constants that have left their range (they are set to the end of the range).
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ CONSTANT_OF = {"tau": "leak"}
 class Tap(NamedTuple):
     """A function that is called after each scan of a layer: ``see(layer, x, u0, result)``.
 
-    membrane: ``see`` reads result.m. current: it reads x; False lets a norm and the layer stay one node, which
-    never has the current in memory (`norm_neuron`): x is then the norm's input. potential: it reads result.u; False
-    saves writing it.
+    membrane: ``see`` reads result.m
+    current: it reads x. If False, a norm and the layer may stay one node, which never has the current in memory
+        (`norm_neuron`); x is then the norm's input.
+    potential: it reads result.u; if False, it is not written
     """
 
     see: Callable[[Neuron, Tensor, Tensor, ScanResult], None]
@@ -46,19 +47,19 @@ class Tap(NamedTuple):
 class Neuron(Constants):
     """Base class of spiking layers: ``forward(x) -> output`` on [T, B, ...].
 
-    channels: None for one constant per layer, C for one per channel (axis 2 of x).
+    channels: None for one constant per layer, C for one per channel (axis 2 of x)
 
-    A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. The methods that it
-    overrides are determined when the class is defined; to replace one of them afterwards, on the class or on a layer,
-    is not supported (except a layer's own ``forward``, which counts as a hook).
+    A subclass may override `run`, `forward`, `threshold`, `leak`, `constant` and `limit_constants`. Which methods it
+    overrides is determined when the class is defined. Replacing one of them afterwards, on the class or on a layer, is
+    not supported (except a layer's own ``forward``, which counts as a hook).
     """
 
-    # True if `run` uses a kernel. A subclass that overrides `run` sets True if its `run` calls Neuron.run.
+    # True if `run` uses a kernel. A subclass that overrides `run` sets it to True if its `run` calls Neuron.run.
     runs_kernel: ClassVar[bool] = True
-    spiking: ClassVar[bool] = True  # False for a readout: its output is the potential
+    spiking: ClassVar[bool] = True  # False for a readout, whose output is the potential
     LEARNABLE: ClassVar[tuple[str, ...]] = ()  # the names that ``learn`` takes
     overridden: ClassVar[frozenset[str]] = frozenset()  # the methods above that the class overrides
-    stream_window: StreamWindow | None = None  # open inside ``with ss.window(model)``
+    stream_window: StreamWindow | None = None  # the open window inside ``with ss.window(model)``
 
     def __init__(
         self,
@@ -81,10 +82,10 @@ class Neuron(Constants):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # A kernel computes the dynamics of `Neuron.run` only, so an override turns it off unless the class decides.
+        # A kernel computes only the dynamics of `Neuron.run`, so an override turns it off unless the class sets it.
         if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
             cls.runs_kernel = False
-        # Looked up once per class: asking at every forward would cost as much as a small layer's scan.
+        # Looked up once per class, because asking at every forward would take as long as a small layer's scan.
         names = ("run", "forward", "threshold", "leak", "constant", "limit_constants")
         cls.overridden = frozenset(name for name in names if getattr(cls, name) is not getattr(Neuron, name))
 
@@ -95,7 +96,7 @@ class Neuron(Constants):
         return why_not_compiled(self.spec.surrogate)
 
     def __getstate__(self) -> dict[str, object]:
-        """Copies and pickles have no taps and no open window."""
+        """Copies and pickles contain no taps and no open window."""
         return {**self.__dict__, "taps": {}, "stream_window": None}
 
     @property
@@ -110,7 +111,7 @@ class Neuron(Constants):
 
     @property
     def threshold_name(self) -> str | None:
-        """The name of the parameter from which V is computed; None if V is fixed."""
+        """Returns the name of the parameter from which V is computed; None if V is fixed."""
         if "threshold" not in self._constants or self.constant_parameter("threshold") is None:
             return None
         return self._constants["threshold"].raw
@@ -133,7 +134,7 @@ class Neuron(Constants):
         return scan_layer(self, x, u0, membrane)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, ...] -> [T, B, ...], starting from the initial potential."""
+        """Maps [T, B, ...] to [T, B, ...], starting from the initial potential."""
         self.check_input(x)
         return forward_layer(self, x)
 
@@ -145,11 +146,11 @@ class Neuron(Constants):
         return result
 
     def scan(self, x: Tensor, state: LIFState | None = None) -> tuple[Tensor, LIFState]:
-        """Processes the next T steps of a stream, ``x`` [T, B, ...], T may be 1; returns (output, new state).
+        """Processes the next T steps of a stream, ``x`` [T, B, ...] with T >= 1; returns (output, new state).
 
-        state: the state that the previous call returned; None starts at the initial potential. T calls of one step give
-        the same outputs and gradients as one call of T steps. In training mode the calls belong in one
-        ``with ss.window(model):`` per sequence, whose end updates MP-Init as the end of a `forward` does.
+        state: the state that the previous call returned; None starts at the initial potential
+        T calls of one step give the same outputs and gradients as one call of T steps. In training mode, put the calls
+        of a sequence into one ``with ss.window(model):``. Its end updates MP-Init as the end of a `forward` does.
         """
         self.check_input(x)
         if state is not None and not isinstance(state, LIFState):
@@ -166,13 +167,14 @@ class Neuron(Constants):
         return result.out, after
 
     def spikes(self, out: Tensor) -> Tensor:
-        """S in {0, 1} from this layer's output, with the surrogate gradient of S (trsg: S = O / V)."""
+        """Returns S in {0, 1} from this layer's output, with the surrogate gradient of S (trsg: S = O / V)."""
         if self.spec.family != "trsg":
             return out
         v = self.threshold
         v = v.view(-1, *([1] * (out.ndim - 3))) if v.numel() > 1 else v
         s = out / v
-        # O / V may differ from 0 or 1 by a rounding. The value is rounded, the gradient stays that of O / V.
+        # O / V may differ from 0 or 1 by rounding. Therefore the value is rounded, and the gradient stays that of O /
+        # V.
         return s + (s.round() - s).detach()
 
     def check_input(self, x: Tensor) -> None:
@@ -204,14 +206,14 @@ class Neuron(Constants):
         return text if self.channels is None else f"{text}, channels={self.channels}"
 
     def _constants_repr(self) -> str:
-        """V and tau as numbers, or as a range over the channels."""
+        """Shows V and tau as numbers, or as a range over the channels."""
         with torch.no_grad():
             v, tau = _shown(self.threshold), _shown(1 / self.leak)
         return f"V={v}, tau={tau}" if self.spiking else f"tau={tau}"
 
 
 def _shown(values: Tensor) -> str:
-    """One number, or the lowest and highest of several."""
+    """Shows one number, or the lowest and highest of several."""
     if values.is_meta:
         return "?"
     low, high = float(values.min()), float(values.max())
@@ -219,5 +221,5 @@ def _shown(values: Tensor) -> str:
 
 
 def neurons(model: nn.Module) -> dict[str, Neuron]:
-    """All neuron layers of a model by name, in registration order."""
+    """Returns all neuron layers of a model by name, in registration order."""
     return {name: m for name, m in model.named_modules() if isinstance(m, Neuron)}

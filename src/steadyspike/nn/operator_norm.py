@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:
-    """True if the layers are computed by operators: on a GPU, if no hook or tap needs the current in memory."""
+    """Returns True if the layers are computed by operators: on a GPU, if no hook or tap needs the current in memory."""
     if y.is_cpu and neuron.backend != "triton":
         return False
     if neuron.overridden & {"forward", "run"} or must_be_called(neuron):
@@ -36,13 +36,13 @@ def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | No
     if isinstance(extra, Tensor):
         return extra.shape == y.shape and extra.dtype == y.dtype
     same = extra.y.shape == y.shape and extra.y.dtype == y.dtype and extra.norm.training == norm.training
-    # Two maps are added up in the kernel only if each is one scale and shift for all steps.
+    # The kernel can add two affine maps only if each has one scale and shift for all steps.
     alike = all(type(n).forward is TDBN.forward for n in (norm, extra.norm))
     return same and alike and _fits(extra.norm, extra.y)
 
 
 def _fits(norm: TimeNorm, y: Tensor) -> bool:
-    """True if the operators compute this norm of ``y``."""
+    """Returns True if the operators compute this norm of ``y``."""
     if y.dtype not in DTYPES or y.ndim < 3 or y.shape[2] != norm.channels or y.numel() < 2 * y.shape[2]:
         return False
     if norm.weight.dtype != compute_dtype(y) or norm.running_mean.dtype != norm.weight.dtype or must_be_called(norm):
@@ -57,10 +57,11 @@ def _fits(norm: TimeNorm, y: Tensor) -> bool:
 
 
 def operator_norm_neuron(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
-    """``neuron(norm(y) + extra)`` of layers and tensors that `takes_operator` has accepted."""
+    """Computes ``neuron(norm(y) + extra)`` for layers and tensors that `takes_operator` has accepted."""
     neuron.check_input(y)
     other: Tensor | NormedInput | None
-    # The shortcut first, as if it was computed: a norm object that is used twice updates its statistics in this order.
+    # The shortcut comes first, as if the layers ran one by one: a norm object that is used twice updates its statistics
+    # in this order.
     other = extra if extra is None or isinstance(extra, Tensor) else _normed(extra.norm, extra.y)
     first = _normed(norm, y)
     u0 = neuron.init.potential(y)

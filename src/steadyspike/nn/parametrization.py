@@ -1,12 +1,13 @@
 """Maps from parameters to neuron constants: V = softplus(k), 1/tau = sigmoid(w) (paper, "Stable parameterization").
 
-In exact arithmetic V > 0 and tau > 1 for every k and w. In float32 this is not so: sigmoid(17) is 1 and sigmoid(-104)
-is 0, with a derivative of 0, so that such a neuron never learns again. Each `Link` therefore has three guards:
+In exact arithmetic V > 0 and tau > 1 for every k and w. In float32 this does not hold: sigmoid(17) is 1 and
+sigmoid(-104) is 0, with a derivative of 0, so that such a neuron never learns again. Each `Link` therefore has three
+guards:
 
-- The parameter is limited to ``low .. high``. V is from 1e-9 to 1e9, so that M/V**2 in the gradient cannot overflow;
+- The parameter is limited to ``low .. high``. V is from 1e-9 to 1e9, so that M/V**2 in the gradient cannot overflow.
   tau is from 1.000001 to 1e8, which float32 can represent. `Link.value` computes with the limited parameter.
-- `Link.limit` sets a parameter that has left this range back to the end of the range. Neuron layers call it in every
-  training forward, so that a parameter cannot drift so far outside that it would need many steps to return.
+- `Link.limit` sets a parameter that has left this range to the end of the range. Neuron layers call it in every
+  training forward; otherwise a parameter could drift so far outside that it would need many steps to return.
 - The backward pass uses a slope of at least `LEAST_SLOPE`. The gradient is exact for V > 0.001 and tau between 1.001
   and 1022, and larger than the exact one outside.
 """
@@ -30,9 +31,11 @@ from steadyspike.kernels.sizes_only import has_no_values
 class Link:
     """A map from a parameter to a constant.
 
-    forward: parameter -> constant. slope: (parameter, constant) -> derivative. inverse: constant -> parameter, with a
-    ValueError for a constant that is out of range. low, high: range of the parameter. native: the same with a code for
-    the slope, for C++.
+    forward: parameter -> constant
+    slope: (parameter, constant) -> derivative
+    inverse: constant -> parameter, with a ValueError for a constant out of range
+    low, high: range of the parameter
+    native: the same map in C++, with a code for the slope
     """
 
     forward: Callable[[Tensor], Tensor]
@@ -46,15 +49,18 @@ class Link:
         object.__setattr__(self, "native", LinkRange(_SLOPE_CODES.get(self.slope, -1), self.low, self.high))
 
     def value(self, raw: Tensor) -> Tensor:
-        """The constant, in float32 or better."""
+        """Returns the constant, in float32 or better."""
         raw = raw.to(torch.promote_types(raw.dtype, torch.float32))
-        # torch.func cannot transform `_LinkedValue`; there torch differentiates the formula itself.
+        # torch.func cannot transform `_LinkedValue`; in this case torch differentiates the formula itself.
         if not raw.requires_grad or is_transformed():
             return self.limited(raw)
         return _LinkedValue.apply(raw, self)
 
     def limited(self, raw: Tensor) -> Tensor:
-        """The constant of the parameter, which is set to the end of its range if it is outside."""
+        """Returns the constant of the parameter.
+
+        A parameter outside of its range is set to the end of the range first.
+        """
         return self.forward(raw.clamp(self.low, self.high))
 
     def pulled_back(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor:
@@ -62,7 +68,7 @@ class Link:
         return grad * self.slope(raw.clamp(self.low, self.high), value).clamp_min(LEAST_SLOPE)
 
     def contains(self, raw: Tensor) -> bool:
-        """True if the whole parameter is in its range; for tensors on the CPU.
+        """Returns True if the whole parameter is in its range; for tensors on the CPU.
 
         Reading one number in Python takes a tenth of the time of an operator.
         """
@@ -75,21 +81,21 @@ class Link:
 
     @torch.no_grad()
     def limit(self, raw: Tensor) -> None:
-        """Clamps ``raw`` to its range, in place and without registering it with autograd; a NaN stays a NaN."""
+        """Clamps ``raw`` to its range, in place and without registering the change with autograd; a NaN stays a NaN."""
         info = torch.finfo(raw.dtype)
         raw.data.clamp_(max(self.low, info.min), min(self.high, info.max))
 
     @torch.no_grad()
     def nearest(self, values: Sequence[float], dtype: torch.dtype | None = None) -> Tensor:
-        """The parameters, [n], whose constants in floating point are nearest to ``values``."""
-        # On the CPU, also if a model is built under torch.device("meta"): there the operators below would import
-        # torch's compiler, which takes two seconds.
+        """Returns the parameters, [n], whose constants in floating point are nearest to ``values``."""
+        # On the CPU, also if a model is built under torch.device("meta"), because there the operators below would
+        # import torch's compiler, which takes two seconds.
         device, cpu = torch.get_default_device(), torch.device("cpu")
         exact = torch.tensor([self.inverse(v) for v in values], dtype=torch.float64, device=cpu)
         start = exact.to(dtype or torch.get_default_dtype())
         steps = [start]
-        # The inverse in float64, rounded, need not give the nearest constant: try its 8 neighbours on each side. Half
-        # precision has only the start.
+        # The inverse in float64, rounded, need not give the nearest constant, so its 8 neighbours on each side are
+        # tried. In half precision there is only the start.
         for end in (-torch.inf, torch.inf):
             near = start
             for _ in range(8):
@@ -118,7 +124,7 @@ class _LinkedValue(torch.autograd.Function):
 
 
 def k_from_threshold(threshold: float) -> float:
-    """k with softplus(k) = threshold; written so that it is accurate for tiny thresholds too."""
+    """Returns k with softplus(k) = threshold; the formula is accurate for tiny thresholds too."""
     if not 1e-30 <= threshold <= 1e30:
         raise ValueError(f"threshold must be a number above 0 (1e-30 to 1e30, the range of float32), got {threshold}")
     # log(exp(V) - 1) = V + log(1 - exp(-V)); expm1 keeps the digits of tiny V, and exp(V) cannot overflow.
@@ -126,14 +132,14 @@ def k_from_threshold(threshold: float) -> float:
 
 
 def w_from_tau(tau: float) -> float:
-    """w with 1 / sigmoid(w) = tau."""
+    """Returns w with 1 / sigmoid(w) = tau."""
     if not 1 + 1e-6 <= tau <= 1e8:
         raise ValueError(f"tau must be a number above 1 (1.000001 to 1e8, because of float32), got {tau}")
     return -math.log(tau - 1)
 
 
 def _w_from_leak(leak: float) -> float:
-    """w with sigmoid(w) = leak."""
+    """Returns w with sigmoid(w) = leak."""
     return math.log(leak) - math.log1p(-leak)
 
 
@@ -146,7 +152,7 @@ def _identity(x: Tensor) -> Tensor:
 
 
 def _sigmoid_slope(w: Tensor, a: Tensor) -> Tensor:
-    # a (1 - a) as a sigmoid(-w): 1 - a would lose all digits when a is near 1.
+    # a (1 - a) as a sigmoid(-w), because 1 - a would lose all digits if a is near 1.
     return a * torch.sigmoid(-w) if torch.is_grad_enabled() else w.neg().sigmoid_().mul_(a)
 
 
@@ -173,7 +179,7 @@ AT_MOST_ONE = replace(RAW, high=1.0)
 
 
 def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int | None, name: str) -> list[float]:
-    """``value`` as a list of 1 (layer-wise) or ``channels`` floats."""
+    """Returns ``value`` as a list of 1 (layer-wise) or ``channels`` floats."""
     many = isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) > 0
     try:
         values = [float(v) for v in (value if many else [value])]  # type: ignore[union-attr, arg-type]
@@ -190,7 +196,7 @@ def per_layer_or_channel(value: float | Sequence[float] | Tensor, channels: int 
 
 
 def learned_names(learn: Sequence[str] | str | bool | None, learnable: Sequence[str]) -> tuple[str, ...]:
-    """The names chosen by ``learn``: one name or several; True means all names, False or None no name."""
+    """Returns the names chosen by ``learn``: one name or several; True means all names, False or None no name."""
     names = tuple(learnable) if learn is True else (learn,) if isinstance(learn, str) else tuple(learn or ())
     for name in names:
         if name not in learnable:

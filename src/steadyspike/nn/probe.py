@@ -1,4 +1,4 @@
-"""`probe`: records what happens inside neuron layers during a forward.
+"""`probe`: records the values inside neuron layers during a forward.
 
     with ss.probe(model, "layer1.*", record=("m", "spikes")) as seen:
         model(x)
@@ -29,8 +29,13 @@ RECORDS = ("current", "m", "u", "spikes", "rate")
 class LayerRecord:
     """The record of one forward of one layer; what was not requested is None.
 
-    current: input I, m: potential before reset, u: potential after reset, spikes: S in {0, 1}, all [T, B, ...];
-    rate: mean of S per step, [T]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
+    current: input I
+    m: potential before the reset
+    u: potential after the reset
+    spikes: S in {0, 1}
+    rate: mean of S per step, [T]
+
+    All but rate are [T, B, ...]. A readout has neither spikes nor rate. MPBN's m is the membrane before its norm.
     """
 
     layer: Neuron
@@ -42,7 +47,7 @@ class LayerRecord:
 
 
 class Recording(Mapping[str, LayerRecord]):
-    """Records by layer name: ``recording[name]`` is the last forward, ``recording.all(name)`` all forwards in order."""
+    """Records by layer name: ``recording[name]`` is the last forward, ``recording.all(name)`` is a list of all."""
 
     def __init__(self) -> None:
         self._calls: dict[str, list[LayerRecord]] = {}
@@ -54,7 +59,7 @@ class Recording(Mapping[str, LayerRecord]):
         return list(self._calls[name])
 
     def calls(self) -> list[LayerRecord]:
-        """The records of every forward of every layer; a layer that is used twice in a network has two."""
+        """Returns the records of every forward of every layer; a layer that is used twice in a network has two."""
         return [record for records in self._calls.values() for record in records]
 
     def __getitem__(self, name: str) -> LayerRecord:
@@ -77,8 +82,8 @@ def probe(
 ) -> Iterator[Recording]:
     """Records the neuron layers of ``model`` while the block runs.
 
-    layers: names or patterns (``"layer1.*"``) as in ``model.named_modules()``; None: all neuron layers.
-    record: some of ``"current"``, ``"m"``, ``"u"``, ``"spikes"``, ``"rate"``.
+    layers: names or patterns (``"layer1.*"``) as in ``model.named_modules()``; None: all neuron layers
+    record: some of ``"current"``, ``"m"``, ``"u"``, ``"spikes"``, ``"rate"``
     graph: keep the tensors in the autograd graph, so that a loss can use them; they stay in memory until the backward.
         This does not work under activation checkpointing with ``use_reentrant=True``, whose first forward has no graph.
         A recomputed forward is never recorded.
@@ -91,7 +96,7 @@ def probe(
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
-            # Activation checkpointing runs a forward twice; it is still one forward for the reader.
+            # Activation checkpointing runs a forward twice; for the reader of the record it is still one forward.
             if not recomputing():
                 with torch.set_grad_enabled(graph and torch.is_grad_enabled()):
                     recording.add(name, _record(layer, x, result, fields, graph))
@@ -104,7 +109,7 @@ def probe(
 
 
 def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[str]:
-    """The names of the neuron layers that match; raises ValueError for a pattern that matches none."""
+    """Returns the names of the neuron layers that match; raises ValueError for a pattern that matches none."""
     all_names = list(neurons(model))
     if layers is None:
         return all_names
@@ -119,16 +124,16 @@ def chosen_layers(model: nn.Module, layers: str | Sequence[str] | None) -> list[
 
 
 def after_reset(layer: Neuron, m: Tensor, spikes: Tensor | None) -> Tensor:
-    """U from M and S (None: a readout, which does not reset), all [T, B, ...]."""
+    """Returns U from M and S (None: a readout, which does not reset), all [T, B, ...]."""
     v = per_channel(layer.threshold, m.ndim - 1).to(m.dtype)
     return m if spikes is None else reset(m, spikes.to(m.dtype), v, layer.spec)
 
 
 def _record(layer: Neuron, x: Tensor, result: ScanResult, fields: tuple[str, ...], graph: bool) -> LayerRecord:
-    """The record of one scan, with the tensors that ``fields`` names."""
+    """Returns the record of one scan, with the tensors that ``fields`` names."""
     spikes = layer.spikes(result.out) if layer.spiking and {"spikes", "rate", "u"} & set(fields) else None
     tensors: dict[str, Tensor | None] = {"current": x, "m": result.m, "spikes": spikes}
-    # A mean that is rounded to half precision has only two or three digits.
+    # A mean rounded to half precision has only two or three digits.
     if "rate" in fields and spikes is not None:
         tensors["rate"] = spikes.to(torch.promote_types(spikes.dtype, torch.float32)).flatten(1).mean(1)
     # Kernels return M of all steps, but U of the last step only.

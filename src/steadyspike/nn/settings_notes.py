@@ -1,4 +1,4 @@
-"""Notes of `check_model`: these settings work, but train worse in our measurements (docs/results.md)."""
+"""Notes of `check_model` about settings that work, but trained worse in our measurements (docs/results.md)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 
 FEW_STEPS = 4  # measured at T = 2 and T = 4
-DEEP = 7  # spiking layers of the smallest network measured
-# Spread of the input in units of V. Measured: 1 (V = 1 behind a norm) trains well, 10 (V = 0.1) does not.
+DEEP = 7  # the number of spiking layers of the smallest network measured
+# Standard deviation of the input in units of V. Measured: 1 (V = 1 after a norm) trains well, 10 (V = 0.1) does not.
 WIDE_INPUT = 5.0
 
 
@@ -27,7 +27,7 @@ class Seen(NamedTuple):
 
 
 def settings_notes(model: nn.Module, x: Tensor) -> list[str]:
-    """One sentence per finding; empty if the settings are those that did well."""
+    """Returns one sentence per finding; empty if the settings are those that trained well."""
     seen: dict[str, Seen] = {}
 
     def make(name: str) -> Tap:
@@ -46,26 +46,27 @@ def settings_notes(model: nn.Module, x: Tensor) -> list[str]:
 
 
 def _start(layers: dict[str, Neuron], seen: dict[str, Seen]) -> str:
-    """A start at zero, few steps, many layers: here MP-Init helps."""
+    """Finds a start at zero with few steps and many layers: here MP-Init helps."""
     steps = max((one.steps for one in seen.values()), default=0)
     zero = [layer for layer in layers.values() if isinstance(layer.init, ConstantInit) and layer.init.value == 0]
     if not 2 <= steps <= FEW_STEPS or len(zero) < DEEP or len(zero) < len(layers):
         return ""
     return (
-        f"all {len(zero)} layers start at U = 0 and there are only {steps} time steps, so that the first have another "
-        "distribution than the last: init='mp' raised the accuracy of the convolutional networks that we measured, "
-        "most of all after the first step (docs/results.md)"
+        f"all {len(zero)} layers start at U = 0 and there are only {steps} time steps, so the distribution is "
+        "different in the first steps and the last: init='mp' raised the accuracy of the convolutional networks that "
+        "we measured, most of all after the first step (docs/results.md)"
     )
 
 
 def _window(layers: dict[str, Neuron], seen: dict[str, Seen]) -> str:
-    """A window as wide as V, and inputs that are much wider: few neurons get a gradient."""
+    """Finds a window that is as wide as V, with inputs that are much wider: few neurons get a gradient."""
     narrow = [seen[name].spread for name, layer in layers.items() if layer.spec.family in ("rs", "trsg")]
     if len(narrow) < len(layers) or not narrow or not (spread := statistics.median(narrow)) >= WIDE_INPUT:
-        return ""  # NaN too: an input of one value has no spread
+        return ""  # also for NaN: an input of one value has no standard deviation
     families = "/".join(sorted({layer.spec.family for layer in layers.values()}))
     return (
-        f"the inputs spread over {spread:.0f} V (median of the layers) and the window of gradient='{families}' is only "
-        "as wide as V: V = 0.1 behind a norm trained worse than V = 1, and worse than gradient='as' "
+        f"the inputs have a standard deviation of {spread:.0f} V (median of the layers), and the window of "
+        f"gradient='{families}' is only as wide as V: V = 0.1 after a norm trained worse "
+        "than V = 1, and worse than gradient='as' "
         "(docs/results.md)"
     )

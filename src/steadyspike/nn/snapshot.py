@@ -1,8 +1,8 @@
 """`snapshot`: copies a tensor in a way that torch.compile cannot optimise away.
 
-A compiled training step may save a buffer for its backward pass by reference and write the buffer's new value before
-the backward runs; gradients then silently use the wrong value. The compiler cannot look into a custom operator, so a
-copy made by one keeps the value that the forward used. The operator also raises an error when activation checkpointing
+A compiled training step may save a buffer for its backward pass by reference, and write the buffer's new value before
+the backward runs. Gradients then silently use the wrong value. The compiler cannot look into a custom operator, so a
+copy made by one keeps the value that the forward used. The operator also raises an error if activation checkpointing
 recomputes a compiled graph, because the old value no longer exists then.
 """
 
@@ -16,7 +16,7 @@ from steadyspike.kernels.eager import runs_directly
 
 
 def snapshot(x: Tensor) -> Tensor:
-    """A copy of ``x`` (no gradient)."""
+    """Returns a copy of ``x`` (no gradient)."""
     if torch.compiler.is_compiling() or (dispatch_modes() and not runs_directly(x)):
         return _snapshot(x)
     return x.detach().clone() if x.requires_grad else x.clone()

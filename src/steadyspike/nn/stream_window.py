@@ -1,8 +1,8 @@
 """`StreamWindow`: collects MP-Init's statistics (Algorithm 1) of a layer that `scan` runs step by step.
 
 A whole sequence in one call ends with the call, so `forward` updates the running mean itself. A layer cannot detect the
-end of a loop over `scan`: the caller marks it with ``with ss.window(model)``. Inside, every scan in training mode adds
-the neurons that fired, and the end of the window updates the mean once.
+end of a loop over `scan`: the caller marks it with ``with ss.window(model)``. Inside the window, every scan in training
+mode adds the neurons that fired, and the end of the window updates the mean once.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ if TYPE_CHECKING:
     from steadyspike.nn.neuron import Neuron
 
 NO_WINDOW = (
-    "scan updates MP-Init's running mean only in a window, so the start of a sequence never changes here; "
-    "write the training loop over time inside `with ss.window(model):`"
+    "scan updates MP-Init's running mean only in a window, so the start of a sequence never changes here; write the "
+    "training loop over time inside `with ss.window(model):`"
 )
 
 
 @dataclass(frozen=True, eq=False)
 class StreamPart:
-    """A stream up to one of its states. fired: bool, [B, ...], since the window began; u: U after the last step."""
+    """A stream up to one of its states.
+
+    fired: bool, [B, ...], whether a neuron fired since the window began
+    u: U after the last step
+    """
 
     window: StreamWindow
     fired: Tensor
@@ -39,7 +43,10 @@ class StreamPart:
 
 
 class StreamWindow:
-    """The streams of one layer in an open window, each by its last state; a forked state makes a second stream."""
+    """The streams of one layer in an open window, each stored with its last state.
+
+    A forked state makes a second stream.
+    """
 
     def __init__(self) -> None:
         self._ends: dict[StreamPart, None] = {}
@@ -57,7 +64,7 @@ class StreamWindow:
         self._ends[after.part] = None
 
     def close(self, channelwise: bool) -> Tensor | None:
-        """The statistics of all streams, as `ScanResult.active`; None if nothing was scanned."""
+        """Returns the statistics of all streams, as `ScanResult.active`; None if nothing was scanned."""
         ends, self._ends = self._ends, {}
         parts = [active_statistics(part.u, part.fired, channelwise) for part in ends]
         return torch.stack(parts).sum(0) if parts else None

@@ -22,14 +22,14 @@ class Group:
 
 
 def world_size(group: dist.ProcessGroup | None = None) -> int:
-    """The number of processes; 1 without distributed training."""
+    """Returns the number of processes; 1 without distributed training."""
     if not (_AVAILABLE and dist.is_initialized()):
         return 1
     return dist.get_world_size(group)
 
 
 def summed(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """``x`` summed over all processes, without gradient; ``x`` itself if there is only one process."""
+    """Returns ``x`` summed over all processes, without gradient; ``x`` itself if there is only one process."""
     if world_size(group) == 1:
         return x
     x = x.detach().clone()

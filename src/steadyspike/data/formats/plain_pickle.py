@@ -101,7 +101,7 @@ class _Machine:
         return items
 
     def last(self, kind: type) -> Any:
-        """Returns the value on top of the stack, which stays there; raises an error if it is of another kind."""
+        """Returns the value on top of the stack without removing it; raises an error if it has another type."""
         if not self.stack or not isinstance(self.stack[-1], kind):
             raise _Refused(f"an operation finds no {kind.__name__} on the stack")
         return self.stack[-1]

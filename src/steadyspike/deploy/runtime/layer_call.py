@@ -1,4 +1,4 @@
-"""One call of a layer: events or dense for each synapse, then the C++ layer."""
+"""One call of a layer: chooses events or dense for each synapse, then calls the C++ layer."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def bits_of(value: Value) -> Bits:
 
 
 def costs_here() -> Costs:
-    """The costs for this machine's instruction set; weights are packed once, before any call."""
+    """Returns the costs for this machine's instruction set; weights are packed once, before any call."""
     return replace(COSTS[instruction_set()], weight=0.0)
 
 
 def run(
     constants: LayerConstants, steps: int, samples: int, read: Read, way: Way, costs: Costs, isa: int
 ) -> tuple[Value, list[str]]:
-    """The layer's spikes or numbers, and for each synapse whether it ran by events.
+    """Returns the layer's spikes or numbers, and for each synapse whether it ran by events.
 
     ``read(name)`` returns a node's value.
     """
@@ -100,7 +100,7 @@ def _by_events(packed: PackedSynapse, images: int, read: Read, way: Way, costs: 
 
 
 def _dense(packed: PackedSynapse, value: Value, gain: Tensor | None) -> Tensor:
-    """The convolution of numbers by torch, [B, T, rows, columns, C]."""
+    """Computes the convolution of numbers by torch, [B, T, rows, columns, C]."""
     s = packed.synapse
     x = to_memory(numbers_of(value))
     samples, steps = x.shape[:2]

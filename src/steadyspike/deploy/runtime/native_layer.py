@@ -1,7 +1,7 @@
 """The C++ layer on tensors.
 
 Spikes are words, int64 [B, T, H, W, ceil(C / 64)]: channel c of a pixel is bit c % 64 of its word c // 64, and bits
-past the last channel are 0. Numbers are float32 [B, T, H, W, C].
+after the last channel are 0. Numbers are float32 [B, T, H, W, C].
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch s
 
 @cache
 def layer_library() -> ctypes.CDLL | str:
-    """The library, or the reason why it cannot be used."""
+    """Returns the library, or the reason why it cannot be used."""
     library = load_library([f"steadyspike_layer_{name}" for name in ("run", "windows", "abi")])
     if not isinstance(library, str) and library.steadyspike_layer_abi() != ABI:
         return "the C++ extension was built from another version of the sources; reinstall steadyspike"
@@ -37,7 +37,11 @@ def words_for(channels: int) -> int:
 
 @dataclass(frozen=True)
 class SpikeConvSource:
-    """A convolution of spikes; geometry: of B x T images, in_channels a multiple of 64; packed: `pack_weight`."""
+    """A convolution of spikes.
+
+    geometry: of B x T images, with in_channels a multiple of 64
+    packed: the result of `pack_weight`
+    """
 
     words: Tensor
     geometry: ConvGeometry
@@ -50,7 +54,10 @@ class SpikeConvSource:
 
 @dataclass(frozen=True)
 class IdentitySource:
-    """A spike of channel c adds ``values[c]`` at the same position; values: [64 words]."""
+    """An identity edge: a spike of channel c adds ``values[c]`` at the same position.
+
+    values: [64 words]
+    """
 
     words: Tensor
     values: Tensor
@@ -78,8 +85,12 @@ Source = SpikeConvSource | IdentitySource | NumberSource
 class NeuronRows:
     """Constants of a neuron layer, float32 [64 words] each, padded with 0 and ``fire`` with infinity.
 
-    fire: the least potential that fires. keep: 1 - a. factor: of the current. start: U[0], [1 or H W, 64 words].
-    reset: code of `ScanSpec`. potential: M is returned instead of spikes.
+    fire: the smallest potential that fires
+    keep: 1 - a
+    factor: of the current
+    start: U[0], [1 or H W, 64 words]
+    reset: code of `ScanSpec`
+    potential: M is returned instead of spikes
     """
 
     threshold: Tensor
@@ -93,7 +104,7 @@ class NeuronRows:
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Of a layer's output."""
+    """The shape of a layer's output."""
 
     samples: int
     steps: int
@@ -115,10 +126,12 @@ def run_layer(
     bias: Tensor | None = None,
     isa: int = -1,
 ) -> tuple[Tensor, int] | None:
-    """Spikes as words and their number; without a neuron the current, with ``neuron.potential`` M: numbers and 0.
+    """Returns spikes as words and their number.
 
-    The current is gain * (sum of the convolutions) + bias + the other sources; gain, bias: [1 or T, 64 words].
-    None: a potential is NaN.
+    Without a neuron it returns the current, and with ``neuron.potential`` M: numbers, and 0.
+
+    The current is gain * (sum of the convolutions) + bias + the other sources; gain, bias: [1 or T, 64 words]. Returns
+    None if a potential is NaN.
     """
     library = layer_library()
     if isinstance(library, str):
@@ -175,7 +188,7 @@ def _check(source: Source, shape: LayerShape) -> None:
     if isinstance(source, IdentitySource):
         _rows(source.values, shape)
     elif source.packed.numel() != packed_size(source.geometry) or not source.packed.is_contiguous():
-        raise ValueError("the packed weights are those of another geometry")
+        raise ValueError("the packed weights were made for another geometry")
 
 
 def window_means(
@@ -186,7 +199,10 @@ def window_means(
     padding: Pair = (0, 0),
     count_padding: bool = True,
 ) -> Tensor:
-    """Spikes per pixel of each window, [B, T, H', W', C]: an average pool. Windows of one pixel unpack."""
+    """Returns the spikes per pixel of each window, [B, T, H', W', C]: an average pool.
+
+    Windows of one pixel only unpack.
+    """
     library = layer_library()
     if isinstance(library, str):
         raise RuntimeError(f"the deployed layer cannot run here: {library}")

@@ -19,7 +19,7 @@ from steadyspike.kernels.conv.geometry import ConvGeometry, Pair
 
 
 def channel_rows(constant: Tensor, channels: int, fill: float = 0.0) -> Tensor:
-    """[1], [C] or [n, C] as contiguous [n, 64 words], filled up."""
+    """Returns [1], [C] or [n, C] as contiguous [n, 64 words], padded."""
     rows = constant if constant.ndim == 2 else constant.reshape(1, -1)
     rows = rows.expand(rows.shape[0], channels)
     return F.pad(rows, (0, 64 * words_for(channels) - channels), value=fill).contiguous()
@@ -28,7 +28,7 @@ def channel_rows(constant: Tensor, channels: int, fill: float = 0.0) -> Tensor:
 def neuron_rows(node: Node) -> NeuronRows:
     channels, rows, columns = as_image(node.shape)
     v, a, start = (node.tensors[name] for name in ("threshold", "leak", "start"))
-    # M > V is M >= the next number above V.
+    # M > V is the same as M >= the next number above V.
     fire = torch.nextafter(v, torch.full_like(v, math.inf)) if node.options["strict"] else v
     if start.ndim > 1:
         start = start.expand(node.shape).reshape(channels, rows * columns).t()
@@ -46,14 +46,17 @@ def neuron_rows(node: Node) -> NeuronRows:
 
 @dataclass(frozen=True)
 class PackedSynapse:
-    """A synapse with its weights for events and for the dense convolution. packed: None if it is always dense."""
+    """A synapse with its weights for events and for the dense convolution.
+
+    packed: None if it is always dense
+    """
 
     synapse: Synapse
     weight: Tensor
     packed: Tensor | None
 
     def geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """The geometry for that many images; ``whole_words``: with channels padded to whole words."""
+        """Returns the geometry for this number of images; ``whole_words``: with channels padded to whole words."""
         s = self.synapse
         channels, rows, columns = as_image(s.shape)
         channels = 64 * words_for(channels) if whole_words else channels
@@ -63,10 +66,10 @@ class PackedSynapse:
         )
 
     def event_geometry(self, images: int, whole_words: bool = False) -> ConvGeometry:
-        """The geometry of the convolution of the spikes themselves.
+        """Returns the geometry of the convolution of the spikes themselves.
 
-        An average over windows of k pixels followed by a convolution is one convolution of the spikes: every weight is
-        repeated k times in each direction, divided by the window's size, and strides and padding are k times as large.
+        An average over windows of k pixels followed by a convolution is one convolution of the spikes. Every weight is
+        repeated k times in each direction and divided by the window's size; strides and padding are k times as large.
         """
         g, (rows, columns) = self.geometry(images, whole_words), self.synapse.pool
 
@@ -99,7 +102,7 @@ def packed_synapse(synapse: Synapse, isa: int) -> PackedSynapse:
 
 @dataclass(frozen=True)
 class LayerConstants:
-    """Everything of a layer that does not change from call to call."""
+    """All values of a layer that do not change from call to call."""
 
     layer: Layer
     neuron: NeuronRows | None

@@ -1,4 +1,4 @@
-"""How a graph runs: which nodes become one layer, which work on bits, and which stay as `deploy.ops` defines them.
+"""How a graph runs: which nodes become one layer, which work on bits, and which are computed by `deploy.ops`.
 
 A layer is a neuron with all parts of its current: convolutions and linear layers of spikes, identity edges, and numbers
 that other steps computed. A synapse that is not read by exactly one neuron is a layer without a neuron.
@@ -19,12 +19,15 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Synapse:
-    """A convolution, or a linear layer as one. weight: [O, C, rows, columns], of the input seen as images.
+    """A convolution, or a linear layer as one.
 
-    dense: the node with its input as numbers. writers: nodes of bits whose sum is that input; empty: it has none.
-    shape: of a sample of the input, [C, ...].
-    pool: (rows, columns) of the windows, side by side, over which the sum of the writers is averaged before it is the
-        input; (1, 1): none.
+    weight: [O, C, rows, columns], for the input as images
+
+    dense: the node with its input as numbers
+    writers: nodes of bits whose sum is that input; empty if there are none
+    shape: of a sample of the input, [C, ...]
+    pool: (rows, columns) of the adjacent windows over which the sum of the writers is averaged before it is the input;
+        (1, 1): no pool
     """
 
     name: str
@@ -57,7 +60,10 @@ class Numbers:
 
 @dataclass
 class Layer:
-    """A neuron with its current, or a current alone (``neuron`` None). gain, bias: [C] or [T, C]."""
+    """A neuron with its current, or only a current (``neuron`` is None).
+
+    gain, bias: [C] or [T, C]
+    """
 
     node: Node
     neuron: Node | None = None
@@ -79,7 +85,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class OnBits:
-    """A node that takes bits and gives bits or numbers: a pool, a mean over pixels, a view."""
+    """A node that takes bits and returns bits or numbers: a pool, a mean over pixels, a view."""
 
     node: Node
 
@@ -95,7 +101,7 @@ Step = Layer | OnBits | Plain
 
 
 class Plan:
-    """The steps of a graph by the name of the node that they compute, in the order they run."""
+    """The steps of a graph, in execution order, by the name of the node that they compute."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -117,7 +123,7 @@ class Plan:
         self.needed = self._needed()
 
     def _needed(self) -> list[str]:
-        """Steps that always run; the others run if a layer is computed densely."""
+        """Returns steps that always run; the others run only if a layer is computed densely."""
         needed, todo = set[str](), [self.graph.output]
         while todo:
             name = todo.pop()
@@ -128,7 +134,7 @@ class Plan:
         return [name for name in self.steps if name in needed]
 
     def reads(self, name: str, certain: bool = False) -> set[str]:
-        """Nodes that a step reads; ``certain``: without those that it reads only when it is dense."""
+        """Returns the nodes that a step reads; with ``certain``, without those that it reads only when it is dense."""
         step = self.steps.get(name)
         if not isinstance(step, Layer):
             return set() if step is None else set(step.node.inputs)
@@ -138,7 +144,7 @@ class Plan:
         return (step.reads - dense) | {n.name for n in step.numbers}
 
     def last_readers(self) -> dict[str, str]:
-        """For each node the step after which its value is not needed any more."""
+        """Returns, for each node, the step after which its value is not needed any more."""
         last: dict[str, str] = {}
         for name in self.needed:
             todo, seen = list(self.reads(name)), set[str]()
@@ -207,7 +213,7 @@ class Plan:
     def _takes_synapse(self, layer: Layer, node: Node) -> bool:
         synapse = self._synapse(node)
         gain, bias = node.tensors.get("gain"), node.tensors.get("bias")
-        # A gain multiplies all that the layer convolves.
+        # A gain multiplies everything that the layer convolves.
         if synapse is None or layer.gain is not None or (gain is not None and layer.synapses):
             return False
         layer.synapses.append(synapse)
@@ -247,7 +253,7 @@ class Plan:
         return kernel if whole and kernel == stride and padding == (0, 0) else (1, 1)
 
     def _writers(self, name: str) -> tuple[str, ...]:
-        """Nodes of bits whose sum is the value of ``name``; empty if it is not such a sum."""
+        """Returns the nodes of bits whose sum is the value of ``name``; empty if it is not such a sum."""
         node = self.graph[name]
         if name in self.bits:
             return (name,)
@@ -262,7 +268,7 @@ def _pair(values: list[int], missing: int) -> Pair:
 
 
 def _offset(node: Node) -> Tensor | None:
-    """The constant that a sum adds, per channel; NotImplemented if it differs within a channel."""
+    """Returns the constant that a sum adds, per channel; NotImplemented if it differs within a channel."""
     offset = node.tensors.get("offset")
     if offset is None:
         return None
@@ -271,7 +277,7 @@ def _offset(node: Node) -> Tensor | None:
 
 
 def _per_channel(constant: Tensor, node: Node) -> Tensor | None:
-    """[C] of a constant that broadcasts to the node's sample; None if it is not one per channel."""
+    """Returns [C] from a constant that broadcasts to the node's sample; None if it is not one per channel."""
     channels, axes = node.shape[0], len(node.shape)
     if constant.numel() == 1:
         return constant.reshape(1).expand(channels)
@@ -281,7 +287,7 @@ def _per_channel(constant: Tensor, node: Node) -> Tensor | None:
 
 
 def _pools(node: Node, graph: Graph, bits: set[str]) -> bool:
-    """True for averages that count spikes over pixels."""
+    """Returns True for averages that count spikes over pixels."""
     if not node.inputs or node.inputs[0] not in bits or len(graph[node.inputs[0]].shape) != 3:
         return False
     if node.op == "avg_pool":

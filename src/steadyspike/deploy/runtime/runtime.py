@@ -25,16 +25,20 @@ Watch = Callable[[Node, Value], None]
 
 
 def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | None = None) -> Runtime:
-    """A program that gives ``network``'s outputs on a CPU: ``program(x)``, ``program(x, timesteps=...)``.
+    """Returns a program that computes ``network``'s outputs on a CPU: ``program(x)``, ``program(x, timesteps=...)``.
 
-    way: ``"auto"`` decides for every convolution of every call, from the counted spikes, whether adding up the weights
-        of those that fired or the dense convolution is faster; ``"events"`` and ``"dense"`` always use that one.
-    instructions: an instruction set that the machine has, such as ``"base"`` or ``"avx2"``; None: the best.
-    Threads are torch's (``torch.set_num_threads``). Constants are copied: later changes of ``network`` have no effect.
+    way: ``"auto"`` decides in every call and for every convolution which is faster, by the number of spikes: adding up
+        the weights of the neurons that fired, or the dense convolution. ``"events"`` and ``"dense"`` always use that
+        way.
+    instructions: an instruction set that the machine has, such as ``"base"`` or ``"avx2"``; None: the best
+
+
+    Threads are torch's (``torch.set_num_threads``). Constants are copied, so later changes of ``network`` have no
+    effect.
     """
     if way not in WAYS:
         raise ValueError(f"unknown way {way!r}; known: {', '.join(WAYS)}")
-    refuse_recurrent(network.graph, "call it itself, the CPU runtime computes a layer's steps at once")
+    refuse_recurrent(network.graph, "call the network itself; the CPU runtime computes all steps of a layer at once")
     library = layer_library()
     if isinstance(library, str):
         raise RuntimeError(f"the CPU runtime cannot run here: {library}")
@@ -91,9 +95,9 @@ class _Call:
 
 
 class Runtime:
-    """A folded network that was made ready for this machine; see `compile`.
+    """A folded network prepared for this machine; see `compile`.
 
-    last_ways, last_rates: for the last call, whether every synapse ran by events, and the firing rate of every layer.
+    last_ways, last_rates: for the last call, whether every synapse ran by events, and the firing rate of every layer
     """
 
     def __init__(self, network: FoldedNetwork, way: Way, isa: int) -> None:
@@ -109,12 +113,12 @@ class Runtime:
         self.last_rates: dict[str, float] = {}
 
     def __call__(self, x: Tensor, timesteps: int | None = None) -> Tensor:
-        """[B, ...] or [T, B, ...] to the network's output, as `FoldedNetwork` gives it."""
+        """Maps [B, ...] or [T, B, ...] to the network's output, as `FoldedNetwork` does."""
         return self.run(x, timesteps)
 
     @torch.no_grad()
     def run(self, x: Tensor, timesteps: int | None = None, watch: Watch | None = None) -> Tensor:
-        """The output for ``x``; ``watch(node, value)`` is called with every value when it is computed."""
+        """Returns the output for ``x``; ``watch(node, value)`` is called with every value when it is computed."""
         steps = self.network.check_input(x, timesteps)
         node = self.graph.input
         samples = x.shape[1] if node.timed else x.shape[0]
@@ -138,7 +142,7 @@ class Runtime:
                 call.values.pop(name, None)
 
     def report(self) -> Report:
-        """How every node runs, and which of them fall back to plain PyTorch."""
+        """Returns how every node runs, and which of them run in plain PyTorch instead."""
         return describe(self.plan, self.last_ways, self.last_rates)
 
     def __repr__(self) -> str:
@@ -146,7 +150,7 @@ class Runtime:
 
 
 def _copied(network: FoldedNetwork) -> Graph:
-    """The graph with the network's present constants."""
+    """Returns the graph with the network's current constants."""
     graph = Graph(network.graph.timesteps)
     for node in network.graph:
         now = network.node(node.name)
@@ -174,7 +178,7 @@ def on_bits(node: Node, inputs: list[Bits]) -> Value:
 
 
 def _any_in_window(words: Tensor, node: Node) -> Tensor:
-    """The OR of the words [B, T, H, W, n] of each window."""
+    """Returns the OR of the words [B, T, H, W, n] of each window."""
     o = node.options
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = (o[name] for name in ("kernel_size", "stride", "padding", "dilation"))
     rows, columns = node.shape[1:]

@@ -14,7 +14,11 @@ LAZY = "not at all, unless a layer that reads it is dense"
 
 @dataclass(frozen=True)
 class Row:
-    """One node. how: what runs it. rate: of a neuron layer in the last call, None before."""
+    """One node.
+
+    how: what runs it
+    rate: of a neuron layer in the last call, None before
+    """
 
     name: str
     op: str
@@ -30,7 +34,7 @@ class Report:
 
     @property
     def fallbacks(self) -> list[str]:
-        """Nodes that read spikes but have no code on bits: they get them as floats."""
+        """Returns nodes that read spikes but have no code for bits: they get them as floats."""
         return [row.name for row in self.rows if row.how == FALLBACK]
 
     def __str__(self) -> str:

@@ -1,6 +1,6 @@
 """Folded networks as code that needs no framework: one C99 file, or one page with the network in JavaScript.
 
-`lower` turns a folded network into a `Program`, a list of loops over pixels and channels; the C writer prints it and
+`lower` turns a folded network into a `Program`, a list of loops over pixels and channels. The C writer prints it and
 the page interprets it, so both compute the same.
 """
 

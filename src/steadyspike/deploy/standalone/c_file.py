@@ -25,7 +25,7 @@ SHARED = "values of one step; values that are not needed at the same time share 
 
 
 class CExport(NamedTuple):
-    """The files, and what they need in bytes: RAM of the network's struct, stack (estimated) and flash for tables."""
+    """The files, and their needs in bytes: RAM of the network's struct, stack (estimated) and flash for tables."""
 
     source: Path
     header: Path
@@ -44,11 +44,11 @@ def export_c(
     main: bool = False,
     facts: dict[str, Any] | None = None,
 ) -> CExport:
-    """Writes ``name.c``, ``name.h`` and README.md into ``folder``.
+    """Writes ``name.c``, ``name.h`` and README.md to ``folder``.
 
-    integer: 8-bit weights and integer neurons, spike for spike those of `IntegerNetwork`; False: float32.
-    main: add a program for tests, which reads inputs and writes spikes and scores.
-    facts: class names and preparation of inputs, as `steadyspike fold` keeps them.
+    integer: 8-bit weights and integer neurons, with exactly the spikes of `IntegerNetwork`; False: float32
+    main: add a program for tests, which reads inputs and writes spikes and scores
+    facts: class names and preparation of inputs, as `steadyspike fold` stores them
     """
     texts = c_texts(lower(network, name, integer=integer, facts=facts), main)
     target = Path(folder)
@@ -61,7 +61,7 @@ def export_c(
 
 
 class CTexts(NamedTuple):
-    """The contents of the three files."""
+    """Returns the contents of the three files."""
 
     source: str
     header: str
@@ -71,7 +71,7 @@ class CTexts(NamedTuple):
 
 
 def c_texts(program: Program, main: bool = False) -> CTexts:
-    """The C code of a program."""
+    """Returns the C code of a program."""
     w = Writer(program)
     layers = [_function(w, op, name) for op, name in zip(w.operations, w.functions)]
     w.use("exponential")
@@ -96,7 +96,7 @@ def _function(w: Writer, op: Operation, name: str) -> str:
 
 
 def _names(w: Writer, ram: int) -> dict[str, str]:
-    """Texts about the network."""
+    """Returns texts about the network."""
     program = w.program
     model, data = (str(program.facts.get(key) or "") for key in ("model", "data"))
     kind = "8-bit integers" if program.integer else "float32"
@@ -136,7 +136,7 @@ def _names(w: Writer, ram: int) -> dict[str, str]:
 
 
 def class_names(program: Program) -> list[str]:
-    """Names of the classes, their numbers if they are not known."""
+    """Returns the names of the classes; their numbers if there are no names."""
     names = [str(name) for name in program.facts.get("classes") or []]
     return names if len(names) == program.output.size else [str(i) for i in range(program.output.size)]
 
@@ -165,7 +165,7 @@ def _preparation(program: Program) -> str:
 
 
 def _calls(w: Writer) -> dict[str, str]:
-    """The body of ``step``."""
+    """Returns the body of ``step``."""
     program, upper = w.program, w.name.upper()
 
     def calls(operations: list[Operation], start: int, indent: str) -> str:
@@ -210,7 +210,7 @@ def _main_parts(w: Writer, main: bool) -> dict[str, str]:
 
 
 def _starts(w: Writer) -> str:
-    """The lines of ``init`` that set the potentials."""
+    """Returns the lines of ``init`` that set the potentials."""
     lines = []
     for layer in w.program.layers:
         n = layer.neurons

@@ -21,7 +21,7 @@ from steadyspike.deploy.standalone.program import DECAY, LIMIT, Buffer, Layer, N
 
 
 def sum_type(layer: Layer) -> str:
-    """The C type that a layer adds up in."""
+    """Returns the C type in which a layer adds up."""
     if layer.adds == "float":
         return "float"
     if layer.adds == "first":
@@ -32,7 +32,7 @@ def sum_type(layer: Layer) -> str:
 
 
 def layer_function(w: Writer, layer: Layer, function: str) -> str:
-    """The function of one layer."""
+    """Writes the function of one layer."""
     total, channels = sum_type(layer), layer.out.grid[0]
     height, width = layer.out.grid[1:]
     about = [f"{layer.name} {shape_text(layer.out)}"]
@@ -96,7 +96,7 @@ def _start(w: Writer, layer: Layer, total: str) -> str:
 
 
 def _after(w: Writer, layer: Layer, total: str) -> list[str]:
-    """Gain and bias per step, rectification, and the rounding to integers of the first layer."""
+    """Writes gain and bias per step, rectification, and the rounding to integers of the first layer."""
     lines, channels = [], layer.out.grid[0]
     if layer.gain is not None:
         step = f"(int)net->step * {channels} + c" if layer.gain.shape[0] > 1 else "c"
@@ -148,7 +148,7 @@ def pack_bits(name: str, channels: int, fired: str) -> list[str]:
 
 
 def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[str]) -> list[str]:
-    """Charge, fire and reset of a pixel's neurons."""
+    """Writes charge, fire and reset of a pixel's neurons."""
     integer, channels = w.program.integer, layer.out.grid[0]
     potential = potential_type(n, integer)
     largest = float(n.keep.max()) * n.limit + float(n.gain.max()) * max(abs(layer.low), abs(layer.high))

@@ -1,4 +1,4 @@
-"""The static memory of a generated C file: the C type of every value, and one array per type that values share."""
+"""The static memory of a generated C file: the C type of every value, and one array per type that the values share."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BYTES[FIRST] = 8
 
 
 def word_bits(channels: int) -> int:
-    """Bits of the words that hold a pixel's spikes."""
+    """Returns the bits of the words that hold a pixel's spikes."""
     return 8 if channels <= 8 else 16 if channels <= 16 else 32
 
 
 def words(buffer: Buffer) -> int:
-    """Words per pixel."""
+    """Returns the words per pixel."""
     return -(-buffer.grid[0] // word_bits(buffer.grid[0]))
 
 
@@ -29,7 +29,7 @@ def word_type(buffer: Buffer) -> str:
 
 
 def integer_type(low: float, high: float) -> str:
-    """The smallest signed type that holds a range."""
+    """Returns the smallest signed type that holds a range."""
     for bits in (8, 16, 32):
         if -(2 ** (bits - 1)) <= low and high < 2 ** (bits - 1):
             return f"int{bits}_t"
@@ -37,7 +37,10 @@ def integer_type(low: float, high: float) -> str:
 
 
 def element_type(buffer: Buffer, integer: bool) -> str:
-    """The C type of a buffer's elements; bits: of its words."""
+    """Returns the C type of a buffer's elements.
+
+    bits: of its words
+    """
     if buffer.kind == "bits":
         return word_type(buffer)
     if buffer.kind == "counts":
@@ -60,7 +63,7 @@ def weight_type(rows: Array, integer: bool) -> str:
 
 
 def read_by(op: Operation) -> list[Buffer]:
-    """The buffers that an operation reads."""
+    """Returns the buffers that an operation reads."""
     if isinstance(op, Layer):
         return [term.source for term in op.terms]
     return [op.source] if isinstance(op, Pool) else [operand.buffer for operand in op.operands]
@@ -72,7 +75,7 @@ def written_by(op: Operation) -> Buffer:
 
 @dataclass
 class Slot:
-    """Elements of a shared array that a value occupies from its first write to its last read."""
+    """The elements of a shared array that a value occupies from its first write to its last read."""
 
     c_type: str
     size: int
@@ -82,7 +85,7 @@ class Slot:
 
 
 class Memory:
-    """Addresses of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
+    """The addresses of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
 
     def __init__(self, program: Program) -> None:
         self.integer = program.integer
@@ -119,7 +122,7 @@ class Memory:
             slot.last = max(slot.last, now)
 
     def _pack(self) -> None:
-        """Largest first, each at the lowest address that is free while the value is needed."""
+        """The largest first, each at the lowest address that is free while the value is needed."""
         placed: list[Slot] = []
         for slot in sorted(self.slots.values(), key=lambda s: (-s.size, s.first)):
             others = [s for s in placed if s.c_type == slot.c_type and s.first <= slot.last and slot.first <= s.last]
@@ -130,7 +133,7 @@ class Memory:
             placed.append(slot)
 
     def arrays(self) -> dict[str, int]:
-        """Elements of the shared array of each type."""
+        """Returns the number of elements of the shared array of each type."""
         sizes: dict[str, int] = {}
         for slot in self.slots.values():
             sizes[slot.c_type] = max(sizes.get(slot.c_type, 0), slot.offset + slot.size)
@@ -147,7 +150,7 @@ class Memory:
         return f"net->{slot.c_type}_values + {slot.offset}"
 
     def ram(self) -> int:
-        """Bytes of potentials and shared arrays."""
+        """Returns the bytes of potentials and shared arrays."""
         shared = sum(BYTES[c_type] * size for c_type, size in self.arrays().items())
         return shared + sum(BYTES[c_type] * size for c_type, size in self.potentials.values())
 

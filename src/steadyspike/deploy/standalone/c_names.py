@@ -1,4 +1,4 @@
-"""Names and texts of a model in C: identifiers, comments, strings and numbers that no name can break out of."""
+"""Names and texts of a model in C: identifiers, comments, strings and numbers, written so that no name can end them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ WIDTH = 110
 
 
 def identifier(name: str) -> str:
-    """Letters, digits and underscores of a name, never empty, never starting with a digit or underscore."""
+    """Returns letters, digits and underscores of a name; never empty, and never starting with a digit or underscore."""
     text = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")
     return text if text and not text[0].isdigit() else f"n{text}"
 
 
 def unique(names: Iterable[str]) -> list[str]:
-    """An identifier for every name, all different; C compilers may compare only the first 63 characters."""
+    """Returns an identifier for every name, all different; C compilers may compare only the first 63 characters."""
     taken: set[str] = set()
     chosen = []
     for name in names:
@@ -34,12 +34,12 @@ def unique(names: Iterable[str]) -> list[str]:
 
 
 def comment(text: str) -> str:
-    """A text that cannot end a comment, continue a line or form a trigraph."""
+    """Returns a text that cannot end a comment, continue a line or form a trigraph."""
     return re.sub(r"[^A-Za-z0-9_.,:;()\[\]=+ -]", "_", text)
 
 
 def string(text: str) -> str:
-    """A C string literal of a text in UTF-8: what is not plain ASCII is written in octal."""
+    """Returns a C string literal of a text in UTF-8; characters other than plain ASCII are written in octal."""
 
     def character(byte: int) -> str:
         return chr(byte) if 32 <= byte < 127 and chr(byte) not in '"\\?' else f"\\{byte:03o}"
@@ -48,7 +48,7 @@ def string(text: str) -> str:
 
 
 def number(value: float, c_type: str) -> str:
-    """A constant of a C type."""
+    """Returns a constant of a C type."""
     if c_type in ("float", "double"):
         text = str(np.float32(value)) if c_type == "float" else repr(float(value))
         text = text if any(mark in text for mark in ".en") else f"{text}.0"
@@ -57,7 +57,7 @@ def number(value: float, c_type: str) -> str:
 
 
 def lines_of(values: Iterable[str], indent: str = "    ") -> Iterator[str]:
-    """Numbers side by side in lines of a readable width."""
+    """Returns numbers in lines of a readable width."""
     line = indent
     for value in values:
         if len(line) + len(value) > WIDTH:

@@ -11,7 +11,7 @@ from steadyspike.deploy.standalone.program import Buffer, Combine, Pool, Strided
 
 
 def pool_function(w: Writer, pool: Pool, function: str) -> str:
-    """A pool: the OR, count or maximum of windows."""
+    """Writes a pool: the OR, count or maximum of windows."""
     integer, channels = w.program.integer, pool.out.grid[0]
     c_type, source_type = element_type(pool.out, integer), element_type(pool.source, integer)
     declarations = [
@@ -87,7 +87,7 @@ def _numbers(w: Writer, pool: Pool, total: str) -> tuple[list[str], list[str]]:
 
 
 def combine_function(w: Writer, op: Combine, function: str) -> str:
-    """A copy, product or matrix product, element by element."""
+    """Writes a copy, product or matrix product, element by element."""
     integer, out = w.program.integer, op.out.buffer
     c_type = element_type(out, integer)
     total = "int32_t" if out.kind in ("bits", "counts") else "double" if c_type == FIRST else c_type
@@ -148,7 +148,7 @@ def _walk(walk: Strided, letters: list[str]) -> str:
 
 
 def _bit(buffer: Buffer) -> tuple[str, str]:
-    """The word and the bit of element ``@``; unsigned, so that a power of 2 divides by a shift."""
+    """Returns the word and the bit of element ``@``; unsigned, so that a division by a power of 2 is a shift."""
     channels, bits, count = buffer.grid[0], word_bits(buffer.grid[0]), words(buffer)
     if channels == 1:
         return "@", "0"

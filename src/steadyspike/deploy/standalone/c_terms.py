@@ -21,7 +21,7 @@ ROW_BYTES = 16384  # sums of a longer row of pixels would need too much stack
 
 @dataclass
 class Piece:
-    """Declarations of the function, lines for one pixel or for one row of pixels, and bytes of local arrays."""
+    """Returns declarations of the function, lines for one pixel, and bytes of local arrays."""
 
     declarations: list[str]
     lines: list[str] = field(default_factory=list)
@@ -117,7 +117,7 @@ def add_by_row(w: Writer, layer: Layer, term: Synapse, i: int, total: str, befor
 
 
 def _over_taps(term: Synapse, i: int, inner: list[str]) -> list[str]:
-    """The loops over a kernel, with ``at`` the input pixel and ``tap`` its number in the kernel."""
+    """Writes the loops over a kernel, with ``at`` as the input pixel and ``tap`` as its number in the kernel."""
     (high, wide), (sy, sx), (py, px), (dy, dx) = term.kernel, term.stride, term.padding, term.dilation
     _, height, width = term.size
 
@@ -151,7 +151,7 @@ def _over_taps(term: Synapse, i: int, inner: list[str]) -> list[str]:
 
 
 def source_index(out: str, stride: int, padding: int, tap: str, dilation: int) -> str:
-    """The row or column of the input that a tap of a window reads."""
+    """Returns the row or column of the input that a tap of a window reads."""
     text = out if stride == 1 else f"{out} * {stride}"
     text += f" - {padding}" if padding else ""
     return f"{text} + {tap}" if dilation == 1 else f"{text} + {tap} * {dilation}"
@@ -162,7 +162,7 @@ def _indent(lines: list[str], levels: int) -> list[str]:
 
 
 def _dense(layer: Layer, term: Synapse, i: int, weights: str, total: str) -> list[str]:
-    """Real inputs: each that is not zero multiplies its row."""
+    """Writes the code for real inputs: each nonzero input multiplies its row."""
     channels, outs = term.size[0], term.rows.shape[1]
     sc, sy, sx = term.strides
     _, _, width = term.size
@@ -191,7 +191,7 @@ def _row(term: Synapse, layer: Layer) -> str:
 
 
 def _bits_loop(term: Synapse, i: int, inner: list[str]) -> list[str]:
-    """Runs ``inner`` with ``k`` the channel of every bit of a pixel."""
+    """Writes code that runs ``inner`` with ``k`` as the channel of every set bit of a pixel."""
     source = term.source
     bits, count = word_bits(source.grid[0]), words(source)
     name = f"in{i}" if source.kind == "bits" else f"some{i}"
@@ -229,7 +229,7 @@ def _grouped(w: Writer, term: Synapse, i: int, weights: str, total: str) -> list
 
 
 def _listed(w: Writer, term: Synapse, i: int, weights: str, c_type: str, total: str, piece: Piece) -> Piece:
-    """Collects the rows of everything that fired and adds several at a time."""
+    """Writes code that collects the rows of everything that fired and adds several at a time."""
     channels, most = term.size[0], term.rows.shape[0]
     size = most if most <= LIST else max(LIST, channels)
     start, collect, call = _list(w, term, i, weights, c_type, total, piece, size, term.rows.shape[1], "sum")

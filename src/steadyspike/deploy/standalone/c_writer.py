@@ -1,4 +1,4 @@
-"""Shared by the parts of the C writer: tables of constants, used helper functions, names and types."""
+"""Shared code of the parts of the C writer: tables of constants, helper functions in use, names and types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ HELPERS = ("lowest_bit", "add_rows", "add_counted_rows", "to_integer", "exponent
 
 
 class Writer:
-    """Collects the pieces of one C file. stack: bytes of the largest local arrays of one function."""
+    """Collects the pieces of one C file.
+
+    stack: bytes of the largest local arrays of one function
+    """
 
     def __init__(self, program: Program) -> None:
         self.program, self.memory = program, Memory(program)
@@ -32,7 +35,7 @@ class Writer:
         self._written: set[str] = set()
 
     def table(self, what: str, of: str, values: Array, c_type: str, about: str) -> str:
-        """The name of a new constant table."""
+        """Returns the name of a new constant table."""
         name = f"{what}_{identifier(of)[:40]}"
         self._tables[name] = self._tables.get(name, 0) + 1
         if self._tables[name] > 1:
@@ -42,7 +45,7 @@ class Writer:
         return name
 
     def constant(self, what: str, of: str, values: Array, c_type: str, index: str) -> str:
-        """A constant as an expression: one number, or an element of a table."""
+        """Returns a constant as an expression: one number, or an element of a table."""
         if is_scalar(values):
             return number(float(values.flat[0]), c_type)
         return f"{self.table(what, of, values, c_type, f'{of}: {what}')}[{index}]"
@@ -52,7 +55,7 @@ class Writer:
         return helper
 
     def helper_texts(self) -> str:
-        """The helpers that the layers call, in the order of `HELPERS`."""
+        """Returns the helpers that the layers call, in the order of `HELPERS`."""
         folder = files("steadyspike") / "deploy" / "standalone" / "c_parts"
         texts = []
         for helper in HELPERS:
@@ -67,20 +70,20 @@ class Writer:
         return "\n".join(texts)
 
     def first_write(self, buffer: Buffer) -> bool:
-        """True the first time a buffer is written: several copies may fill it part by part."""
+        """Returns True the first time a buffer is written, because several copies may fill it part by part."""
         new = buffer.name not in self._written
         self._written.add(buffer.name)
         return new
 
 
 def shape_text(buffer: Buffer) -> str:
-    """``[channels, height, width]``, or ``[channels]``."""
+    """Returns ``[channels, height, width]``, or ``[channels]``."""
     channels, height, width = buffer.grid
     return f"[{channels}]" if height * width == 1 else f"[{channels}, {height}, {width}]"
 
 
 def term_text(term: Synapse) -> str:
-    """One line about a synapse."""
+    """Returns one line about a synapse."""
     high, wide = term.kernel
     whole = term.kernel == term.size[1:] and term.padding == (0, 0)
     parts = [f"{term.name}: {'linear' if whole else f'conv {high} x {wide}'} over {term.source.name}"]

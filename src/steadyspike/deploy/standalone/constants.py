@@ -26,24 +26,27 @@ class Constants:
         return name in self.first
 
     def scale(self, name: str) -> float:
-        """Integer units per 1 of a current; 1 in float32 programs."""
+        """Returns the integer units per 1 of a current; 1 in float32 programs."""
         return self.integers.scale_of(name) if self.integers else 1.0
 
     def of(self, node: Node, what: str) -> Array | None:
-        """A constant of a node; weights and edges that read an average are those of the sum (`joins` times smaller)."""
+        """Returns a constant of a node.
+
+        Weights and edges that read an average are those of the sum (`joins` times smaller).
+        """
         exact = self.integers is not None and node.name not in self.first
         tensors = self.integers.nodes[node.name].tensors if self.integers and exact else node.tensors
         tensor = tensors.get(what)
         return None if tensor is None else _array(tensor)
 
     def weight(self, node: Node, joins: int) -> Array:
-        """The weight that reads sums of ``joins`` spikes; an integer network's weights do that already."""
+        """Returns the weight that reads sums of ``joins`` spikes; an integer network's weights do that already."""
         weight = self.of(node, "weight")
         assert weight is not None
         return weight if self.integers and node.name not in self.first else weight / joins
 
     def edge(self, node: Node, i: int, joins: int) -> Array:
-        """The constant of the i-th operand of a sum, for an operand that is spikes or counts."""
+        """Returns the constant of the i-th operand of a sum, for an operand that is spikes or counts."""
         edge = self.of(node, f"edge{i}")
         if self.integers:
             assert edge is not None
@@ -51,7 +54,7 @@ class Constants:
         return (np.array(1.0) if edge is None else edge) / joins
 
     def neurons(self, node: Node, limit: float) -> Neurons:
-        """LIF constants of a neuron node."""
+        """Returns the LIF constants of a neuron node."""
         o, leak = node.options, _array(node.tensors["leak"])
         if self.integers:
             keep, gain = (_array(self.integers.nodes[node.name].tensors[what]) for what in ("keep", "gain"))
@@ -73,7 +76,7 @@ def _array(tensor: Tensor) -> Array:
 
 
 def potential_limit(neurons: Neurons, low: float, high: float) -> float:
-    """The largest |U| of integer neurons whose current stays within [low, high]; `math.inf` without a leak.
+    """Returns the largest |U| of integer neurons whose current stays within [low, high]; `math.inf` without a leak.
 
     |U| <= (keep |U| + gain |I|) / 4096 + V: a leak bounds it for any number of steps.
     """

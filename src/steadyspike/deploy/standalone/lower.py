@@ -1,4 +1,4 @@
-"""From a folded network to a `Program`: which loops compute its nodes, and which nodes share one loop."""
+"""Turns a folded network into a `Program`: which loops compute its nodes, and which nodes share one loop."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class _Sum:
 
 
 class _Lowering(Rearrange):
-    """Lowers one graph, node by node; ``values`` holds the stored value of each node."""
+    """Lowers one graph, node by node; ``values`` has the stored value of each node."""
 
     def __init__(self, network: FoldedNetwork, integer: bool) -> None:
         super().__init__()
-        refuse_recurrent(network.graph, "it has no C form here")
+        refuse_recurrent(network.graph, "it cannot be written in C here")
         self.constants = Constants(network, integer)
         self.graph = self.constants.graph
         self.users = self.graph.consumers()
@@ -56,7 +56,7 @@ class _Lowering(Rearrange):
         self.after_mean = self._after_time_mean()
 
     def _after_time_mean(self) -> set[str]:
-        """Nodes behind a mean over time: a linear operation of the mean is the mean of the operation's steps."""
+        """Returns nodes after a mean over time: a linear operation of the mean is the mean of the operation's steps."""
         behind: set[str] = set()
         for node in self.graph:
             if node.op == "time_mean" or any(name in behind for name in node.inputs):
@@ -101,7 +101,7 @@ class _Lowering(Rearrange):
         return Value(Buffer(node.name, "input", grid_of(node.shape), -np.inf, np.inf), index)
 
     def _waits(self, node: Node) -> bool:
-        """True if its only reader computes the node as part of its own sum, so that it needs no memory."""
+        """Returns True if its only reader computes the node as part of its own sum, so that it needs no memory."""
         users = self.users[node.name]
         if len(users) != 1 or node.op in ("affine", "relu") or node.name == self.graph.output:
             return False
@@ -143,7 +143,7 @@ class _Lowering(Rearrange):
         return Value(buffer, natural_index(node.shape), joins.pop())
 
     def _terms(self, name: str) -> _Sum:
-        """The value of a real node as terms: its own terms if it has no memory, else its memory."""
+        """Returns the value of a real node as terms: its own terms if it has no memory, otherwise its memory."""
         node = self.graph[name]
         channels = grid_of(node.shape)[0]
         if name in self.values:
@@ -170,7 +170,7 @@ class _Lowering(Rearrange):
 
     def _add_operand(self, total: _Sum, node: Node, i: int, name: str) -> None:
         if self.graph[name].shape != node.shape:
-            raise CannotFold(f"{node.name} adds values of different shapes, which has no C form here")
+            raise CannotFold(f"{node.name} adds values of different shapes, which cannot be written in C here")
         edge = self.constants.of(node, f"edge{i}")
         if not self.constants.is_real(name):
             value = self.value(name)
@@ -184,7 +184,7 @@ class _Lowering(Rearrange):
             total.constant = total.constant + part.constant
 
     def _layer(self, node: Node, total: _Sum, source: Node) -> Layer:
-        """A layer that has no memory assigned yet; ``source``: the node whose gain and bias per step it applies."""
+        """A layer that has no memory assigned yet; ``source`` is the node whose gain and bias per step it applies."""
         first = self.constants.is_first(source.name)
         adds: Adds = "float" if not self.integer else "first" if first else "int"
         has_norm = source.op in ("conv", "linear", "affine")
@@ -201,7 +201,7 @@ class _Lowering(Rearrange):
         )  # fmt: skip
 
     def _stored(self, node: Node) -> Value:
-        """Gives a real node memory: in an integer program what neurons read is rounded to integers right away."""
+        """Gives a real node memory; in an integer program, values that neurons read are rounded to integers at once."""
         layer = replace(self._layer(node, self._own_terms(node), node), relu=node.op == "relu")
         if self.integer and self.constants.is_first(node.name):
             if self._rounded(node.name):
@@ -216,13 +216,13 @@ class _Lowering(Rearrange):
         return Value(layer.out, np.arange(channels * pixels).reshape(node.shape))
 
     def _rounded(self, name: str) -> bool:
-        """True if neurons or sums behind the first layer read it, False if other first nodes do."""
+        """Returns True if neurons or sums after the first layer read it, False if other first nodes do."""
         readers = [self.graph[user] for user in self.users[name]]
         through = [r for r in readers if r.op == "repeat"]
         rounds = [self._rounded(r.name) for r in through]
         rounds += [not self.constants.is_first(r.name) for r in readers if r.op != "repeat"]
         if any(rounds) and not all(rounds):
-            raise CannotFold(f"{name}: neurons and other layers before the first neurons both read it")
+            raise CannotFold(f"{name}: both neurons and other layers before the first neurons read it")
         return all(rounds)
 
     def _neurons(self, node: Node) -> Value:
@@ -249,14 +249,14 @@ class _Lowering(Rearrange):
         return Value(out, natural_index(node.shape))
 
     def _output(self) -> Buffer:
-        """Memory of the scores; spikes and counts as scores become numbers."""
+        """Returns memory of the scores; spikes and counts as scores become numbers."""
         node = self.graph[self.graph.output]
         if len(node.shape) != 1:
             raise CannotFold(f"{node.name}: the output has shape {list(node.shape)}; one score per class is needed")
         value = self.value(node.name)
         real = self.constants.is_real(node.name)
         if self.integer and self.constants.is_first(node.name):
-            raise CannotFold(f"{node.name}: no neurons lie before the output, so there is nothing to run in integers")
+            raise CannotFold(f"{node.name}: there are no neurons before the output, so nothing would run in integers")
         self.output_scale = value.joins * (self.constants.scale(node.name) if real else 1.0)
         if real and value.buffer.kind == "current":
             return self.natural(node, value)
@@ -269,7 +269,7 @@ class _Lowering(Rearrange):
 
 
 def per_pixel(constant: Array, shape: tuple[int, ...]) -> Array:
-    """A constant that broadcasts to a sample, as [1 or pixels, channels]."""
+    """Returns a constant that broadcasts to a sample, as [1 or pixels, channels]."""
     full = np.broadcast_to(constant, shape).reshape(shape[0], -1).T
     return full[:1] if (full == full[:1]).all() else full
 
@@ -277,15 +277,15 @@ def per_pixel(constant: Array, shape: tuple[int, ...]) -> Array:
 def lower(
     network: FoldedNetwork, name: str = "network", *, integer: bool = True, facts: dict[str, Any] | None = None
 ) -> Program:
-    """The program of a folded network, in the integers of `IntegerNetwork` or in float32.
+    """Returns the program of a folded network, in the integers of `IntegerNetwork` or in float32.
 
-    A node without such a form raises a `CannotFold` that names it.
+    A node that cannot be written in this form raises a `CannotFold` that names it.
     """
     return _Lowering(network, integer).run(name, network.steps_limit, facts or {})
 
 
 def sum_range(constant: Array, terms: Iterable[Synapse | Edge]) -> tuple[float, float]:
-    """Smallest and largest possible sum of a layer's terms."""
+    """Returns the smallest and largest possible sum of a layer's terms."""
     low, high = float(constant.min()), float(constant.max())
     for term in terms:
         if isinstance(term, Synapse):

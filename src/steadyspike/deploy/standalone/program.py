@@ -1,7 +1,7 @@
 """`Program`: a folded network as loops over pixels and channels, for one sample at one time step.
 
-A buffer holds a value as [height][width][channels]: the channels of a pixel are adjacent, so that a spike adds one
-row of weights to all output channels. A shape (C,) is one pixel of C channels, (C, L) a row of L pixels.
+A buffer stores a value as [height][width][channels]. The channels of a pixel are adjacent, so that a spike adds one row
+of weights to all output channels. A shape (C,) is one pixel of C channels, (C, L) a row of L pixels.
 
     bits      spikes, one bit each
     counts    whole numbers from 0 on: sums of spikes; ``Value.joins`` of them are one unit of the folded network
@@ -23,12 +23,15 @@ Kind = Literal["bits", "counts", "current", "first", "input"]
 Adds = Literal["float", "int", "first", "count"]
 Grid = tuple[int, int, int]  # channels, height, width
 DECAY = 4096  # the unit of an integer program's decays
-LIMIT = 2**30  # integer currents and potentials stay within this; inputs that would leave it are cut there
+LIMIT = 2**30  # integer currents and potentials stay within this; inputs that would leave it are clipped to it
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory of one value. low, high: the range of its integers (infinite for float32)."""
+    """Memory of one value.
+
+    low, high: the range of its integers (infinite for float32)
+    """
 
     name: str
     kind: Kind
@@ -43,9 +46,11 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Value:
-    """A buffer as a value of the folded network: ``index`` has the value's shape and holds positions in the buffer.
+    """A buffer as a value of the folded network: ``index`` has the value's shape and contains positions in the buffer.
 
-    Reshaping, permuting and slicing change the index and move no data. joins: see `counts` above.
+    Reshaping, permuting and slicing change the index and move no data.
+
+    joins: see `counts` above
     """
 
     buffer: Buffer
@@ -57,8 +62,8 @@ class Value:
 class Synapse:
     """A convolution, or a linear layer as a convolution whose kernel covers the whole input.
 
-    strides: distance between neighbours in the source, by channel, row and column.
-    rows: weights [kernel height * kernel width * input channels, output channels / groups].
+    strides: distance between neighbours in the source, by channel, row and column
+    rows: weights [kernel height * kernel width * input channels, output channels / groups]
     """
 
     name: str
@@ -83,9 +88,10 @@ class Edge:
 
 @dataclass(frozen=True)
 class Neurons:
-    """LIF constants [1, 1 or channels]; ``start`` may differ by pixel. Integer programs: all are whole numbers.
+    """LIF constants [1, 1 or channels]; ``start`` may differ by pixel. In integer programs all are whole numbers.
 
-    limit: the largest absolute value that U can take; potential: the name of U's memory.
+    limit: the largest absolute value that U can have
+    potential: the name of U's memory
     """
 
     potential: str
@@ -101,10 +107,12 @@ class Neurons:
 
 @dataclass(frozen=True)
 class Layer:
-    """Adds up terms for every pixel and stores the sum, or charges neurons with it.
+    """Adds up terms for every pixel, and stores the sum or charges neurons with it.
 
-    constant: [1 or pixels, channels], the sum before any term. by_step: gain and bias [steps, channels] after them.
-    adds: the arithmetic of the sum. rescale: an integer program rounds the sum of ``first`` arithmetic times this.
+    constant: [1 or pixels, channels], the sum before any term
+    by_step: gain and bias [steps, channels] that are applied after the terms
+    adds: the arithmetic of the sum
+    rescale: an integer program rounds the sum of ``first`` arithmetic times this number
     """
 
     name: str
@@ -123,7 +131,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class Pool:
-    """Sum or maximum of windows; a maximum of bits is their OR. factor: for averages of real numbers."""
+    """Sum or maximum of windows; a maximum of bits is their OR.
+
+    factor: for averages of real numbers
+    """
 
     name: str
     source: Buffer
@@ -138,7 +149,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Strided:
-    """A walk through a buffer: ``base + sum(stride * position)``."""
+    """The positions of a pass through a buffer: ``base + sum(stride * position)``."""
 
     buffer: Buffer
     base: int
@@ -149,7 +160,7 @@ class Strided:
 class Combine:
     """For every position in ``sizes``: the product of the operands, summed over the last ``reduced`` axes.
 
-    Copies (one operand), products of spikes, attention's matrix products and ``1 - x`` (complement) are this.
+    It covers copies (one operand), products of spikes, attention's matrix products, and ``1 - x`` (complement).
     """
 
     name: str
@@ -168,8 +179,11 @@ Operation = Layer | Pool | Combine
 class Program:
     """The operations of a folded network.
 
-    still: run once per image; each_step: run at every time step. output: scores [classes], times ``output_scale``.
-    limit: the most time steps (constants per step), None for any number. facts: of `input_facts` (commands).
+    still: run once per image
+    each_step: run at every time step
+    output: scores [classes], times ``output_scale``
+    limit: the largest number of time steps (constants per step), None for any number
+    facts: of `input_facts` (commands)
     """
 
     name: str
@@ -186,26 +200,26 @@ class Program:
 
     @property
     def layers(self) -> list[Layer]:
-        """Layers of neurons in the order they run."""
+        """Returns layers of neurons in the order in which they run."""
         return [op for op in (*self.still, *self.each_step) if isinstance(op, Layer) and op.neurons is not None]
 
 
 def grid_of(shape: tuple[int, ...]) -> Grid:
-    """Channels, height and width of a sample's shape."""
+    """Returns channels, height and width of a sample's shape."""
     if len(shape) == 3:
         return shape[0], shape[1], shape[2]
     return (shape[0] if shape else 1), 1, math.prod(shape[1:])
 
 
 def natural_index(shape: tuple[int, ...]) -> Array:
-    """Positions of a value that is stored as [pixels][channels]."""
+    """Returns the positions of a value that is stored as [pixels][channels]."""
     channels, pixels = (shape[0] if shape else 1), math.prod(shape[1:])
     places = np.arange(channels * pixels).reshape(pixels, channels).T
     return places.reshape(shape)
 
 
 def strides_of(index: Array) -> tuple[int, tuple[int, ...]] | None:
-    """Base and strides of an index, None if no strides describe it."""
+    """Returns base and strides of an index, None if no strides describe it."""
     base = int(index.flat[0])
     strides = []
     for axis, size in enumerate(index.shape):
@@ -218,7 +232,7 @@ def strides_of(index: Array) -> tuple[int, tuple[int, ...]] | None:
 
 
 def split_axes(indices: list[Array], axis: int) -> list[Array] | None:
-    """Indices of one shape with an axis split in two, if strides then describe it; None if no split does that.
+    """Returns indices of one shape with an axis split in two, if strides then describe it; None if no split does that.
 
     Reshaping joins axes whose positions are not evenly spaced, such as heads and features of attention.
     """

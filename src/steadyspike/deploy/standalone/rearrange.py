@@ -1,4 +1,4 @@
-"""Pools, means, views, products and copies of a folded network as operations of a `Program`."""
+"""Turns pools, means, views, products and copies of a folded network into operations of a `Program`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rearrange:
             return self._product(node)
         if node.op == "concat":
             return self._concat(node)
-        raise CannotFold(f"{node.name}: {node.op} has no form in C or JavaScript here")
+        raise CannotFold(f"{node.name}: {node.op} cannot be written in C or JavaScript here")
 
     def _view(self, node: Node) -> Value:
         value = self.value(node.inputs[0])
@@ -68,7 +68,7 @@ class Rearrange:
         return Value(value.buffer, index, value.joins)
 
     def natural(self, node: Node, value: Value) -> Buffer:
-        """The buffer of a value that is stored as [pixels][channels], copied if it is not."""
+        """Returns the buffer of a value that is stored as [pixels][channels], copied if it is not."""
         same = np.array_equal(value.index.reshape(-1), natural_index(value.index.shape).reshape(-1))
         grid = grid_of(value.index.shape)
         if same and value.buffer.size == value.index.size and value.buffer.grid[0] == grid[0]:
@@ -76,7 +76,7 @@ class Rearrange:
         return self.copied(node, value).buffer
 
     def copied(self, node: Node, value: Value) -> Value:
-        """A copy stored as [pixels][channels]."""
+        """Returns a copy stored as [pixels][channels]."""
         shape, kind = value.index.shape, value.buffer.kind
         if kind == "input":
             kind = "first" if self.constants.integers else "current"
@@ -88,7 +88,7 @@ class Rearrange:
         self, node: Node, out: Buffer, places: Array, indices: list[Array], buffers: list[Buffer], *,
         reduced: int = 0, complement: bool = False, factor: float = 1.0,
     ) -> None:  # fmt: skip
-        """Adds a `Combine`; indices have the axes of ``places`` and the reduced ones behind them."""
+        """Adds a `Combine`; indices have the axes of ``places``, followed by the reduced axes."""
         places = np.broadcast_to(places.reshape(*places.shape, *[1] * reduced), indices[0].shape)
         axis = 0
         while axis < indices[0].ndim:
@@ -101,7 +101,7 @@ class Rearrange:
             axis += 1
         walks = [strides_of(index) for index in (places, *indices)]
         if any(walk is None for walk in walks):
-            raise CannotFold(f"{node.name}: its operands are views that no strides describe")
+            raise CannotFold(f"{node.name}: its operands are views that strides cannot describe")
         target, *operands = (walk for walk in walks if walk is not None)
         pairs = tuple(Strided(b, base, strides) for b, (base, strides) in zip(buffers, operands))
         self.operations.append(
@@ -124,7 +124,7 @@ class Rearrange:
         return Buffer(node.name, "first" if first else "current", grid, -math.inf, math.inf), 1, 1 / joins
 
     def _only_scores(self, name: str) -> bool:
-        """True if a value reaches only the output, directly or through views."""
+        """Returns True if only the output reads a value, directly or through views."""
         views = ("reshape", "permute", "slice", "time_mean")
         if name == self.graph.output:
             return not self.users[name]
@@ -151,7 +151,7 @@ class Rearrange:
         values = [self.value(name) for name in node.inputs]
         joins = {v.joins for v in values}
         if len(joins) > 1:
-            raise CannotFold(f"{node.name} joins averages over windows of different sizes")
+            raise CannotFold(f"{node.name} combines averages over windows of different sizes")
         out, _, _ = self._result(node, max(v.buffer.high for v in values), joins.pop())
         places, start = natural_index(node.shape), 0
         for value in values:
@@ -185,7 +185,7 @@ class Rearrange:
         return Value(out, natural_index(node.shape), total)
 
     def _adaptive(self, node: Node) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Kernel and stride of windows that all have one size (`ratio` raises an error for others)."""
+        """Returns kernel and stride of windows that all have one size (`ratio` raises an error for others)."""
         before = self.graph[node.inputs[0]].shape[-2:]
         kernel, stride = [], []
         for size, out in zip(before, node.shape[-2:]):
@@ -193,7 +193,7 @@ class Rearrange:
             kernel.append(-(-size // out))
             stride.append(starts[1] if out > 1 else 1)
             if starts != [i * stride[-1] for i in range(out)]:
-                raise CannotFold(f"{node.name}: windows that are not evenly spaced have no C form here")
+                raise CannotFold(f"{node.name}: windows that are not evenly spaced cannot be written in C here")
         return (kernel[0], kernel[1]), (stride[0], stride[1])
 
     def _mean(self, node: Node, value: Value, joins: int) -> Value:
@@ -212,5 +212,8 @@ class Rearrange:
 
 
 def _two(sizes: Sequence[int], first: int) -> tuple[int, int]:
-    """Sizes of a pool over two axes; over one axis it is a pool of one row of pixels, ``first`` for its height."""
+    """Returns sizes of a pool over two axes.
+
+    Over one axis it is a pool of one row of pixels with ``first`` as its height.
+    """
     return (first, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])

@@ -32,7 +32,7 @@ def synapse(low: _Lowering, node: Node) -> list[Synapse | Edge]:
 
 
 def reads_parts(node: Node, concat: Node) -> bool:
-    """True if a layer can read the inputs of a concatenation one by one."""
+    """Returns True if a layer can read the inputs of a concatenation one by one."""
     if node.op == "conv":
         return concat.options["axis"] == 0 and node.options["groups"] == 1
     return node.op == "linear" and concat.options["axis"] == len(concat.shape) - 1 and len(concat.shape) == 1
@@ -73,7 +73,7 @@ def _conv(low: _Lowering, node: Node, value: Value, weight: Array, name: str) ->
 
 
 def _linear(low: _Lowering, value: Value, weight: Array, name: str) -> Synapse:
-    """A vector: the kernel covers the buffer, and weights are put in the order in which it is stored."""
+    """For a vector: the kernel covers the buffer, and weights are put in the order in which it is stored."""
     buffer = value.buffer
     channels, high, wide = buffer.grid
     rows = np.zeros((buffer.size, weight.shape[0]))
@@ -85,7 +85,7 @@ def _linear(low: _Lowering, value: Value, weight: Array, name: str) -> Synapse:
 
 
 def _token_linear(low: _Lowering, node: Node, value: Value, weight: Array, name: str) -> Synapse:
-    """A linear layer over the last of several axes: a 1 x 1 convolution with that axis as its channels."""
+    """For a linear layer over the last of several axes: a 1 x 1 convolution with that axis as its channels."""
     features = value.index.shape[-1]
     as_image = Value(value.buffer, np.moveaxis(value.index, -1, 0).reshape(features, 1, -1), value.joins)
     return _conv(low, _one_by_one(node), as_image, weight[:, :, None, None], name)
@@ -108,7 +108,7 @@ def _first(option: object) -> int:
 
 def _pair(node: Node, option: object) -> tuple[int, int]:
     if isinstance(option, str):
-        raise CannotFold(f"{node.name}: padding {option!r} has no C form here; give it as numbers")
+        raise CannotFold(f"{node.name}: padding {option!r} cannot be written in C here; give it as numbers")
     if isinstance(option, (list, tuple)):
         return int(option[0]), int(option[-1])
     return int(option), int(option)  # type: ignore[call-overload]

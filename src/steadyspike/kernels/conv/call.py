@@ -4,8 +4,8 @@
     packed = pack_weight(geometry, weight)
     out = conv_forward(geometry, spikes.words, packed, scale=float(level), bias=bias)
 
-Every result is the same for any number of threads. None means that numbers are not finite: 0 times NaN or infinity is
-NaN, which only the dense convolution computes everywhere.
+Every result is the same for any number of threads. A result of None means that some numbers are not finite: 0 times NaN
+or infinity is NaN, and only the dense convolution computes this everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from steadyspike.kernels.sizes_only import has_no_values
 
 _NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "abi")
 _FUNCTION = {name: f"steadyspike_conv_{name}" for name in _NAMES}
-_MEMORY = struct.Struct("P2q")  # bits, threads, isa: the end of `ConvStruct`
+_MEMORY = struct.Struct("P2q")  # bits, threads, isa: the last fields of `ConvStruct`
 _WEIGHT = struct.Struct("P4q")  # `WeightStruct`
 _FAILED = {1: "an argument is out of range", 2: "out of memory for its scratch space"}
 _NOT_FINITE = 3
@@ -34,7 +34,7 @@ _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 
 @cache
 def conv_library() -> ctypes.CDLL | str:
-    """The library, or the reason why it cannot be used."""
+    """Returns the library, or the reason why it cannot be used."""
     library = load_library(list(_FUNCTION.values()))
     if not isinstance(library, str) and library.steadyspike_conv_abi() != ABI:
         return "the C++ extension was built from another version of the sources; reinstall steadyspike"
@@ -43,13 +43,13 @@ def conv_library() -> ctypes.CDLL | str:
 
 @cache
 def instruction_set() -> str:
-    """The best instruction set that can be used here; "" without the library."""
+    """Returns the best instruction set that can be used here; "" without the library."""
     library = conv_library()
     return "" if isinstance(library, str) else instruction_sets(library)[-1]
 
 
 def supports(geometry: ConvGeometry) -> bool:
-    """True if the kernel supports this shape: all except extreme strides and image sizes."""
+    """Returns True if the kernel supports this shape: all except extreme strides and image sizes."""
     return not isinstance(conv_library(), str) and packed_size(geometry) > 0
 
 
@@ -73,12 +73,12 @@ def packed_size(g: ConvGeometry) -> int:
 
 @lru_cache(maxsize=KEPT_SHAPES)
 def _sizes(g: ConvGeometry) -> bytes:
-    """The C struct without its addresses."""
+    """Returns the C struct without its addresses."""
     return bytes(conv_struct(g))[: ConvStruct.bits.offset]
 
 
 def _struct(g: ConvGeometry, words: Tensor | None, isa: int) -> bytes:
-    """`conv_struct` as bytes, packed in a fraction of the time."""
+    """Returns `conv_struct` as bytes, packed in a fraction of the time."""
     if words is None:
         return _sizes(g) + _MEMORY.pack(0, torch.get_num_threads(), isa)
     step = -(-g.batch * g.in_channels * g.height * g.width // 64)
@@ -116,7 +116,10 @@ def _weight(g: ConvGeometry, weight: Tensor) -> bytes:
 def pack_weight(
     geometry: ConvGeometry, weight: Tensor, level: Tensor | None = None, order: int = BY_TAP, isa: int = -1
 ) -> Tensor | None:
-    """``weight`` [O, C, kh, kw] in the order in which a kernel reads it, times ``level`` [C] if given."""
+    """Rearranges ``weight`` [O, C, kh, kw] into the order in which a kernel reads it.
+
+    Multiplies by ``level`` [C] if given.
+    """
     packed = torch.empty(packed_size(geometry), device="cpu")
     if level is not None and (level.shape != (geometry.in_channels,) or not level.is_contiguous()):
         raise ValueError(f"level must be [{geometry.in_channels}], one per input channel, got {list(level.shape)}")
@@ -130,12 +133,13 @@ def pack_weight(
 def conv_forward(
     geometry: ConvGeometry, words: Tensor, packed: Tensor, scale: float = 1.0, bias: Tensor | None = None, isa: int = -1
 ) -> Tensor:
-    """``scale`` times the sums of the packed weights of the spikes, plus ``bias``: [images, O, H', W'].
+    """Returns ``scale`` times the sums of the packed weights of the spikes, plus ``bias``: [images, O, H', W'].
 
-    words: int64 [steps, ceil(n / 64)], see `PackedSpikes`. packed: `pack_weight`.
+    words: int64 [steps, ceil(n / 64)], see `PackedSpikes`
+    packed: the result of `pack_weight`
     """
     if packed.numel() != packed_size(geometry) or not packed.is_contiguous():
-        raise ValueError("the packed weights are those of another geometry")
+        raise ValueError("the packed weights were made for another geometry")
     if bias is not None and (bias.shape != (geometry.out_channels,) or not bias.is_contiguous()):
         raise ValueError(f"bias must be [{geometry.out_channels}], got {list(bias.shape)}")
     out = geometry.empty_output()
@@ -149,7 +153,7 @@ def conv_forward(
 def conv_weight_gradient(
     geometry: ConvGeometry, words: Tensor, g: Tensor, level: Tensor, like: Tensor, isa: int = -1
 ) -> Tensor | None:
-    """The gradient of the weight, laid out as ``like``, for spikes of ``level`` ([1] or [C])."""
+    """Returns the gradient of the weight, with the layout of ``like``, for spikes of ``level`` ([1] or [C])."""
     geometry.check_output(g)
     if level.numel() not in (1, geometry.in_channels) or not level.is_contiguous():
         raise ValueError(f"level must be [1] or [{geometry.in_channels}], got {list(level.shape)}")
@@ -158,7 +162,7 @@ def conv_weight_gradient(
         return gradient
     arguments = (_address(g), _address(level), _int(level.numel()), _weight(geometry, gradient))
     status = _call("weight_gradient", geometry, *arguments, words=words, isa=isa)
-    # The kernel reads the gradients of outputs that read an input.
+    # The kernel reads only the gradients of outputs that depend on an input.
     unseen = geometry.has_outputs_of_padding and not bool(g.isfinite().all())
     return gradient if _finite(status) and not unseen else None
 
@@ -166,7 +170,7 @@ def conv_weight_gradient(
 def conv_input_gradient(
     geometry: ConvGeometry, places: Tensor, g: Tensor, weight: Tensor, isa: int = -1
 ) -> Tensor | None:
-    """The gradient of the input at the ``places`` whose bits are set, 0 elsewhere: [images, C, H, W]."""
+    """The gradient of the input at the elements whose bits in ``places`` are set, 0 elsewhere: [images, C, H, W]."""
     geometry.check_output(g)
     packed = pack_weight(geometry, weight, order=BY_CHANNEL, isa=isa)
     if packed is None:

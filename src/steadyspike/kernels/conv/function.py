@@ -1,8 +1,9 @@
-"""`spike_conv2d` and `spike_linear`: torch's functions for spikes as input; None if torch's own should run.
+"""`spike_conv2d` and `spike_linear`: torch's functions for inputs that are spikes; None if torch's own should run.
 
-Only bits are kept for the backward: those of the input and, if a scan wrote it, of the places where its gradient is
-needed (`needed_places`). Whether the input is spikes comes from the scan's note or from its values (`find_spikes`). The
-output and all gradients are those of the dense function up to the rounding of sums, the input's at the needed places.
+Only bits are kept for the backward: those of the input and, if a scan wrote it, those of the elements whose gradient is
+needed (`needed_places`). The scan's note or the values decide whether the input is spikes (`find_spikes`). The output
+and all gradients equal those of the dense function up to the rounding of sums; the input's gradient only at the needed
+elements.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ from steadyspike.kernels.spikes.note import Watch, find_spikes, known_spikes, ne
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
 NOT_TWICE = (
-    "the spike convolution cannot be differentiated twice; for gradients of gradients use the dense layers "
+    "the spike convolution cannot be differentiated twice; for second derivatives use the dense layers "
     "(steadyspike.use_dense(model)) and neurons with backend='reference'"
 )
 
 
 def steps_aside(*tensors: Tensor | None) -> bool:
-    """True if torch's own function must run: compilers, autocast, torch.func, other dtypes, other devices."""
+    """Returns True if torch's own function must run: compilers, autocast, torch.func, other dtypes, other devices."""
     if torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return True
     there = [t for t in tensors if t is not None]
@@ -53,21 +54,23 @@ def steps_aside(*tensors: Tensor | None) -> bool:
 
 
 class _Plan(NamedTuple):
-    """What is decided about a call before it runs."""
+    """The decisions about a call before it runs."""
 
     geometry: ConvGeometry
     spikes: PackedSpikes
     forward: bool  # True: by events; False: dense
     weight_gradient: bool
-    watch: Watch | None  # the input gradient at these places, if nothing else reads it; None: everywhere
-    source: Tensor | None = None  # the trace of the input, of which only bits are kept
+    watch: Watch | None  # the elements for which the input gradient is computed, if nothing else reads it; None: all
+    source: Tensor | None = None  # identifies the input, of which only bits are kept
 
 
 def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, costs: Costs | None) -> _Plan | None:
-    """x: the layer's input ``source`` as [T, B, C, ...] of the geometry; T may be 1.
+    """Returns the plan of a call.
 
-    None: torch's own function, which keeps x for the backward. All parts of a plan may be dense; known bits are then
-    kept instead of x.
+    x: the layer's input ``source`` as [T, B, C, ...] of the geometry; T may be 1
+
+    None means torch's own function, which keeps x for the backward. All parts of a plan may be dense; if the bits are
+    available, they are then kept instead of x.
     """
     costs = costs or COSTS.get(instruction_set())
     if costs is None:
@@ -106,23 +109,24 @@ def spike_conv2d(
     *,
     costs: Costs | None = None,
 ) -> Tensor | None:
-    """``torch.nn.functional.conv2d`` of spikes x [N, C, H, W] (0 or one level, or one per channel) in float32.
+    """Computes ``torch.nn.functional.conv2d`` of spikes x [N, C, H, W] (0 or one level, or one per channel) in float32.
 
-    None if torch's own convolution should run: x is not spikes, a hook must see that operator, or the layer is not
-    trained and x fires too much. A trained layer that is dense keeps the bits of x, not x.
-    costs: another rule than that of this machine's instruction set.
+    Returns None if torch's own convolution should run: if x is not spikes, if a hook needs that operator, or if the
+    layer is not trained and x fires too much. A trained layer that is dense keeps the bits of x, not x.
+
+    costs: another rule than that of this machine's instruction set
     """
     if steps_aside(x, weight, bias):
         return None
     trained = _trained(weight)
-    steps = noted_steps(x) if trained else 1  # only the weight gradient uses what steps have in common
+    steps = noted_steps(x) if trained else 1  # only the weight gradient takes steps in pairs
     geometry = conv_geometry(x, weight, stride, padding, dilation, steps)
     plan = None if geometry is None else _planned(x.unflatten(0, (steps, -1)), x, geometry, trained, costs)
     return None if plan is None else _run(x, weight, bias, plan)
 
 
 def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs: Costs | None = None) -> Tensor | None:
-    """``torch.nn.functional.linear`` of spikes x [..., features]; None as for `spike_conv2d`."""
+    """Computes ``torch.nn.functional.linear`` of spikes x [..., features]; None as for `spike_conv2d`."""
     if steps_aside(x, weight, bias):
         return None
     geometry = linear_geometry(x, weight)
@@ -131,7 +135,7 @@ def spike_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, *, costs
     plan = _planned(x.reshape(1, -1, x.shape[-1]), x, geometry, _trained(weight), costs)
     if plan is None:
         return None
-    # Rows become the pixels of one image, features its channels; the memory is the same.
+    # Rows become the pixels of one image, and features its channels; the memory is the same.
     image = x.reshape(1, 1, -1, x.shape[-1]).permute(0, 3, 1, 2)
     out = _run(image, weight[:, :, None, None], bias, plan)
     return None if out is None else out.permute(0, 2, 3, 1).reshape(*x.shape[:-1], weight.shape[0])
@@ -146,7 +150,7 @@ def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor 
     with torch.no_grad():
         if plan.forward:
             level = plan.spikes.level
-            # None: a weight is not finite, so that only the dense convolution gives the right NaN.
+            # None: a weight is not finite, so only the dense convolution gives the right NaN.
             packed = pack_weight(plan.geometry, weight.detach(), level if level.numel() > 1 else None)
             if packed is None:
                 return None
@@ -181,7 +185,8 @@ class _SpikeConv(torch.autograd.Function):
         spikes = PackedSpikes(words, level, ctx.shape, ctx.stride)
         with torch.no_grad():
             dx, dw, db = _gradients(ctx, g, weight, spikes)
-        # dx and db depend on g and the weight, dw on g and the input: a second derivative by any of them is an error.
+        # dx and db depend on g and the weight, dw on g and the input, so a second derivative by any of these is an
+        # error.
         dx, db = once((dx, db), NOT_TWICE, g, weight)
         (dw,) = once((dw,), NOT_TWICE, g, ctx.source)
         return dx, dw, db, None, None
@@ -198,7 +203,7 @@ def _gradients(
         g = geometry.laid_out(g)
         if wants_weight and ctx.by_events:
             dw = conv_weight_gradient(geometry, spikes.words, g, spikes.level, weight)
-        # If a hook reads the gradient of the input, zeros at unneeded places would be visible: compute all of it.
+        # If a hook reads the gradient of the input, it would get zeros at unneeded elements; so compute all of it.
         if wants_x and ctx.watch is not None and ctx.watch.alone(ctx.next_functions[1][0]):
             dx = conv_input_gradient(geometry, ctx.watch.words.view(geometry.steps, -1), g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)
@@ -212,7 +217,7 @@ def _gradients(
 def _dense_gradients(
     geometry: ConvGeometry, g: Tensor, weight: Tensor, spikes: PackedSpikes, mask: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """The dense gradients by input and by weight, each if ``mask`` is set."""
+    """Returns the dense gradients by input and by weight, each if ``mask`` is set."""
     if geometry.is_matrix:
         rows = g.permute(0, 2, 3, 1).reshape(-1, geometry.out_channels)
         dx = _image(rows @ weight.flatten(1), geometry) if mask[0] else None
@@ -226,7 +231,7 @@ def _dense_gradients(
 
 
 def _image(block: Tensor, g: ConvGeometry) -> Tensor:
-    """[images, C, H, W] from the values in the order of memory."""
+    """Returns [images, C, H, W] from the values in memory order."""
     if g.channels_last:
         return block.view(g.images, g.height, g.width, g.in_channels).permute(0, 3, 1, 2)
     return block.view(g.images, g.in_channels, g.height, g.width)

@@ -17,7 +17,7 @@ Pair = tuple[int, int]
 class ConvGeometry:
     """A convolution of ``steps`` x ``batch`` images [in_channels, height, width], all float32.
 
-    channels_last: channels are innermost in memory, of input and output alike.
+    channels_last: channels are innermost in memory, for input and output
     """
 
     steps: int
@@ -49,19 +49,19 @@ class ConvGeometry:
 
     @property
     def is_matrix(self) -> bool:
-        """True if the dense convolution is a product of matrices, a pixel's channels being a row."""
+        """Returns True if the dense convolution is a matrix product in which a pixel's channels are a row."""
         return self.channels_last and self.taps == 1 and self.stride == (1, 1) and self.padding == (0, 0)
 
     @cached_property
     def out_size(self) -> Pair:
-        """Height and width of the output."""
+        """Returns height and width of the output."""
         sizes = zip((self.height, self.width), self.padding, self.dilation, self.kernel, self.stride)
         rows, columns = ((size + 2 * p - d * (k - 1) - 1) // s + 1 for size, p, d, k, s in sizes)
         return rows, columns
 
     @cached_property
     def has_outputs_of_padding(self) -> bool:
-        """True if some output reads nothing but padding."""
+        """Returns True if some output reads only padding."""
         sizes = zip((self.height, self.width), self.out_size, self.padding, self.dilation, self.kernel, self.stride)
         return any(
             not any(0 <= out * s - p + d * tap < size for tap in range(k))
@@ -71,17 +71,17 @@ class ConvGeometry:
 
     @cached_property
     def inputs(self) -> int:
-        """Elements of the input."""
+        """Returns the number of elements of the input."""
         return self.images * self.in_channels * self.height * self.width
 
     @cached_property
     def work(self) -> int:
-        """Multiplications of the dense convolution."""
+        """Returns the number of multiplications of the dense convolution."""
         rows, columns = self.out_size
         return self.images * rows * columns * self.taps * self.in_channels * self.out_channels
 
     def empty(self, channels: int, size: Pair) -> Tensor:
-        """An uninitialised [images, channels, *size] in this memory order."""
+        """Allocates [images, channels, *size] in this memory order."""
         order = torch.channels_last if self.channels_last else torch.contiguous_format
         return torch.empty((self.images, channels, *size), memory_format=order, device="cpu")
 
@@ -93,36 +93,36 @@ class ConvGeometry:
 
     @cached_property
     def out_strides(self) -> tuple[int, ...]:
-        """Those of `empty_output`."""
+        """Returns the strides of a tensor of `empty_output`."""
         (rows, columns), channels = self.out_size, self.out_channels
         if self.channels_last:
             return rows * columns * channels, 1, columns * channels, channels
         return channels * rows * columns, rows * columns, columns, 1
 
     def check_output(self, g: Tensor) -> None:
-        """Raises an error for a gradient that is not laid out as the output."""
+        """Raises an error for a gradient whose layout differs from the output's."""
         shape = (self.images, self.out_channels, *self.out_size)
         if g.shape != shape or any(s != r and n != 1 for s, r, n in zip(g.stride(), self.out_strides, shape)):
             raise ValueError(f"the gradient must have shape {list(shape)} and strides {self.out_strides}")
 
     def laid_out(self, g: Tensor) -> Tensor:
-        """``g`` [images, channels, ...] in this memory order."""
+        """Returns ``g`` [images, channels, ...] in this memory order."""
         return g.contiguous(memory_format=torch.channels_last if self.channels_last else torch.contiguous_format)
 
 
 def conv_geometry(
     x: Tensor, weight: Tensor, stride: Pair, padding: Pair, dilation: Pair, steps: int = 1
 ) -> ConvGeometry | None:
-    """The geometry of ``conv2d(x, weight)`` for x [steps * B, C, H, W].
+    """Returns the geometry of ``conv2d(x, weight)`` for x [steps * B, C, H, W].
 
-    None if x has neither of the two memory orders.
+    Returns None if x has neither of the two memory orders.
     """
     if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[1] or x.numel() == 0 or weight.numel() == 0:
         return None
     planes, last = x.is_contiguous(), x.is_contiguous(memory_format=torch.channels_last)
     if not (planes or last):
         return None
-    if planes and last:  # one channel or one pixel: the output is laid out as torch would
+    if planes and last:  # one channel or one pixel: the output has the layout that torch would choose
         last = weight.is_contiguous(memory_format=torch.channels_last)
     return _conv_geometry(steps, x.shape, weight.shape, tuple(stride), tuple(padding), tuple(dilation), last)
 

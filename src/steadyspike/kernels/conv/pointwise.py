@@ -1,7 +1,7 @@
 """`pointwise_conv2d`: a 1x1 convolution of a channels_last image as one matrix product.
 
-In this format the channels of a pixel are adjacent in memory, so that all pixels are the rows of a matrix. On images as
-small as a transformer's tokens, torch's product of matrices is faster than its convolution.
+In this format the channels of a pixel are adjacent in memory, so all pixels are the rows of a matrix. On images as
+small as a transformer's tokens, torch's matrix product is faster than its convolution.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ONE, _NONE = (1, 1), (0, 0)
 def pointwise_conv2d(
     x: Tensor, weight: Tensor, bias: Tensor | None, stride: tuple[int, ...], padding: tuple[int, ...]
 ) -> Tensor | None:
-    """``torch.nn.functional.conv2d`` for x [N, C, H, W] and a kernel of 1x1; in one group.
+    """Computes ``torch.nn.functional.conv2d`` for x [N, C, H, W] and a 1x1 kernel in one group.
 
-    None if torch's convolution should run: another kernel, stride, padding, memory format or device, or a hook must
-    see that operator.
+    Returns None if torch's convolution should run: another kernel, stride, padding, memory format or device, or a hook
+    needs that operator.
     """
     channels, height, width = x.shape[1:]
     if weight.shape[2:] != _ONE or stride != _ONE or padding != _NONE or x.dtype not in (torch.float32, torch.float64):

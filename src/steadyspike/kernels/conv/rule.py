@@ -1,9 +1,9 @@
-"""Dense or events: which of the two is faster for a call, predicted from its shape and the counted spikes.
+"""Predicts which is faster for a call, dense or events, from its shape and the number of spikes.
 
 The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
-two AMD EPYC, Zen 3 with AVX2 and Zen 4 with AVX-512; the benchmark marks calls that would have been faster the other
-way. Threads divide the time of both sides, so only their ratio matters. The fixed cost of a call is not divided; it
-counts once for every thread (`for_threads`).
+two AMD EPYC: Zen 3 with AVX2 and Zen 4 with AVX-512. The benchmark marks calls that would have been faster the other
+way. Several threads divide the time of both ways, so only their ratio matters. The fixed cost of a call is not divided;
+it is paid by every thread (`for_threads`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,26 @@ from steadyspike.kernels.layout import KEPT_SHAPES
 
 @dataclass(frozen=True)
 class Costs:
-    """Of one instruction set.
+    """The costs of one instruction set.
 
-    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; as a
-        product of matrices (`ConvGeometry.is_matrix`) all three need the time of the first.
-    add, add_weight, product: an addition of the event loops, per output channel; product: of the input gradient.
-    listed: to find a spike and put it on a list. visit: to find a list, per output pixel and tap, or per kernel row if
-        a row's lists are one. element: to check an input element. output: to write an output element. weight: to
-        rearrange a weight.
-    call: the fixed cost of a call, in one thread. add_far, product_far: ``add`` and ``product`` if the weights of a
-        block of output channels do not stay in the second cache; 0: the same.
-    weight_gradient: to write a weight's gradient.
-    per_place: to add up the products of a place of the input gradient, per block of output channels.
-    word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels.
-    near: bytes of a block's weights that stay in the second cache.
-    dense_element: to read or write an element of the input or output densely, if that is not a product of matrices.
-    tile: to copy an element of the output's gradient for the input gradient.
+    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; for a
+        matrix product (`ConvGeometry.is_matrix`) all three take the time of the first
+    add, add_weight, product: an addition of the event loops, per output channel; product is that of the input gradient
+    listed: to find a spike and put it on a list
+    visit: to look up a list, per output pixel and tap, or per kernel row if
+        a row's lists are processed as one
+        element: to check an input element
+        output: to write an output element
+        weight: to rearrange a weight
+    call: the fixed cost of a call, in one thread
+        add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the
+            second-level cache; 0: the same
+    weight_gradient: to write a weight's gradient
+    per_place: to add up the products for an element of the input gradient, per block of output channels
+    word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels
+    near: bytes of a block's weights that stay in the second-level cache
+    dense_element: to read or write an element of the input or output densely, if that is not a matrix product
+    tile: to copy an element of the output's gradient for the input gradient
     """
 
     dense: float
@@ -101,24 +105,28 @@ AVX512 = Costs(
     tile=0.8,
     product_far=0.034,
 )
-COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both sides take about twice the time
-ROW_BYTES = 48 << 10  # if a kernel row's weights have at most so many, csrc/conv/conv_forward.h reads the row as one
-MARGIN = 0.9  # events must promise this share of the dense time, or less
+COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
+# if a kernel row's weights have at most this size, csrc/conv/conv_forward.h processes the row's lists as one
+ROW_BYTES = 48 << 10
+MARGIN = 0.9  # events are chosen if their predicted time is at most this share of the dense time
 
 
 def _block(channels: int) -> int:
-    """Output channels that are summed together."""
+    """Returns the number of output channels that are summed together."""
     return 64 if channels > 32 else 32 if channels > 16 else 16
 
 
 def _visits(g: ConvGeometry) -> int:
-    """Lists that are looked up per output pixel and block of output channels."""
+    """Returns the number of lists that are looked up per output pixel and block of output channels."""
     row = g.kernel[1] * g.in_channels * _block(g.out_channels) * 4
     return g.kernel[0] if g.dilation[1] == 1 and row <= ROW_BYTES else g.taps
 
 
 def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
-    """``spikes``: the number of spikes in the input."""
+    """Predicts the forward's time.
+
+    spikes: the number of spikes in the input
+    """
     return spikes < _limits(g, costs).forward
 
 
@@ -127,12 +135,15 @@ def weight_gradient_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> boo
 
 
 def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool:
-    """``places``: how many elements of the input's gradient are needed."""
+    """Predicts the input gradient's time.
+
+    places: for how many elements the input's gradient is needed
+    """
     return places < _limits(g, costs).input_gradient
 
 
 class _Limits(NamedTuple):
-    """The number of spikes, or places, from which on the dense function is chosen."""
+    """Returns the number of spikes, or elements, from which on the dense function is chosen."""
 
     forward: float
     weight_gradient: float
@@ -142,10 +153,10 @@ class _Limits(NamedTuple):
 @lru_cache(maxsize=KEPT_SHAPES)
 def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     outputs, weights = g.work / (g.taps * g.in_channels), g.taps * g.in_channels * g.out_channels
-    met = g.work / (g.inputs * g.out_channels)  # output pixels that meet an input element
+    met = g.work / (g.inputs * g.out_channels)  # the number of output pixels that read an input element
     block = _block(g.out_channels)
     blocks = -(-g.out_channels // block)
-    sums = met * blocks * block  # additions per input element, including those of unused channels of the last block
+    sums = met * blocks * block  # additions per input element, including those for unused channels of the last block
     far = g.taps * g.in_channels * block * 4 > costs.near
     add, product = (
         (costs.add_far or costs.add, costs.product_far or costs.product) if far else (costs.add, costs.product)
@@ -155,7 +166,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     by_weight, by_input = (costs.dense,) * 2 if g.is_matrix else (costs.dense_weight, costs.dense_input)
     moved = 0 if g.is_matrix else (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
-    words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of bits, of all pixels
+    words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
     return _Limits(
         _limit(
             g.work * costs.dense + moved,
@@ -179,6 +190,6 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
 
 
 def _limit(dense: float, fixed: float, each: float) -> float:
-    """The n from which on fixed + each * n is no longer below `MARGIN` times the dense time."""
+    """Returns the n from which on fixed + each * n is not below `MARGIN` times the dense time."""
     left = MARGIN * dense - fixed
     return left / each if each > 0 else math.copysign(math.inf, left)

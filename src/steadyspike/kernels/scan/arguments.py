@@ -9,7 +9,12 @@ from steadyspike.kernels.layout import DTYPES, is_dense, same_strides
 
 
 def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
-    """What `lif_scan` accepts: x [T >= 1, B, ...]; v, a [1] or [C]; u0 [1], [C] or broadcastable to x.shape[1:]."""
+    """Checks the arguments of `lif_scan`.
+
+    x: [T >= 1, B, ...]
+    v, a: [1] or [C]
+    u0: [1], [C] or broadcastable to x.shape[1:]
+    """
     for name, p in (("u0", u0), ("v", v), ("a", a)):
         if p.device != x.device:
             raise ValueError(f"{name} is on {p.device} but x is on {x.device}; move one of them")
@@ -17,7 +22,10 @@ def check_arguments(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> None:
 
 
 def check_shapes(x: torch.Size, dtype: torch.dtype, u0: torch.Size, v: torch.Size, a: torch.Size) -> None:
-    """The part of `check_arguments` that needs no tensor. dtype: of x."""
+    """The part of `check_arguments` that needs no tensor.
+
+    dtype: of x
+    """
     if len(x) < 2 or x[0] < 1:
         raise ValueError(f"x must be [T, B, ...] with at least one time step, got shape {list(x)}")
     if dtype not in DTYPES:

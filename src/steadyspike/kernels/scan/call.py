@@ -1,4 +1,4 @@
-"""``lif_scan``: the one entry point to the LIF scan, for all backends."""
+"""``lif_scan``: the only entry point to the LIF scan, for all backends."""
 
 from __future__ import annotations
 
@@ -28,11 +28,18 @@ def lif_scan(
     channelwise: bool = False,
     backend: str = "auto",
 ) -> ScanResult:
-    """The LIF scan of `core.reference_scan` on the chosen backend.
+    """Runs the LIF scan of `core.reference_scan` on the chosen backend.
 
-    x [T, B, ...]; u0 [1], [C] or broadcastable to x.shape[1:]; v, a [1] or [C]. ``membrane`` also returns M.
-    ``channelwise`` reduces the MP-Init statistics per channel. ``backend``: ``"auto"``, ``"reference"``, ``"cpu"``,
-    ``"triton"``; an explicit choice that cannot run raises.
+    x: [T, B, ...]
+    u0: [1], [C] or broadcastable to x.shape[1:]
+    v, a: [1] or [C]
+
+    ``membrane``: also return M
+
+    ``channelwise``: reduce the MP-Init statistics per channel
+
+    ``backend``: ``"auto"``, ``"reference"``, ``"cpu"``, ``"triton"``; an explicit choice that cannot run raises an
+        error
     """
     check_arguments(x, u0, v, a)
     way = choose_way(backend, spec, x, u0, v, a)
@@ -50,7 +57,7 @@ def lif_scan(
 def fused_result(
     x: Tensor, u0: Tensor, k: Tensor, w: Tensor, spec: ScanSpec, links: Links, membrane: bool, channelwise: bool
 ) -> ScanResult:
-    """The scan of x from ``u0`` by the fused node, with U[T]; k, w, links: see `fused_scan`."""
+    """Runs the scan of x from ``u0`` by the fused node, with U[T]; for k, w, links see `fused_scan`."""
     x = unwrapped(dense_steps(x))
     u0 = unwrapped(start_tensor(u0, x, compute_dtype(x)))
     job = fused_job(x, k, w, u0, spec, links, membrane, channelwise)
@@ -61,7 +68,10 @@ def fused_result(
 
 
 def start_tensor(u0: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """U[0] in the form that node and operator need; dtype: of the arithmetic."""
+    """Returns U[0] in the form that node and operator need.
+
+    dtype: of the arithmetic
+    """
     if u0.ndim > 1 or (x.ndim == 2 and u0.shape == x.shape[1:]):
         return like_step(u0.to(dtype), x)
     return u0 if u0.dtype == dtype and u0.is_contiguous() else u0.to(dtype).contiguous()

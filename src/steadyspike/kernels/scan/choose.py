@@ -21,7 +21,7 @@ COMPILED = ("cpu", "triton")
 
 @cache
 def get_backend(name: str) -> Backend:
-    """The compiled backend of that name (``"cpu"`` or ``"triton"``)."""
+    """Returns the compiled backend of that name (``"cpu"`` or ``"triton"``)."""
     if name == "cpu":
         from steadyspike.kernels.scan.cpu.backend import CpuBackend
 
@@ -62,10 +62,14 @@ def _say_once(reason: str) -> None:
 
 
 def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str:
-    """The backend that runs ``spec`` on ``x``: ``"auto"`` is the fastest; others raise an error if they cannot run.
+    """Returns the backend that runs ``spec`` on ``x``.
 
-    The compiled ones have a backward and no other derivative: torch.func's transforms need the reference. So do
-    surrogates without compiled code; one warning reports this. Without ``spec``: for a built-in surrogate.
+    ``"auto"`` is the fastest one; any other choice raises an error if it cannot run.
+
+    The compiled backends have a backward and no other derivative, so torch.func's transforms need the reference.
+    Surrogates without compiled code need it too; one warning reports this.
+
+    spec: if it is left out, a built-in surrogate is assumed
     """
     if torch.compiler.is_compiling():
         chosen = _choose_while_compiling(backend, x.device.type, x.dtype)
@@ -90,9 +94,13 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
 def choose_way(backend: str, spec: ScanSpec, x: Tensor, *others: Tensor) -> str:
     """Which of the three ways computes a scan of ``x``: ``"fused"``, ``"reference"``, or the operator, by its backend.
 
-    Fused: an eager call on the CPU (also that of a memory estimate) with the C++ library. The operator: compilers,
-    export, other devices, tensors without elements. The reference: torch.func, and if there is no kernel. The choice
-    depends only on the layer and the tensors. others: all other tensors that the node would read.
+    Fused: an eager call on the CPU (also that of a memory estimate) with the C++ library.
+    Operator: compilers, export, other devices, tensors without elements.
+    Reference: torch.func, and if there is no kernel.
+
+    The choice depends only on the layer and the tensors.
+
+    others: all other tensors that the node would read
     """
     if not (x.is_cpu and runs_directly(x, *others)):
         return choose_backend(backend, x, spec)
@@ -101,13 +109,13 @@ def choose_way(backend: str, spec: ScanSpec, x: Tensor, *others: Tensor) -> str:
     if chosen != "cpu" or x.numel() == 0:
         return chosen
     for t in others:
-        if not t.is_cpu:  # the checks of the operator name it
+        if not t.is_cpu:  # the checks of the operator report the problem
             return chosen
     return "fused"
 
 
 def _with_code_for(spec: ScanSpec, backend: str, chosen: str) -> str:
-    """``chosen`` if the compiled backend has code for the surrogate."""
+    """Returns ``chosen`` if the compiled backend has code for the surrogate."""
     reason = why_not_compiled(spec.surrogate)
     if reason is None:
         return chosen
@@ -118,7 +126,7 @@ def _with_code_for(spec: ScanSpec, backend: str, chosen: str) -> str:
 
 
 def backend_report(x: Tensor) -> dict[str, str]:
-    """For each backend, ``"available"`` or the reason why it cannot run on ``x``."""
+    """Returns, for each backend, ``"available"`` or the reason why it cannot run on ``x``."""
     report = {"reference": "available"}
     for name in COMPILED:
         report[name] = get_backend(name).why_not(x) or "available"

@@ -26,8 +26,10 @@ Gradients = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
 class Call(NamedTuple):
     """The settings of a scan besides its tensors: numbers, flags and names.
 
-    codes, constants: those of `ScanSpec`. membrane: M is wanted too. channelwise: MP-Init's statistics per channel.
-    backend: the one that was chosen, ``"cpu"`` or ``"triton"``.
+    codes, constants: those of `ScanSpec`
+    membrane: whether to return M too
+    channelwise: MP-Init's statistics per channel
+    backend: the chosen one, ``"cpu"`` or ``"triton"``
     """
 
     codes: tuple[int, ...]
@@ -44,10 +46,11 @@ class Call(NamedTuple):
 class Affine(NamedTuple):
     """An input current that a backend computes while it reads x: scale x + shift [+ extra_scale extra].
 
-    scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. scale and shift may be [T, C]:
-    each step has its own. extra: [T, B, C, ...] in x's dtype, laid out like x[0] per step, with a free time stride.
-    extra_bits: spikes instead of ``extra``, as `PackedSpikes.words` for steps of whole words, each worth its channel's
-    ``extra_scale``; only the CPU backend takes them.
+    scale, shift, extra_scale: [C] in the compute dtype; None for an extra_scale of 1. scale and shift may be [T, C],
+    with separate values for each step.
+    extra: [T, B, C, ...] in x's dtype, with the layout of x[0] per step and a free time stride
+    extra_bits: spikes instead of ``extra``, as `PackedSpikes.words` for steps of whole words; each spike counts as its
+        channel's ``extra_scale``. Only the CPU backend supports them.
     """
 
     scale: Tensor
@@ -58,7 +61,10 @@ class Affine(NamedTuple):
 
 
 class AffineGradients(NamedTuple):
-    """Gradients of a scan with an `Affine` of [C]. dextra, dextra_scale: None if not wanted, or if there is none."""
+    """Gradients of a scan with an `Affine` of [C].
+
+    dextra, dextra_scale: None if not requested, or if there is none
+    """
 
     dx: Tensor
     du0: Tensor
@@ -71,9 +77,10 @@ class AffineGradients(NamedTuple):
 
 
 class NormSums(NamedTuple):
-    """Results of the scan's backward that the batch norm behind an `Affine` needs.
+    """Results of the scan's backward that the batch norm before an `Affine` needs.
 
-    center: [C] in the compute dtype, the norm's batch mean. sums: float64 [2, C], of dx and of dx (x - center).
+    center: [C] in the compute dtype, the norm's batch mean
+    sums: float64 [2, C], of dx and of dx (x - center)
     """
 
     center: Tensor
@@ -81,8 +88,10 @@ class NormSums(NamedTuple):
 
 
 class Scan(NamedTuple):
-    """All arguments of a scan: its four tensors, and what to compute of them. With ``affine`` the current is that map
-    of x instead of x."""
+    """All arguments of a scan: its four tensors, and what to compute from them.
+
+    With ``affine`` the current is that map of x instead of x.
+    """
 
     x: Tensor
     u0: Tensor
@@ -95,8 +104,11 @@ class Scan(NamedTuple):
 class OutputGradients(NamedTuple):
     """Gradients into the outputs of a scan; None means zeros.
 
-    out [T, B, ...] (x's dtype), u [B, ...] (into U[T]), m [T, B, ...] (compute dtype); laid out like x[0] per step,
-    with a free time stride.
+    out: [T, B, ...] (x's dtype)
+    u: [B, ...] (into U[T])
+    m: [T, B, ...] (compute dtype)
+
+    They have the layout of x[0] per step, with a free time stride.
     """
 
     out: Tensor | None = None
@@ -110,14 +122,22 @@ class Backend(Protocol):
     name: str
 
     def why_not(self, x: Tensor) -> str | None:
-        """None if this backend can run on ``x`` here and now, else the reason in one sentence."""
+        """Returns None if this backend can run on ``x`` here and now, otherwise the reason in one sentence."""
         ...
 
     def forward(self, scan: Scan) -> Forwarded:
-        """(out like x, U[T] like x[0] in the compute dtype, M [T, B, ...] in the compute dtype if it is wanted,
-        active [2, C if channelwise else 1] float64); see `ScanResult`."""
+        """Returns the four results of a scan; see `ScanResult`.
+
+        - the output, like x;
+        - U[T], like x[0], in the compute dtype;
+        - M [T, B, ...] in the compute dtype, if it is requested;
+        - active, [2, C if channelwise else 1], float64.
+        """
         ...
 
     def backward(self, scan: Scan, gradients: OutputGradients) -> Gradients:
-        """(dx in x's dtype, du0, dv, da shaped like u0, v, a in the compute dtype); dx is that of the current."""
+        """Returns (dx in x's dtype, du0, dv, da shaped like u0, v, a in the compute dtype).
+
+        Dx is the gradient of the current.
+        """
         ...

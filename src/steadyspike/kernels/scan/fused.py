@@ -3,10 +3,10 @@
     current   I = scale x + shift [+ extra, or scale2 extra + shift2]
     scan      from U[0], with V and 1/tau that links compute from parameters (`core.reference_scan`)
 
-Everything but x, V and 1/tau is optional. A norm in training is given by the statistics of the batch (mean, 1 / sd),
-weight and bias; the scan of the backward also computes the sums that the norm needs, and one more pass gives dx. A norm
+Everything except x, V and 1/tau is optional. A norm in training is given by the statistics of the batch (mean, 1 / sd),
+weight and bias. The scan of the backward also computes the sums that the norm needs, and one more pass gives dx. A norm
 in evaluation is given as its scale and shift. The current is never in memory. The node keeps x, ``extra`` (as bits, if
-it is spikes that a scan has noted) and the parameters; the backward (`fused_gradients.py`) computes the potentials
+it is spikes that a scan has noted) and the parameters. The backward (`fused_gradients.py`) computes the potentials
 again.
 """
 
@@ -37,7 +37,7 @@ _BOUNDED = {code for code, surrogate in enumerate(SURROGATES.values()) if surrog
 
 
 class _Fused(torch.autograd.Function):
-    """out, or (out, U[T], M) if the job needs one of them."""
+    """Returns the output, or (output, U[T], M) if the job needs one of them."""
 
     @staticmethod
     def forward(
@@ -62,7 +62,7 @@ class _Fused(torch.autograd.Function):
             affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
         words = None
         if plan.scan.bits and job.notes:
-            # Only a surrogate with a bounded window has places without a gradient.
+            # Only a surrogate with a bounded window has elements without a gradient.
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)
         start = job.start if u0 is None else u0
@@ -107,16 +107,21 @@ class _Fused(torch.autograd.Function):
         return None, *once(grads, NOT_TWICE, g, g_u, g_m, ctx.job.source, *saved)
 
 
-# (job, x, k, w, u0, weight, bias, extra, weight2, bias2), the last ones only if they are given. k, w: V and 1/tau, or
-# the parameters that links compute them from, contiguous in the compute dtype. u0: None if the job has a start.
-# weight, bias: of the norm of x, or its scale and shift if the job has no statistics; weight2, bias2: those of extra.
+# Runs the node.
+#
+# Arguments: (job, x, k, w, u0, weight, bias, extra, weight2, bias2), the last ones only if they exist.
+#
+# k, w: V and 1/tau, or the parameters from which links compute them, contiguous in the compute dtype
+# u0: None if the job has a start
+# weight, bias: of the norm of x, or its scale and shift if the job has no statistics; weight2 and bias2 are those of
+# extra
 fused_scan: Callable[..., Any] = apply_directly(_Fused)
 
 
 def _scales(
     job: Job, weight: Tensor, bias: Tensor, weight2: Tensor | None, bias2: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Scale and shift of the current, and the scale of extra."""
+    """Returns scale and shift of the current, and the scale of extra."""
     scale, shift = affine_of(job.norms[0], weight, bias)
     if weight2 is not None and bias2 is not None:
         scale2, shift2 = affine_of(job.norms[1], weight2, bias2)
@@ -127,7 +132,10 @@ def _scales(
 
 
 def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, own_v: bool) -> None:
-    """Notes ``words``, which the forward has written, on its output. own_v: the tensor V will not be changed."""
+    """Stores ``words``, which the forward has written, in a note on its output.
+
+    own_v: the tensor V will not be changed
+    """
     level, spikes = _level(call, v, out, own_v), None
     if level is not None:
         spikes = PackedSpikes(words.bits, level, out.shape, out.stride(), words.counts)
@@ -140,7 +148,7 @@ def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, o
 
 
 def _level(call: Call, v: Tensor, out: Tensor, own_v: bool) -> Tensor | None:
-    """The output value of a spike, [1] or [C]; None if that is not a finite number above 0."""
+    """Returns the output value of a spike, [1] or [C]; None if it is not a finite number above 0."""
     if call.codes[0] != FAMILIES["trsg"]:
         return out.new_ones(1)
     level = v.detach() if v.requires_grad else v

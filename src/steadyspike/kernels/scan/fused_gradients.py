@@ -1,7 +1,7 @@
 """The backward of the fused node (`fused.py`): the scan's gradients in one call of C++, then those of the norms.
 
-What C++ cannot do (batches of gradients, tensors that a saved-tensor hook returned in another layout) goes through the
-operator.
+If C++ cannot do something (batches of gradients, tensors that a saved-tensor hook returned in another layout), the
+operator does it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Into = tuple[Tensor | None, Tensor | None, Tensor | None]  # gradients into the 
 
 
 def fused_gradients(ctx: Any, grads: Into, saved: tuple[Tensor, ...]) -> Sequence[Tensor | None]:
-    """The gradients of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node has inputs."""
+    """Returns the gradients of x, k, w, u0, weight, bias, extra, weight2 and bias2, as many as the node has inputs."""
     job: Job = ctx.job
     v, a = job.computed
     g, g_u, g_m = grads
@@ -38,7 +38,7 @@ def fused_gradients(ctx: Any, grads: Into, saved: tuple[Tensor, ...]) -> Sequenc
         x, k, w, u0, weight, _, kept, weight2, _ = saved
         fits = (layout(u0), layout(kept)) == job.layout
     v, a = k if v is None else v, w if a is None else a
-    # The usual layer has only g and three saved tensors: a short call is faster than collecting the others.
+    # The usual layer has only g and three saved tensors; a short call is faster than collecting the others.
     if g is None or g_u is not None or g_m is not None or len(saved) > 3:
         fits = fits and runs_directly(*(t for t in (*grads, *saved) if t is not None))
     else:
@@ -71,9 +71,12 @@ def _with_norms(
     kept: Tensor | None,
     weight2: Tensor | None,
 ) -> Sequence[Tensor | None]:
-    """`fused_gradients` with a norm. kept: extra, or its bits."""
+    """Does the same as `fused_gradients` with a norm.
+
+    kept: extra, or its bits
+    """
     statistics, scale = job.norms[0], job.scales[0]
-    # The scan sums g (x - mean) instead of g x, which would lose digits when the mean is large.
+    # The scan sums g (x - mean) instead of g x, which would lose digits if the mean is large.
     center = torch.zeros_like(scale) if statistics is None else statistics.mean
     sums = NormSums(center, center.new_empty((2, len(center)), dtype=torch.float64))
     extra, words = (kept, None) if job.like is None else (None, kept)
@@ -90,14 +93,18 @@ def _with_norms(
 
 
 def _is_like(raw: Tensor, constant: Tensor) -> bool:
-    """True if C++ can read ``raw`` in the same way as the constant computed from it."""
+    """Returns True if C++ can read ``raw`` in the same way as the constant computed from it."""
     return raw.dtype == constant.dtype and raw.shape == constant.shape and raw.is_contiguous()
 
 
 def _by_norm(
     statistics: Statistics | None, g: Tensor, x: Tensor, scale: Tensor, sums: Tensor, *, reuse: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by x, weight and bias from that of the current; sums: of g and of g (x - mean). In g, if reuse."""
+    """Returns the gradients by x, weight and bias from that of the current.
+
+    sums: of g and of g (x - mean)
+    reuse: write the result to the memory of g
+    """
     by_bias, by_weight = sums
     if statistics is None:
         dx = g * per_channel(scale, x.ndim - 1)
@@ -119,7 +126,7 @@ def _second_norm(statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor) -
 
 
 def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same by operators that take batches of gradients; without statistics for a norm in evaluation."""
+    """Does the same by operators that take batches of gradients; without statistics for a norm in evaluation."""
     axes, scale = [i for i in range(x.ndim) if i != 2], per_channel(weight, x.ndim - 1)
     by_bias = g.sum(axes, keepdim=True)
     if statistics is None:
@@ -132,7 +139,7 @@ def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Te
 
 
 def _by_operator(job: Job, grads: Into, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]) -> Sequence[Tensor | None]:
-    """`fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
+    """Does the same as `fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
     x, v, a, u0, weight, kept, weight2 = saved
     extra = kept
     if job.like is not None:

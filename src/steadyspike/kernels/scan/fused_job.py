@@ -1,6 +1,6 @@
 """The settings of one call of the fused node (`fused.py`) besides its tensors: `Job`, and the plan that calls share.
 
-Calls of the same shape share a plan, which is computed once; for a small layer this takes longer than the scan.
+Calls of the same shape share a plan. It is computed once, because for a small layer this takes longer than the scan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ONE = torch.Size([1])
 
 
 class Link(Protocol):
-    """How a constant comes from a parameter, see `nn.parametrization.Link`."""
+    """How a constant is computed from a parameter, see `nn.parametrization.Link`."""
 
     @property
     def forward(self) -> Callable[[Tensor], Tensor]: ...
@@ -47,7 +47,7 @@ Links = tuple[Link | None, Link | None]
 
 
 class Statistics(NamedTuple):
-    """Mean and 1 / sd of a batch, [C], which a norm in training uses."""
+    """Mean and 1 / sd of a batch, [C], for a norm in training."""
 
     mean: Tensor
     invstd: Tensor
@@ -56,17 +56,19 @@ class Statistics(NamedTuple):
 class Job:
     """One call of the node: all arguments without a gradient, and results of the forward that the backward needs.
 
-    links: of V and of 1/tau; None for a constant that is given directly. start: None if U[0] is a tensor. norms: the
-    statistics of x and of extra; None for a norm in evaluation, or none. spikes: extra as bits until the forward has
-    run; the bits are then saved as tensors are, and freed with them. source: the trace of extra.
-    notes: False if no layer reads the unchanged output. trained: gradients are enabled, which cannot be queried inside
-    the node.
-    inside: False if a parameter was out of its range.
+    links: of V and of 1/tau; None for a constant that is given directly
+    start: None if U[0] is a tensor
+    norms: the statistics of x and of extra; None for a norm in evaluation, or without a norm
+    spikes: extra as bits until the forward has run; the bits are then saved and freed like tensors
+    source: identifies extra
+    notes: False if no layer reads the unchanged output
+    trained: whether gradients are enabled, which cannot be queried inside the node
+    inside: False if a parameter was out of its range
     """
 
     norms: tuple[Statistics | None, Statistics | None] = (None, None)
     spikes: PackedSpikes | None = None
-    like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # level, shape and strides of ``spikes``
+    like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # value, shape and strides of ``spikes``
     source: Tensor | None = None
     notes = True
     potential = False
@@ -81,13 +83,13 @@ class Job:
         self.trained = torch.is_grad_enabled()
 
     def active(self, out: Tensor) -> Tensor:
-        """`ScanResult.active` of the forward that returned ``out``."""
+        """Returns `ScanResult.active` of the forward that returned ``out``."""
         if has_no_values(out):
             return out.new_empty(self.plan.scan.active, dtype=torch.float64)
         return statistics(self.plan, self.memory)
 
     def u0(self, out: Tensor) -> Tensor:
-        """U[0] of a forward whose start was not a tensor."""
+        """Returns U[0] of a forward whose start was not a tensor."""
         if has_no_values(out):
             return out.new_empty(self.plan.numbers, dtype=self.plan.scan.compute)
         return start_tensor(self.plan, self.memory)
@@ -106,9 +108,12 @@ def _plan(
     channelwise: bool,
     links: tuple[LinkRange, LinkRange],
 ) -> NeuronPlan | None:
-    """What calls of the node share; None if the node does not support this memory layout. Checks the shapes.
+    """Returns the plan that calls of the node share; None if the node does not support this memory layout.
 
-    x_memory: shape, strides and dtype of x. own_start: C++ makes U[0], 1 from a number, 2 from a mean of shape u0.
+    It also checks the shapes.
+
+    x_memory: shape, strides and dtype of x
+    own_start: C++ makes U[0]: 1 from a number, 2 from a mean of shape u0
     """
     x, strides, dtype = x_memory
     check_shapes(x, dtype, u0, k, w)
@@ -131,9 +136,10 @@ def fused_job(
     membrane: bool = False,
     channelwise: bool = False,
 ) -> Job | None:
-    """The job of a scan of ``x`` from ``start``; None if x is not dense or the mean has a wrong size.
+    """Returns the job of a scan of ``x`` from ``start``; None if x is not dense or the mean has a wrong size.
 
-    membrane: M is requested. channelwise: MP-Init's statistics per channel.
+    membrane: M is requested
+    channelwise: MP-Init's statistics per channel
     """
     to_v, to_a = links
     x_memory = x.shape, x.stride(), x.dtype
@@ -148,12 +154,12 @@ def fused_job(
 
 
 def layout(t: Tensor | None) -> tuple[object, ...]:
-    """Shape, strides and dtype."""
+    """Returns shape, strides and dtype."""
     return () if t is None else (t.shape, t.stride(), t.dtype)
 
 
 def affine_of(statistics: Statistics | None, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
-    """(scale, shift) of a norm: computed from its statistics, or weight and bias themselves."""
+    """Returns (scale, shift) of a norm: computed from its statistics, or weight and bias themselves."""
     if statistics is None:
         return weight, bias
     scale = weight * statistics.invstd
@@ -161,15 +167,20 @@ def affine_of(statistics: Statistics | None, weight: Tensor, bias: Tensor) -> tu
 
 
 def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:
-    """The current as C++ computes it. words: the bits of an ``extra`` that is spikes."""
+    """Returns the current as C++ computes it.
+
+    words: the bits of an ``extra`` that is spikes
+    """
     scale, shift, scale2 = job.scales
     return Affine(scale, shift, None if words is not None else extra, scale2, words)
 
 
 def mapped(x: Tensor, scales: tuple[Tensor, Tensor, Tensor | None], extra: Tensor | None) -> Tensor:
-    """The current scale x + shift [+ extra, or scale2 extra] as a tensor, with the scan's rounding.
+    """Returns the current scale x + shift [+ extra, or scale2 extra] as a tensor, with the scan's rounding.
 
-    Several operators, since one might use an FMA. scale, shift: [C] or [T, C].
+    It uses several operators, because one operator might use a fused multiply-add.
+
+    scale, shift: [C] or [T, C]
     """
     scale, shift, scale2 = scales
     current = x * over_steps(scale, x.ndim) + over_steps(shift, x.ndim)
@@ -179,5 +190,5 @@ def mapped(x: Tensor, scales: tuple[Tensor, Tensor, Tensor | None], extra: Tenso
 
 
 def over_steps(p: Tensor, ndim: int) -> Tensor:
-    """[C] or [T, C] so that it broadcasts over [T, B, C, ...]."""
+    """Reshapes [C] or [T, C] so that it broadcasts over [T, B, C, ...]."""
     return p.view(*((len(p), 1) if p.ndim == 2 else ()), p.shape[-1], *([1] * (ndim - 3)))

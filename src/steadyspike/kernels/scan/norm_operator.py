@@ -1,15 +1,15 @@
 """Norm and scan as PyTorch operators for a GPU: the current ``scale x + shift [+ extra]`` is never in memory.
 
-Two operators, with fake kernels and autograd; the work is done by the Triton kernels.
+There are two operators, with fake kernels and autograd; the Triton kernels do the work.
 
-- `norm_moments`: mean and variance of a batch. What lies between the moments and scale and shift (sums over processes,
-  weight, bias) is a few ordinary operations on [C], which autograd and compilers see.
+- `norm_moments`: mean and variance of a batch. The computations between the moments and scale and shift (sums over
+  processes, weight, bias) are a few ordinary operations on [C], which autograd and compilers can process.
 - `affine_scan`: the scan of the current. Its backward computes the current again from x.
 
-The gradient of a norm's input has two parts: through the current, and through the moments. Added by autograd they would
-be three more passes over memory. `norm_moments` therefore also returns a **link**, a tensor of y's shape with one
-element in memory. `affine_scan` gives the first part to the link; the backward of `norm_moments` gets it and adds the
-second part in one pass.
+The gradient of a norm's input has two parts: one through the current, and one through the moments. If autograd added
+them, this would take three more passes over memory. `norm_moments` therefore also returns a **link**, a tensor of y's
+shape with one element in memory. The backward of `affine_scan` gives the first part to the link. The backward of
+`norm_moments` gets it from there and adds the second part in one pass.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _COUNT = 10  # tensors
 
 
 class NormedInput(NamedTuple):
-    """What a norm makes of its input x [T, B, C, ...]: scale x + shift, [C] or [T, C].
+    """The affine map of a norm's input x [T, B, C, ...]: scale x + shift, [C] or [T, C].
 
-    link: that of `norm_moments`, for a norm in training.
+    link: that of `norm_moments`, for a norm in training
     """
 
     x: Tensor
@@ -59,7 +59,7 @@ def norm_scan(
     channelwise: bool = False,
     potential: bool = False,
 ) -> ScanResult:
-    """The scan of the current ``first [+ extra]`` by the Triton kernels; u is empty unless ``potential``."""
+    """Runs the scan of the current ``first [+ extra]`` by the Triton kernels; u is empty unless ``potential``."""
     x, scale, shift, link = first
     dtype = compute_dtype(x)
     extra_scale = extra_link = None
@@ -81,7 +81,7 @@ def norm_scan(
 
 
 def one_block(x: Tensor) -> Tensor:
-    """``x`` [T, B, ...] with dense steps one after the other in memory; copied only if it is not."""
+    """Returns ``x`` [T, B, ...] with dense steps that follow each other in memory; copied only if it is not."""
     if x.numel() == 0 or (is_dense(x[0]) and (x.stride(0) == x[0].numel() or x.shape[0] == 1)):
         return x
     return empty_steps(x, x.dtype).copy_(x)
@@ -99,7 +99,7 @@ class _Arguments(NamedTuple):
 
 
 def _checked(*args: Any) -> _Arguments:
-    """The operator's flat arguments, dense and checked: a user may call an operator directly."""
+    """Returns the operator's flat arguments, dense and checked, because a user may call an operator directly."""
     x, u0, v, a, scale, shift, extra, extra_scale, link, extra_link = args[:_COUNT]
     codes, constants, membrane, channelwise, potential = args[_COUNT:]
     x, dtype = one_block(x), compute_dtype(x)
@@ -203,7 +203,10 @@ affine_scan_op.register_autograd(_gradients, setup_context=_setup)
 
 
 def norm_moments(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(link, mean [C], biased variance [C]) of y [T, B, C, ...] over all axes but C; see the top of this file."""
+    """Returns (link, mean [C], biased variance [C]) of y [T, B, C, ...] over all axes but C.
+
+    See the top of this file.
+    """
     return norm_moments_op(y)
 
 
@@ -259,7 +262,10 @@ def _setup_moments(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tensor
 
 
 def _moments_gradient(ctx: Any, g: Any, g_mean: Any, g_var: Any) -> Any:
-    """g through the current; mean and variance are sums over n elements: dmean/dy = 1/n, dvar/dy = 2 (y - mean)/n."""
+    """g comes through the current.
+
+    Mean and variance are sums over n elements: dmean/dy = 1/n, dvar/dy = 2 (y - mean)/n.
+    """
     y, mean = ctx.saved_tensors
     if g_mean is None and g_var is None:
         return g

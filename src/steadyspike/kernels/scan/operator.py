@@ -1,6 +1,6 @@
-"""The LIF scan as a PyTorch operator: schema, fake kernel, autograd; the work is done by a `Backend`.
+"""The LIF scan as a PyTorch operator: schema, fake kernel, autograd; a `Backend` does the work.
 
-As an operator it is one node for ``torch.compile`` and export, and its backward recomputes the membrane from x: nothing
+As an operator it is one node for ``torch.compile`` and export. Its backward recomputes the membrane from x, so nothing
 of size T is saved beyond the input. Devices other than the CPU use it in eager calls too.
 """
 
@@ -17,8 +17,8 @@ from steadyspike.kernels.scan.choose import get_backend
 from steadyspike.kernels.scan.contract import Call, Gradients, OutputGradients, Results, Scan
 
 NOT_TWICE = (
-    "the compiled scan has first derivatives only and cannot be differentiated twice; "
-    "for gradients of gradients use backend='reference'"
+    "the compiled scan has first derivatives only and cannot be differentiated twice; for second derivatives use "
+    "backend='reference'"
 )
 _TENSORS = "Tensor x, Tensor u0, Tensor v, Tensor a"
 _CALL = "int[] codes, float[] constants, bool membrane, bool channelwise, str backend"  # the fields of Call
@@ -27,7 +27,7 @@ _RESULTS = "(Tensor, Tensor, Tensor, Tensor)"
 
 
 def _checked(x: Tensor, u0: Tensor, v: Tensor, a: Tensor, *call: Any) -> Scan:
-    """The scan of the operator's flat arguments, dense and checked: a user may call an operator directly."""
+    """Builds the scan from the operator's flat arguments, checked and dense: a user may call an operator directly."""
     x = dense_steps(x)
     check_contract(x, u0, v, a, compute_dtype(x))
     codes, constants, *others = call
@@ -47,7 +47,7 @@ def _backward(g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None, *arg
 
 
 def without_none(gradients: Gradients) -> Results:
-    """The same, if all were requested."""
+    """Returns the same results, as if all were requested."""
     dx, du0, dv, da = gradients
     assert du0 is not None and dv is not None and da is not None
     return dx, du0, dv, da
@@ -85,7 +85,7 @@ def _(g_out: Any, g_u: Any, g_m: Any, x: Tensor, u0: Tensor, v: Tensor, a: Tenso
 
 
 def gradients_like(x: Tensor, g_out: Tensor | None, g_u: Tensor | None, g_m: Tensor | None) -> OutputGradients:
-    """The gradients into out, U[T] and M, laid out like a dense x."""
+    """Returns the gradients into out, U[T] and M, with the layout of a dense x."""
     dtype = compute_dtype(x)
     return OutputGradients(
         None if g_out is None else laid_out_like(g_out, x, x.dtype),

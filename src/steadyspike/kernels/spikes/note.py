@@ -1,15 +1,15 @@
-"""What a scan notes about its output for the layers that read it: spikes as bits, and where a gradient is needed.
+"""Notes of a scan about its output, for the layers that read it: spikes as bits, and where a gradient is needed.
 
-The note is an attribute of the output's storage, so that every view of the output has it and it is freed with the
-output. It is valid for a tensor on this storage that begins at the same address, if autograd has counted no change in
-place since (`_note_of`). Two uses need more than that:
+The note is an attribute of the output's storage, so every view of the output has it, and it is freed with the output.
+It is valid for a tensor on this storage that begins at the same address, if autograd has counted no in-place change
+since (`_note_of`). Two uses need additional checks:
 
-- The bits (`known_spikes`) also have to fit a sample of the values, which finds changes of the whole tensor that
-  autograd does not see (``x.data``, numpy), but not that of a single element.
+- The bits (`known_spikes`) must also match a sample of the values. This detects changes of the whole tensor that
+  autograd does not register (``x.data``, numpy), but not the change of a single element.
 - A scan ignores the gradient of its output at a neuron that did not fire and whose surrogate derivative is 0. A layer
-  that reads the output directly, or through one view, may leave the gradient there at 0 (`needed_places`). This does
-  not hold if the gradient in between is read by a hook, ``retain_grad()`` or ``torch.autograd.grad``: the backward
-  checks `Watch.alone`.
+  that reads the output directly, or through one view, may leave the gradient at such an element at 0 (`needed_places`).
+  This is not allowed if the gradient in between is read by a hook, ``retain_grad()`` or ``torch.autograd.grad``; the
+  backward checks `Watch.alone`.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _VIEWS = frozenset({"ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackwar
 class _Note:
     """A scan's note.
 
-    spikes: None if the output is not spikes of one level. needed: bits as in `PackedSpikes.words`, 1 if the backward of
-    ``node`` may use the gradient of the output; None: everywhere. looks: made by the first reader.
+    spikes: None if the output is not spikes of one level
+    needed: bits as in `PackedSpikes.words`, 1 if the backward of ``node`` may use the gradient of the output; None:
+        everywhere
+    looks: made by the first reader
     """
 
     def __init__(self, out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None, node: Any) -> None:
@@ -44,9 +46,11 @@ class _Note:
 
 
 def note_spikes(out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None = None, node: Any = None) -> None:
-    """Notes on ``out`` [T, B, ...], time outermost.
+    """Stores a note on ``out`` [T, B, ...], time outermost.
 
-    Steps of a whole number of words only. node: the one that made ``out``.
+    Only for steps of a whole number of words.
+
+    node: the autograd node that made ``out``
     """
     if spikes is not None and spikes.size % 64:
         spikes = None
@@ -55,7 +59,7 @@ def note_spikes(out: Tensor, spikes: PackedSpikes | None, needed: Tensor | None 
 
 
 def _note_of(x: Tensor) -> _Note | None:
-    """The note on the storage of ``x``, if it is valid: the same address, and no change in place that was counted."""
+    """The note on the storage of ``x`` if it is valid: the same address, and no in-place change that was counted."""
     note: _Note | None = getattr(x.untyped_storage(), _NOTE, None)
     if note is None or note.version != _version(x) or note.address != _address(x):
         return None
@@ -63,7 +67,7 @@ def _note_of(x: Tensor) -> _Note | None:
 
 
 def _version(x: Tensor) -> int | None:
-    """None in inference mode, in which changes in place are not counted."""
+    """Returns None in inference mode, in which in-place changes are not counted."""
     return None if x.is_inference() else version(x)
 
 
@@ -72,10 +76,10 @@ def _address(x: Tensor) -> int:
 
 
 def spikes_per_step(out: Tensor) -> Tensor:
-    """How many elements of each step of a scan's output [T, B, ...] are not 0, int64 [T].
+    """Returns how many elements of each step of a scan's output [T, B, ...] are not 0, int64 [T].
 
-    For code that gets the output from the scan itself, before it could have been changed (taps): the number that the
-    scan has counted holds in inference mode too. An output without a note is counted.
+    For code that gets the output from the scan itself, before it could have been changed (taps). The number that the
+    scan has counted is then valid in inference mode too. An output without a note is counted here.
     """
     note = None if has_no_values(out) else _note_of(out)
     if note is None or note.spikes is None or note.spikes.shape != out.shape:
@@ -84,9 +88,9 @@ def spikes_per_step(out: Tensor) -> Tensor:
 
 
 def noted_steps(x: Tensor) -> int:
-    """T if ``x`` [T * B, ...] is a scan's output [T, B, ...] folded, each step a whole number of words; else 1.
+    """T if ``x`` [T * B, ...] is a scan's folded output [T, B, ...], each step a whole number of words; otherwise 1.
 
-    Only the memory layout matters, not the values: a later change in place has no effect.
+    Only the memory layout matters, not the values, so a later in-place change has no effect.
     """
     note: _Note | None = getattr(x.untyped_storage(), _NOTE, None)
     if note is None or note.spikes is None or note.spikes.shape.numel() != x.numel():
@@ -96,7 +100,7 @@ def noted_steps(x: Tensor) -> int:
 
 
 def known_spikes(x: Tensor) -> PackedSpikes | None:
-    """The noted bits of ``x`` [T, B, C, ...], which may be the output seen in another shape; None if there are none."""
+    """The noted bits of ``x`` [T, B, C, ...], which may be the output in another shape; None if there are none."""
     if x.is_inference() or not can_pack(x):
         return None
     note = _note_of(x)
@@ -124,12 +128,12 @@ def known_spikes(x: Tensor) -> PackedSpikes | None:
 
 
 def find_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
-    """`pack_spikes`, without looking at every value if the scan has noted them."""
+    """Does the same as `pack_spikes`, without reading every value if the scan has stored a note."""
     return known_spikes(x) or pack_spikes(x, level)
 
 
 class _Looks:
-    """Whether anything observes the gradient of a tensor, also after the tensor itself is gone."""
+    """Detects whether anything observes the gradient of a tensor, also after the tensor itself was deleted."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.hooks = gradient_hooks(tensor)
@@ -141,7 +145,7 @@ class _Looks:
 
 
 class Watch:
-    """The places at which a layer has to give the gradient of its input x; ``words`` as in `_Note.needed`, flat."""
+    """The elements for which a layer must compute the gradient of its input x; ``words`` as in `_Note.needed`, flat."""
 
     def __init__(self, words: Tensor, looks: tuple[_Looks, ...]) -> None:
         self.words = words.view(1, -1)
@@ -149,17 +153,20 @@ class Watch:
 
     @property
     def total(self) -> int:
-        """How many places, or how many a memory estimate assumes."""
+        """Returns how many elements these are, or how many a memory estimate assumes."""
         assumed = sizes_only(self.words)
         return int(count_words(self.words)) if assumed is None else round(64 * self.words.numel() * assumed.needed)
 
     def alone(self, leaf: Any) -> bool:
-        """Asked in the backward: True if only the scan will see the gradient. leaf: node of one of the parameters."""
+        """Called in the backward: returns True if only the scan will read the gradient.
+
+        leaf: node of one of the parameters
+        """
         return all(looks.none() for looks in self._looks) and runs_to_the_leaves(leaf)
 
 
 def needed_places(x: Tensor) -> Watch | None:
-    """None if the gradient of ``x`` may be needed everywhere."""
+    """Returns None if the gradient of ``x`` may be needed everywhere."""
     node: Any = x.grad_fn
     note = None if node is None else _note_of(x)
     if note is None or note.needed is None or note.node is None:

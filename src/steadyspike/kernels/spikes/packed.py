@@ -1,6 +1,6 @@
-"""`PackedSpikes`: the one representation of spikes besides the tensor itself - a bit per neuron and step, and a level.
+"""`PackedSpikes`: the only representation of spikes besides the tensor: one bit per neuron and step, and a level.
 
-Bits are made from values and checked value by value, so that they are right after every change of the tensor, also
+Bits are made from values and checked value by value. They are therefore right after every change of the tensor, also
 after changes that autograd does not count (``x.data``, numpy, inference tensors).
 """
 
@@ -17,7 +17,7 @@ from steadyspike.kernels.layout import is_dense
 from steadyspike.kernels.sizes_only import has_no_values, sizes_only
 from steadyspike.kernels.spikes.words import can_pack, count_words, first_level, pack_words, unpack_words
 
-_GATHER = 0x0102040810204080  # multiplies eight bytes of 0 or 1, so that the highest byte has their bits side by side
+_GATHER = 0x0102040810204080  # multiplies eight bytes of 0 or 1, so that the highest byte contains all their bits
 
 
 @dataclass(eq=False)
@@ -37,12 +37,12 @@ class PackedSpikes:
 
     @property
     def size(self) -> int:
-        """Elements per step."""
+        """Returns the number of elements per step."""
         return self.shape[1:].numel()
 
     @cached_property
     def counts(self) -> Tensor:
-        """Spikes per step, int64 [T]."""
+        """Returns the spikes per step, int64 [T]."""
         if self.counted is not None:
             return self.counted[: self.shape[0]]
         if can_pack(self.words):
@@ -52,21 +52,21 @@ class PackedSpikes:
 
     @cached_property
     def total(self) -> int:
-        """All spikes, or how many a memory estimate assumes."""
+        """Returns the number of all spikes, or how many a memory estimate assumes."""
         assumed = sizes_only(self.words)
         return int(self.counts.sum()) if assumed is None else round(self.shape.numel() * assumed.firing_rate)
 
     @property
     def rate(self) -> float:
-        """The share of elements that are spikes."""
+        """Returns the share of elements that are spikes."""
         return self.total / max(1, self.shape.numel())
 
     def unpack(self) -> Tensor:
-        """The tensor again, with its strides inside of a step and time outermost."""
+        """Returns the tensor again, with its strides inside of a step and time outermost."""
         return self.block().as_strided(self.shape, (self.size, *self.stride[1:]))
 
     def block(self) -> Tensor:
-        """The values in the order of memory, [T, n]."""
+        """Returns the values in memory order, [T, n]."""
         if can_pack(self.level):
             return unpack_words(self.words, self.size, self.level, elements_per_channel(self.shape, self.stride))
         table = _bytes_to_bits(self.words.device).to(self.level.dtype)
@@ -81,20 +81,20 @@ class PackedSpikes:
 
 
 def _bytes_to_bits(device: torch.device) -> Tensor:
-    """Row b: the eight bits of the byte b, lowest first, [256, 8] of 0 and 1."""
+    """Returns a table [256, 8] of 0 and 1: row b has the eight bits of the byte b, lowest first."""
     return (torch.arange(256, device=device)[:, None] >> torch.arange(8, device=device)) & 1
 
 
 def elements_per_channel(shape: torch.Size, stride: tuple[int, ...]) -> int:
-    """The distance in memory from a channel to the next."""
+    """Returns the distance in memory from a channel to the next."""
     return stride[2] if len(shape) > 2 and shape[2] > 1 else max(1, shape[1:].numel())
 
 
 def pack_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
-    """``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), else None.
+    """Returns ``x`` [T, B, C, ...] as bits if every element is 0 or ``level`` ([1] or [C], no zeros), otherwise None.
 
-    None also for a tensor without values (`sizes_only`).
-    level None: the elements that are not 0 may have any value above 0, the same for all or for all of a channel.
+    Returns None also for a tensor without values (`sizes_only`).
+    If level is None, the nonzero elements may have any value above 0 that is the same for all, or for all of a channel.
     """
     if has_no_values(x) or x.numel() == 0:
         return None
@@ -112,7 +112,7 @@ def pack_spikes(x: Tensor, level: Tensor | None = None) -> PackedSpikes | None:
 
 
 def _rows(x: Tensor) -> Tensor:
-    """[T, n] in the order of memory."""
+    """Returns [T, n] in memory order."""
     n = x[0].numel()
     return x.as_strided((x.shape[0], n), (n, 1))
 
@@ -123,7 +123,7 @@ def _or_one(level: Tensor) -> Tensor:
 
 
 def _level_per_channel(x: Tensor) -> Tensor | None:
-    """The largest value of each channel of ``x`` [T, B, C, ...]; None if the first sample has other values."""
+    """Returns the largest value of each channel of ``x`` [T, B, C, ...]; None if the first sample has other values."""
     axes = [axis for axis in range(x.ndim) if axis != 2]
     sample = x[:1, :1]
     level = per_channel(sample.amax(axes), x.ndim - 1)
@@ -131,7 +131,7 @@ def _level_per_channel(x: Tensor) -> Tensor | None:
 
 
 def _pack(x: Tensor, level: Tensor) -> PackedSpikes | None:
-    # Only a finite level times a weight is what a convolution adds up.
+    # A convolution can only add up weights times a finite level.
     if not bool(torch.isfinite(level).all()):
         return None
     rows = _rows(x)

@@ -1,4 +1,4 @@
-"""The C++ functions of csrc/spikes/bits.cpp on tensors: spikes to bits and back in one pass over memory each."""
+"""The C++ functions of csrc/spikes/bits.cpp on tensors: spikes to bits and back, in one pass over memory each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from steadyspike.kernels.library import load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
 _FUNCTIONS = tuple(f"steadyspike_bits_{name}" for name in ("pack", "unpack", "first", "count", "differ"))
-SAMPLES = 32  # words that are compared with their elements, 64 each
+SAMPLES = 32  # the number of words that are compared with their elements, 64 each
 _int, _pointer = ctypes.c_int64, ctypes.c_void_p
 _VALUES = (
     _pointer,
@@ -44,15 +44,15 @@ def _library() -> ctypes.CDLL | None:
 
 
 def can_pack(x: Tensor) -> bool:
-    """True if `pack_words` can take ``x``."""
+    """Returns True if `pack_words` supports ``x``."""
     return x.is_cpu and x.element_size() in (2, 4, 8) and _library() is not None
 
 
 def pack_words(x: Tensor, level: Tensor, inner: int) -> Tensor | None:
-    """The rows of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is neither 0 nor its level.
+    """Returns the rows of ``x`` [T, n] as bits, int64 [T, ceil(n / 64)]; None if an element is neither 0 nor its level.
 
-    x: rows dense, each a separate block. level: [1] or [C] in x's dtype; element i of a row belongs to channel
-    (i // inner) % C.
+    x: rows are dense, each a separate block
+    level: [1] or [C] in x's dtype; element i of a row belongs to channel (i // inner) % C
     """
     steps, n = x.shape
     words = torch.empty((steps, -(-n // 64)), dtype=torch.int64, device="cpu")
@@ -72,9 +72,10 @@ def unpack_words(words: Tensor, n: int, level: Tensor, inner: int) -> Tensor:
 
 
 def may_be(x: Tensor, words: Tensor, level: Tensor, inner: int) -> bool:
-    """False if a sample of the elements of ``x``, one block of memory, shows that they differ from ``words``.
+    """Returns False if a sample of the elements of ``x``, one block of memory, shows that they differ from ``words``.
 
-    Arguments as for `pack_words`, with a whole number of words. A change of all of x, or of a large part, is found.
+    The arguments are as for `pack_words`, with a whole number of words. A change of all of x, or of a large part, is
+    detected.
     """
     library = _library()
     assert library is not None and level.is_contiguous() and level.dtype == x.dtype and words.is_contiguous()
@@ -85,7 +86,7 @@ def may_be(x: Tensor, words: Tensor, level: Tensor, inner: int) -> bool:
 
 
 def first_level(x: Tensor) -> Tensor:
-    """The first value of ``x`` [T, n] that is not 0, [1]; 1 if there is none."""
+    """Returns the first value of ``x`` [T, n] that is not 0, [1]; 1 if there is none."""
     library = _library()
     assert library is not None
     for row in x:
@@ -96,7 +97,7 @@ def first_level(x: Tensor) -> Tensor:
 
 
 def count_words(words: Tensor) -> Tensor:
-    """How many bits are set per row, int64 [T]."""
+    """Counts the set bits per row, int64 [T]."""
     library = _library()
     assert library is not None and words.is_contiguous()
     counts = torch.empty(words.shape[0], dtype=torch.int64, device="cpu")

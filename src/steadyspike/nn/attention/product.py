@@ -13,17 +13,17 @@ ORDERS = ("auto", "vk", "kq")
 
 
 def heads_of(x: Tensor, heads: int) -> Tensor:
-    """[T, B, C, H, W] -> [T, B, heads, C / heads, H W]; a view of a contiguous or channels_last tensor."""
+    """Reshapes [T, B, C, H, W] to [T, B, heads, C / heads, H W]; a view of a contiguous or channels_last tensor."""
     return x.flatten(3).unflatten(2, (heads, -1))
 
 
 def image_of(tokens: Tensor, like: Tensor) -> Tensor:
-    """[T, B, heads, d, N] -> the shape [T, B, C, H, W] and the memory layout of ``like``."""
+    """Reshapes [T, B, heads, d, N] to [T, B, C, H, W], with the memory layout of ``like``."""
     return laid_out_as(tokens.flatten(2, 3).unflatten(3, tuple(like.shape[-2:])), like)
 
 
 def laid_out_as(x: Tensor, like: Tensor) -> Tensor:
-    """``x`` [T, B, ...] in channels_last format if ``like`` has it, so that later layers need not copy."""
+    """Returns ``x`` [T, B, ...] in channels_last format if ``like`` has it, so that later layers need not copy."""
     if like.stride(2) == 1 and like.shape[2] > 1 and like.shape[-2] * like.shape[-1] > 1:
         return x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, tuple(x.shape[:2]))
     return x

@@ -12,20 +12,20 @@ from steadyspike.nn.checkpointed_forward import Memory, recomputing
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, summed
 
-# The lowest rate that is returned: dividing by a rate of 0 would give infinity, and 0 * inf is NaN.
+# The smallest rate that is returned: dividing by a rate of 0 would give infinity, and 0 * inf is NaN.
 LEAST_RATE = 1e-4
 
 
 class RunningRate(nn.Module):
     """The running firing rate of each head, [heads], without gradient: ``rate(out)`` for ``out`` [T, B, heads, ...].
 
-    A spike is an output that is not 0, so V*S and S give the same rate. A training forward updates the mean and then
-    returns it, as SpikingResformer's code does; the first training forward sets it. Evaluation does not change it;
-    before any training forward the rate is 1. It is at least `LEAST_RATE`. The buffers ``rate`` and ``batches`` are
-    saved; spikes are summed over all processes of ``group``. A forward that activation checkpointing recomputes changes
-    nothing and gets the rate of its first run.
+    A spike is an output that is not 0, so V*S and S give the same rate. A training forward first updates the mean and
+    then returns it, as SpikingResformer's code does. The first training forward sets it. Evaluation does not change it;
+    before any training forward the rate is 1. The returned rate is at least `LEAST_RATE`. The buffers ``rate`` and
+    ``batches`` are saved; spikes are summed over all processes of ``group``. A forward that activation checkpointing
+    recomputes changes nothing and gets the rate of its first run.
 
-    momentum: weight of the new batch; 0.001 in SpikingResformer.
+    momentum: weight of the new batch; 0.001 in SpikingResformer
     """
 
     rate: Tensor
@@ -70,7 +70,7 @@ class RunningRate(nn.Module):
         return torch.where(batches > 0, rate.clamp_min(LEAST_RATE), torch.ones_like(rate))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> RunningRate:
-        """Keeps the mean in float32 in a half-precision model: small updates would be rounded away."""
+        """Keeps the mean in float32 in a half-precision model, in which small updates would be rounded away."""
         rate = self.rate
         super()._apply(fn, recurse)
         if self.rate.dtype in (torch.float16, torch.bfloat16):

@@ -1,7 +1,7 @@
-"""Spiking self-attention of channels_last q, k, v side by side, without a copy of any of them.
+"""Spiking self-attention on concatenated channels_last q, k, v, without a copy of any of them.
 
 In this format q, k and v of all tokens are the rows of one matrix, [B, N, 3 C]. ``scale * q (k^T v)`` of each head is
-computed from slices of it, several narrow heads in one product whose blocks off the diagonal are set to 0.
+computed from slices of this matrix. Several narrow heads share one product, whose blocks off the diagonal are set to 0.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 
 from steadyspike.kernels.sizes_only import has_no_values
 
-WIDEST = 48  # columns of one product: wider ones take longer than the calls they save
+WIDEST = 48  # the number of columns of one product: wider products take longer than the calls that they save
 
 
 def heads_per_slice(heads: int, channels: int) -> int:
-    """How many heads share a product: as many as fit into `WIDEST` columns and divide the heads equally."""
+    """Returns how many heads share a product: as many as fit into `WIDEST` columns and divide the heads equally."""
     return max(n for n in range(1, heads + 1) if heads % n == 0 and (n == 1 or n * channels <= WIDEST))
 
 
 def _new_blocks(heads: int, channels: int, scale: float, dtype: torch.dtype) -> Tensor:
-    """The mask and scale of a product k^T v of several heads."""
+    """Returns the mask and scale of a product k^T v of several heads."""
     with torch.inference_mode(False):
         block = torch.full((channels, channels) if heads > 1 else (1, 1), scale, dtype=dtype, device="cpu")
         return torch.block_diag(*[block] * heads)
@@ -34,7 +34,7 @@ _kept_blocks = lru_cache(maxsize=64)(_new_blocks)
 
 
 class _Rows(torch.autograd.Function):
-    """[B, N, C] of qkv [B, N, 3 C]; can be differentiated any number of times."""
+    """Returns [B, N, C] from qkv [B, N, 3 C]; can be differentiated any number of times."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, heads: int, inner: float) -> Tensor:
@@ -47,7 +47,7 @@ class _Rows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, None]:
         qkv, *products = ctx.saved_tensors
-        if torch.is_grad_enabled():  # gradients of gradients: the saved products do not keep qkv alive
+        if torch.is_grad_enabled():  # second derivatives: the saved products do not keep qkv alive
             products = _products(qkv, ctx.heads, ctx.inner)
         blocks = _blocks_of(qkv, ctx.heads, ctx.inner)
         dq, dk, dv = [], [], []
@@ -63,25 +63,25 @@ class _Rows(torch.autograd.Function):
 
 
 def _blocks_of(qkv: Tensor, heads: int, inner: float) -> Tensor | None:
-    """`_new_blocks` for one slice; None if it would be 1 everywhere."""
+    """Returns `_new_blocks` for one slice; None if it would be 1 everywhere."""
     channels = qkv.shape[2] // 3 // heads
     together = heads_per_slice(heads, channels)
     if together == 1 and inner == 1:
         return None
-    # A memory estimate makes tensors without values, which must not be kept for others.
+    # A memory estimate makes tensors without values, which must not be cached for other calls.
     make = _new_blocks if has_no_values(qkv) else _kept_blocks
     return make(together, channels, inner, qkv.dtype)
 
 
 def _slices(qkv: Tensor, heads: int) -> list[tuple[Tensor, ...]]:
-    """(q, k, v) [B, N, columns] of each slice."""
+    """Returns (q, k, v) [B, N, columns] of each slice."""
     channels = qkv.shape[2] // 3
     width = heads_per_slice(heads, channels // heads) * (channels // heads)
     return list(zip(*(part.split(width, 2) for part in qkv.split(channels, 2))))
 
 
 def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
-    """k^T v of each slice, [B, columns, columns], with 0 between different heads."""
+    """Returns k^T v of each slice, [B, columns, columns], with 0 between different heads."""
     blocks, products = _blocks_of(qkv, heads, inner), []
     for _, k, v in _slices(qkv, heads):
         m = torch.bmm(k.mT, v)
@@ -90,10 +90,10 @@ def _products(qkv: Tensor, heads: int, inner: float) -> list[Tensor]:
 
 
 def rows_attention(qkv: Tensor, heads: int, scale: float) -> Tensor:
-    """``scale * q (k^T v)`` per head, [B, N, C], for q, k and v side by side in the rows of qkv [B, N, 3 C].
+    """Returns ``scale * q (k^T v)`` per head, [B, N, C], for q, k and v concatenated in the rows of qkv [B, N, 3 C].
 
-    A scale that is a power of 2 is part of k^T v, which causes no rounding. Any other scale is applied last, so that
-    products of binary spikes stay whole numbers until then.
+    A scale that is a power of 2 is multiplied into k^T v, which causes no rounding. Any other scale is applied last, so
+    that products of binary spikes stay whole numbers until then.
     """
     # frexp gives a mantissa of 0.5 for powers of 2 only.
     exact = scale > 0 and math.frexp(scale)[0] == 0.5

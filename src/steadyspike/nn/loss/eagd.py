@@ -1,7 +1,7 @@
 """EAGD (Yang et al., 2025): distillation through hybrids of the spiking network and its ANN teacher.
 
-Hybrid k runs the spiking blocks 1..k, takes the time mean of their output as a feature map, and passes it through the
-teacher's blocks k+1..n. The gradient reaches block k through these real-valued layers instead of later spikes.
+Hybrid k runs the spiking blocks 1..k. It takes the time mean of their output as a feature map, and passes it through
+the teacher's blocks k+1..n. So the gradient reaches block k through these real-valued layers instead of later spikes.
 
 Loss weights, temperature and the mapping between features are unverified: no code was found. EAGD trains with
 rate-based backpropagation, here the ``"rate"`` neuron.
@@ -22,11 +22,12 @@ from steadyspike.nn.loss.task import time_mean
 def hybrid_logits(
     features: Sequence[Tensor], teacher_blocks: Sequence[nn.Module], mappings: Sequence[nn.Module]
 ) -> list[Tensor]:
-    """The logits [B, K] of every hybrid.
+    """Returns the logits [B, K] of every hybrid.
 
-    features[k]: output [T, B, ...] of the spiking block that corresponds to teacher_blocks[k].
-    mappings[k]: maps the time mean of features[k] to the input of teacher_blocks[k + 1].
-    There is one of each for every teacher block except the last, which has the head.
+    features[k]: output [T, B, ...] of the spiking block that corresponds to teacher_blocks[k]
+    mappings[k]: maps the time mean of features[k] to the input of teacher_blocks[k + 1]
+
+    There is one of each for every teacher block except the last, which contains the head.
     """
     needed = len(teacher_blocks) - 1
     if not (len(features) == len(mappings) == needed):
@@ -55,7 +56,7 @@ def eagd_loss(
 
 
 def channel_mapping(rates: int, features: int) -> nn.Conv2d:
-    """A learned 1x1 convolution from rates [B, rates, H, W] to teacher features; starts near the identity."""
+    """A learned 1x1 convolution from rates [B, rates, H, W] to teacher features; it starts near the identity."""
     layer = nn.Conv2d(rates, features, 1)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     nn.init.dirac_(layer.weight)
@@ -65,8 +66,8 @@ def channel_mapping(rates: int, features: int) -> nn.Conv2d:
 class EAGD(Term):
     """The distillation term ``weight * eagd_loss``. Add its parameters (the mappings) to the optimizer.
 
-    teacher: the trained ANN, split into consecutive blocks; it is frozen and stays in evaluation mode.
-    blocks: names of the student's modules whose outputs correspond to teacher[0], ..., teacher[n-2].
+    teacher: the trained ANN, split into consecutive blocks; it is frozen and stays in evaluation mode
+    blocks: names of the student's modules whose outputs correspond to teacher[0], ..., teacher[n-2]
     mappings: one module per name, e.g. `channel_mapping`.
     The teacher gets the student's images (`Objective` with ``batch_dim=0``) or the time mean of its frames (1).
     """

@@ -21,8 +21,11 @@ def guidance_loss(
 ) -> Tensor:
     """Sum over t >= 2 of KL(softmax(y[t-1]/temperature) || softmax(y[t]/temperature)).
 
-    logits: [T, B, K], T >= 2. drop: probability that a pair of steps is left out of the sum.
-    teacher: which step of a pair teaches the other, ``"previous"`` or ``"next"``; it gets no gradient.
+    logits: [T, B, K], T >= 2
+    drop: probability that a pair of steps is left out of the sum
+    teacher: which step of a pair teaches the other, ``"previous"`` or ``"next"``; it gets no gradient
+
+
     No code was found, so these are unverified: the direction, the temperature (2 in the authors' follow-up work), the
     drop probability, and that there is no factor temperature^2.
     """

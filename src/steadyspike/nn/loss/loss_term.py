@@ -11,10 +11,13 @@ from steadyspike.nn.probe import Recording
 
 
 class Pass(NamedTuple):
-    """One finished forward: its input, results and target.
+    """One forward that has run: its input, results and target.
 
-    x: the network's input. logits: [T, B, K]. records: what `probe` recorded of neuron layers. features: outputs of
-    modules by name. batch_dim: the batch axis of x, 1 in [T, B, ...] and 0 in a static [B, ...].
+    x: the network's input
+    logits: [T, B, K]
+    records: what `probe` recorded of neuron layers
+    features: outputs of modules by name
+    batch_dim: the batch axis of x, 1 in [T, B, ...] and 0 in a static [B, ...]
     """
 
     x: Tensor
@@ -37,9 +40,10 @@ def check_batch(x: Tensor, batch_dim: int, samples: int) -> None:
 class Term(nn.Module):
     """Base class of loss terms: a weighted addition to a task loss.
 
-    records: what it needs from neuron layers (`probe.RECORDS`), with gradient. features: names of modules whose output
-    it needs. least_steps: the smallest T it works with. epoch: set by `Objective.set_epoch`, for terms whose weight
-    depends on the epoch.
+    records: what it needs from neuron layers (`probe.RECORDS`), with gradient
+    features: names of modules whose output it needs
+    least_steps: the smallest T it works with
+    epoch: set by `Objective.set_epoch`, for terms whose weight depends on the epoch
     """
 
     records: ClassVar[tuple[str, ...]] = ()
@@ -48,5 +52,5 @@ class Term(nn.Module):
     epoch: int = 0
 
     def forward(self, seen: Pass) -> Tensor:
-        """The weighted term, a scalar."""
+        """Returns the weighted term, a scalar."""
         raise NotImplementedError

@@ -35,7 +35,7 @@ def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[s
         if name not in modules:
             raise ValueError(f"the model has no module {name!r}; model.named_modules() lists the names")
     outputs: dict[str, Tensor] = {}
-    # name=name: a lambda would otherwise see the last name of the loop in all hooks.
+    # name=name, because otherwise all hooks would use the last name of the loop.
     handles = [
         modules[name].register_forward_hook(lambda m, i, out, name=name: outputs.__setitem__(name, out))
         for name in names
@@ -50,8 +50,9 @@ def collected_outputs(model: nn.Module, names: Sequence[str]) -> Iterator[dict[s
 class Outcome(NamedTuple):
     """The result of an `Objective`.
 
-    loss: the scalar to minimise. logits: [T, B, K], of the first copy if the batch was fed twice. parts: the task loss
-    and every term by name, detached.
+    loss: the scalar to minimise
+    logits: [T, B, K], those of the first copy if the batch was fed twice
+    parts: the task loss and every term by name, detached
     """
 
     loss: Tensor
@@ -62,8 +63,10 @@ class Outcome(NamedTuple):
 class Objective(nn.Module):
     """Runs the model and computes the loss: ``objective(model, x, target) -> Outcome``.
 
-    x: [T, B, ...], or [B, ...] for a model that encodes a static batch itself (``batch_dim=0``).
-    The terms' own parameters (EAGD's mappings) are this module's parameters.
+    x: [T, B, ...], or [B, ...] for a model that makes time steps from a static batch itself (``batch_dim=0``)
+
+
+    The terms' own parameters (EAGD's mappings) are parameters of this module.
     """
 
     def __init__(self, task: TaskLoss, terms: Mapping[str, Term] | None = None, batch_dim: int = 1) -> None:
@@ -85,19 +88,19 @@ class Objective(nn.Module):
             term.epoch = epoch
 
     def predict(self, logits: Tensor) -> Tensor:
-        """The prediction that the task loss trains: [T, B, K] -> [B, K]."""
+        """Returns the prediction that the task loss trains: [T, B, K] -> [B, K]."""
         return self.task.predict(logits)
 
     def forward(self, model: nn.Module, x: Tensor, target: Tensor) -> Outcome:
         terms = {name: term for name, term in self.terms.items() if isinstance(term, Term)}
         record = sorted({what for term in terms.values() for what in term.records})
         names = sorted({name for term in terms.values() for name in term.features})
-        # Twin compares two noisy passes of one batch; without dropout, in evaluation, both would be the same.
+        # Twin compares two noisy passes of one batch. Without dropout, in evaluation, both would be the same.
         copies = self.task.copies if model.training else 1
         if copies > 1:
             check_batch(x, self.batch_dim, target.shape[0])
             x = torch.cat([x] * copies, self.batch_dim)
-        # Probes and hooks keep M and features in memory, so they are set only if a term reads them.
+        # Probes and hooks keep M and features in memory, so they are only set if a term reads them.
         with ExitStack() as stack:
             records = stack.enter_context(probe(model, record=record, graph=True)) if record else Recording()
             features = stack.enter_context(collected_outputs(model, names)) if names else {}
@@ -120,8 +123,9 @@ def make_objective(
 ) -> Objective:
     """Builds an `Objective` from names: ``make_objective("tet", {"sparsity": {"weight": 0.1}}, lamb=0.05)``.
 
-    loss: a name of `LOSSES`, whose options are the keyword arguments, or a `TaskLoss`. terms: names of `TERMS` with
-    their options, or any name with a `Term` (EAGD needs a teacher, so it must be given as a `Term`).
+    loss: a name of `LOSSES`, whose options are the keyword arguments, or a `TaskLoss`
+    terms: names of `TERMS` with their options, or any name with a `Term` (EAGD needs a teacher, so it must be given as
+        a `Term`)
     """
     if isinstance(loss, str):
         if loss not in LOSSES:

@@ -20,8 +20,10 @@ def rmp_loss(
 ) -> Tensor:
     """Mean over spiking layers of a penalty on M/V, from records with ``m`` and ``spikes`` (and their graph).
 
-    form ``"distance"``: mean of abs(M/V - sg(S))^power, power 1 or 2; ``"product"``: mean of r^2 (1 - r)^2, r = M/V.
-    detach_threshold: treat V as a constant, so that the network cannot lower the penalty by changing V.
+    form: ``"distance"``: mean of abs(M/V - sg(S))^power, power 1 or 2; ``"product"``: mean of r^2 (1 - r)^2, r = M/V
+    detach_threshold: treat V as a constant, so that the network cannot decrease the penalty by changing V
+
+
     The paper's exact penalty is unverified: no official code was found.
     """
     _check(form, power)

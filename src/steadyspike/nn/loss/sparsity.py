@@ -1,6 +1,6 @@
 """Spike sparsity (Yan et al., 2022, the spiking part): a penalty on spikes, which saves energy.
 
-The penalty is on S, never on V*S: a network could lower a penalty on V*S by shrinking V and fire as much as before.
+The penalty is on S, never on V*S. A network could decrease a penalty on V*S by a smaller V and fire as much as before.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ FORMS = ("l1", "l2", "target", "hinge")
 def sparsity_loss(records: Iterable[LayerRecord], form: str = "l1", target: float = 0.0) -> Tensor:
     """Mean over spiking layers of a penalty on S, from records with ``spikes`` (and their graph).
 
-    form: ``"l1"`` mean(S): every neuron within the surrogate's window gets the same gradient;
-        ``"l2"`` mean(S^2)/2: half the value of "l1", but only neurons that fired get a gradient;
-        ``"target"`` (rate - target)^2; ``"hinge"`` max(0, rate - target), where rate is the layer's firing rate.
+    form, with S in {0, 1} and rate as the layer's firing rate:
+        - ``"l1"``: mean(S); every neuron within the surrogate's window gets the same gradient;
+        - ``"l2"``: mean(S^2)/2; half the value of "l1", but only neurons that fired get a gradient;
+        - ``"target"``: (rate - target)^2;
+        - ``"hinge"``: max(0, rate - target)
     The authors' normalisation and coefficients are unverified (no code was found); here everything is a mean.
     """
     _check(form)
@@ -52,14 +54,14 @@ def _check(form: str) -> None:
 
 
 class SpikeRates(NamedTuple):
-    """The mean of S of each layer, and over all neurons of the network."""
+    """Returns the mean of S of each layer, and over all neurons of the network."""
 
     layers: dict[str, float]
     overall: float
 
 
 def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
-    """Firing rates from records with ``spikes``; report them for every run with this loss."""
+    """Returns firing rates from records with ``spikes``; report them for every run with this loss."""
     spikes = {name: r.spikes.detach() for name, r in records.items() if r.spikes is not None}
     total = sum(float(s.double().sum()) for s in spikes.values())
     count = sum(s.numel() for s in spikes.values())
@@ -67,7 +69,7 @@ def spike_rates(records: Mapping[str, LayerRecord]) -> SpikeRates:
 
 
 class Sparsity(Term):
-    """`sparsity_loss` times a weight; vary the weight on a log scale to see accuracy against firing rate."""
+    """`sparsity_loss` times a weight; vary the weight on a log scale to compare accuracy with firing rate."""
 
     records: ClassVar[tuple[str, ...]] = ("spikes",)
 

@@ -20,12 +20,12 @@ def as_logits(logits: Tensor, least_steps: int = 1) -> Tensor:
 
 
 def time_mean(logits: Tensor) -> Tensor:
-    """[T, B, K] -> [B, K]: the average over time, the usual prediction of spiking networks."""
+    """Maps [T, B, K] to [B, K]: the average over time, the usual prediction of spiking networks."""
     return as_logits(logits).mean(0)
 
 
 def last_step(logits: Tensor) -> Tensor:
-    """[T, B, K] -> [B, K]: the last time step."""
+    """Maps [T, B, K] to [B, K]: the last time step."""
     return as_logits(logits)[-1]
 
 
@@ -44,8 +44,8 @@ def tet_loss(
 ) -> Tensor:
     """TET (Deng et al., 2022): (1 - lamb) * mean over t of CE(y[t]) + lamb * MSE(y, means).
 
-    lamb: 1e-3 in the authors' script for DVS data, 1e-4 in their distributed one. means: the authors' V_th; the second
-    term pulls all logits towards this value, to keep outliers small.
+    lamb: 1e-3 in the authors' script for DVS data, 1e-4 in their distributed one
+    means: the authors' V_th; the second term pulls all logits towards this value, to avoid outliers
     """
     logits = as_logits(logits)
     repeated = target.repeat(logits.shape[0], *([1] * (target.ndim - 1)))
@@ -61,8 +61,8 @@ def smooth_tet_loss(logits: Tensor, target: Tensor, label_smoothing: float = 0.0
 class TaskLoss(nn.Module):
     """Base class of losses on logits [T, B, K]; ``predict`` returns the prediction [B, K] that the loss trains.
 
-    copies: how many times each batch is fed to the model (2 for the twin loss). time_mean_only: True if the loss
-    depends on the time mean of the logits only.
+    copies: how many times each batch is fed to the model (2 for the twin loss)
+    time_mean_only: True if the loss depends on the time mean of the logits only
     """
 
     copies: ClassVar[int] = 1
@@ -76,8 +76,9 @@ class TaskLoss(nn.Module):
 class TimeMeanCE(TaskLoss):
     """`time_mean_cross_entropy`.
 
-    per_step: divide the loss by T. The authors' code of rate-based backpropagation (neuron ``"rate"``) divides its
-        gradients by T, so use this with their learning rates.
+    per_step: divide the loss by T
+        The authors' code of rate-based backpropagation (neuron ``"rate"``) divides its gradients by T, so use this with
+        their learning rates.
     """
 
     def __init__(self, label_smoothing: float = 0.0, per_step: bool = False) -> None:

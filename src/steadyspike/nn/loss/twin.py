@@ -11,7 +11,7 @@ from steadyspike.nn.loss.task import TaskLoss, time_mean, time_mean_cross_entrop
 
 
 def twin_loss(first: Tensor, second: Tensor, target: Tensor, weight: float = 0.5) -> Tensor:
-    """(CE1 + CE2)/2 + weight (KL12 + KL21)/2 of logits [T, B, K]; each KL is a mean over all B*K elements."""
+    """Computes (CE1 + CE2)/2 + weight (KL12 + KL21)/2 of logits [T, B, K]; each KL is a mean over all B*K elements."""
     a, b = time_mean(first), time_mean(second)
     ce = time_mean_cross_entropy(first, target) + time_mean_cross_entropy(second, target)
     kl = (kl_divergence(a, b) + kl_divergence(b, a)) / a.shape[1]

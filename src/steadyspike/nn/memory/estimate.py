@@ -1,7 +1,7 @@
 """`memory_estimate`: estimates the memory of a training step without running it.
 
-The step runs on a copy of the model whose tensors have sizes but no values, so it needs almost no memory and does not
-change the model. Layers run the same code as in a real step, so that they make and keep the same tensors
+The step runs on a copy of the model whose tensors have sizes but no values. It therefore needs almost no memory and
+does not change the model. Layers run the same code as in a real step, so that they allocate and keep the same tensors
 (`kernels/sizes_only.py`).
 """
 
@@ -33,9 +33,11 @@ OPTIMIZERS = {"none": 0, "sgd": 1, "adam": 2, "adamw": 2, "lamb": 2}
 class MemoryEstimate:
     """The memory of one training step, in bytes.
 
-    parameters: parameters and buffers. gradients: gradients of the parameters. optimizer: the optimizer's state.
-    saved: what the forward keeps for the backward; it grows with batch and time steps. peak: the largest amount in
-    memory at one time, with the input.
+    parameters: parameters and buffers
+    gradients: gradients of the parameters
+    optimizer: the optimizer's state
+    saved: what the forward keeps for the backward; it grows with batch and time steps
+    peak: the largest amount in memory at one time, including the input
     """
 
     parameters: int
@@ -50,7 +52,7 @@ class MemoryEstimate:
 
 
 def _mean(output: Any) -> Tensor:
-    """The mean of an output, or the sum of the means of several, such as the maps of a detection network."""
+    """Returns the mean of an output, or the sum of the means of several, such as the maps of a detection network."""
     return torch.mean(output) if isinstance(output, Tensor) else torch.stack([_mean(one) for one in output]).sum()
 
 
@@ -64,13 +66,15 @@ def memory_estimate(
 ) -> MemoryEstimate:
     """Estimates the memory of a training step of ``model`` on a batch like ``example``.
 
-    model: a model on the meta device is treated as on the CPU. Without trainable parameters the step is a forward only.
+    model: a model on the meta device is treated as if it were on the CPU. Without trainable parameters the step is only
+    a forward.
     example: a batch of full size. Only its shape, dtype and memory format matter, so it may be a tensor without memory
         (``torch.empty(4, 64, 2, 48, 48, device="meta")``).
-    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``.
-    loss: a function from the model's output to a scalar; the default takes tensors, and lists and tuples of them.
+    optimizer: ``"sgd"`` (with momentum), ``"adam"``, ``"adamw"``, ``"lamb"`` or ``"none"``
+    loss: a function from the model's output to a scalar; the default accepts tensors, and lists and tuples of them
     firing_rate: the assumed share of neurons that fire per step. On the CPU it decides which convolutions and linear
-        layers compute by events (`use_events`), which keep their input as bits; the others keep it as numbers.
+        layers compute by events (`use_events`), which keep their input as bits; the others keep it as floating-point
+        numbers.
     """
     if not 0 <= firing_rate <= 1:
         raise ValueError(f"firing_rate is a share of neurons and must be from 0 to 1; got {firing_rate}")
@@ -100,14 +104,14 @@ def _estimate(
         work.zero_grad(set_to_none=True)
         try:
             value = loss(work(x))
-            # After the forward, everything that is still alive is kept for the backward.
+            # Everything that is still alive after the forward is kept for the backward.
             saved = tracker.live
             if value.requires_grad:
                 value.backward()
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise RuntimeError(
-                f"the model uses the values of its tensors to decide what to do ({error.func}, such as x.item(), "
-                "if x > 0: or x[mask]), but tensors have no values in an estimate; skip such code if "
+                f"the model uses the values of its tensors to decide what to do ({error.func}, such as x.item(), if x "
+                "> 0: or x[mask]), but tensors have no values in an estimate; skip such code if "
                 "torch.compiler.is_compiling(), or measure a real step"
             ) from error
     state = states * trained
@@ -115,7 +119,10 @@ def _estimate(
 
 
 def _without_values(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
-    """A fake copy of ``tensor``, which stays a parameter if it is one; on the CPU if it is on the meta device."""
+    """Returns a fake copy of ``tensor``, which stays a parameter if it is one.
+
+    On the CPU if it is on the meta device.
+    """
     if not tensor.is_meta:
         return mode.from_tensor(tensor)
     with mode:
@@ -124,13 +131,13 @@ def _without_values(tensor: Tensor, mode: FakeTensorMode) -> Tensor:
 
 
 def _like(example: Tensor, device: torch.device, mode: AbstractContextManager[Any]) -> Tensor:
-    """A fake copy of ``example``, on ``device`` if it is on the meta device."""
+    """Returns a fake copy of ``example``, on ``device`` if it is on the meta device."""
     device = device if example.is_meta else example.device
     with mode:
         return torch.empty_strided(example.shape, example.stride(), dtype=example.dtype, device=device)
 
 
 def _size(tensors: Iterable[Tensor]) -> int:
-    """The total size in bytes; a storage that several tensors share is counted once."""
+    """Returns the total size in bytes; a storage that several tensors share is counted once."""
     storages = {storage_key(t): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())

@@ -1,7 +1,7 @@
 """`keep_freed_memory`: lets the process reuse freed memory for the next large tensor.
 
 glibc requests every block above 32 MiB from the system and returns it when it is freed. A network on the CPU allocates
-the same large tensors at every step, so the system prepares new pages each time, which takes as long as writing them.
+the same large tensors at every step, so the system prepares new pages each time. This takes as long as writing them.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ def keep_freed_memory() -> bool:
     """Makes the C library keep freed memory in this process from now on; results do not change.
 
     Returns True if this worked (Linux with glibc), False on other systems. Tensors of more than 32 MiB are then as
-    cheap to allocate as small ones. The process keeps its peak size until it ends, and a fragmented heap may raise that
-    peak. GPU memory is not affected: torch always keeps it.
+    cheap to allocate as small ones. The process keeps its peak size until it ends. A fragmented heap may increase this
+    peak. GPU memory is not affected, because torch always caches it.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

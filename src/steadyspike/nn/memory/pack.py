@@ -1,8 +1,8 @@
 """`save_memory`: autograd keeps spikes as bits, 1/32 of float32, while a model trains.
 
 Hooks on the model check every tensor that an operator saves for its backward. A tensor whose elements are all 0 or one
-level (or one level per channel) is kept as `PackedSpikes`: a neuron's output, or what a pooling makes of it. All other
-tensors are kept unchanged.
+other value (or one other value per channel) is kept as `PackedSpikes`. Examples are a neuron's output and the pooling
+of it. All other tensors are kept unchanged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class _Kept(NamedTuple):
 
 
 class _Bits(NamedTuple):
-    """A saved tensor as bits. ``steps``: it has a time axis; otherwise one of length 1 was added."""
+    """A saved tensor as bits.
+    ``steps``: whether it has a time axis; otherwise one of length 1 was added
+    """
 
     spikes: PackedSpikes
     steps: bool
@@ -63,10 +65,11 @@ class _Pack:
             spikes = known_spikes(tensor) if tensor.ndim > 2 else None
             if spikes is not None:
                 return _Bits(spikes, steps=True)
-            spikes = find_spikes(tensor.unsqueeze(0))  # an image's or a row's channels are the second axis
+            spikes = find_spikes(tensor.unsqueeze(0))  # the channels of an image or a row are the second axis
             if spikes is not None:
                 return _Bits(spikes, steps=False)
-        # Detached: an operator's output refers to the operator, which keeps this tensor; that would be a cycle.
+        # Detached, because an operator's output refers to the operator, which keeps this tensor; that would be a
+        # reference cycle.
         kept = tensor if tensor.grad_fn is None else tensor.detach()
         return _Kept(kept, None if tensor.is_inference() else version(tensor))
 
@@ -89,7 +92,7 @@ class _Saver:
 
     @property
     def _running(self) -> list[ExitStack]:
-        """The hooks of each running forward of this thread."""
+        """Returns the hooks of each running forward of this thread."""
         if not hasattr(self._local, "running"):
             self._local.running = []
         return self._local.running
@@ -99,14 +102,14 @@ class _Saver:
             return
         stack = ExitStack()
         plain = torch.is_grad_enabled() and not (torch.jit.is_tracing() or is_transformed())
-        # Not inside of other hooks: a checkpoint around the model keeps nothing of this forward.
-        # torch allows one pair of hooks at a time, and torch.func none.
+        # Not inside of other hooks: a checkpoint around the model keeps nothing of this forward. torch allows one pair
+        # of hooks at a time, and torch.func allows none.
         if plain and may_hook_saved_tensors() and saved_tensor_hooks() is None:
             stack.enter_context(saved_tensors_hooks(_Pack(), _unpack))
         self._running.append(stack)
 
     def leave(self, model: nn.Module, args: Any, out: Any) -> None:
-        # Also called if a hook before `enter` raised an error; then `enter` was never called.
+        # Also called if a hook before `enter` raised an error, so that `enter` was never called.
         if not torch.compiler.is_compiling() and self._running:
             self._running.pop().close()
 

@@ -19,7 +19,7 @@ class MemoryTracker(TorchDispatchMode):
     Memory used inside an operator (the work space of a convolution) is not counted.
     """
 
-    only_counts = True  # layers run as without it
+    only_counts = True  # layers run as they would without it
 
     def __init__(self) -> None:
         super().__init__()

@@ -24,14 +24,16 @@ class DIET(Neuron):
 
         M[t] = lam U[t-1] + I[t];  S = 1(M/V - 1 > 0);  U = M - V sg(S);  gradient 0.3 max(0, 1 - |M/V - 1|) / V
 
-    retention: the starting lam, 1 in the authors' code. The authors clamp the parameter to at most 1 after each step of
-        the optimizer; here the next training forward does it. There is no minimum.
+    retention: the starting lam, 1 in the authors' code
+        The authors clamp the parameter to at most 1 after each step of the optimizer. Here the next training forward
+        does it. There is no lower limit.
     threshold: the starting V. Nothing keeps the learned V above 0 (check_model reports a collapse). The authors compute
-        the start from a trained network: `percentile_threshold`.
-    learn: which of ``"threshold"`` and ``"retention"`` are trained.
+        the starting V from a trained network: `percentile_threshold`.
+    learn: which of ``"threshold"`` and ``"retention"`` are trained
     ``decay_input=True`` scales the input by 1 - lam (lam must start below 1); ``strict=False`` also fires at M = V.
 
-    The authors' ImageNet script fires one step later, on the potential before integration; here it is the same step.
+    The authors' ImageNet script fires one step later, on the potential before integration; here the neuron fires in the
+    same step.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("lam", "v")

@@ -1,4 +1,4 @@
-"""I-LIF (Luo et al., 2024): emits whole numbers of spikes in training, which inference unrolls into binary spikes."""
+"""I-LIF (Luo et al., 2024): training emits whole numbers of spikes, which inference unrolls into binary spikes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Count(torch.autograd.Function):
-    """round(clip(x, 0, levels)); the gradient passes unchanged for 0 <= x <= levels, both ends included."""
+    """Computes round(clip(x, 0, levels)); the gradient passes unchanged for 0 <= x <= levels, both ends included."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, levels: int) -> Tensor:
@@ -39,12 +39,12 @@ class ILIF(LIF):
         C[t] = round(clip(M[t] / V, 0, levels))       (rounding half to even, as torch.round)
         U[t] = M[t] - V C[t]
 
-    A linear layer that reads C gives the same as ``levels`` binary steps of which C have a spike, so inference needs
-    accumulates only; with ``levels`` steps in place of one, compare it with a binary neuron of levels * T steps. The
-    published settings: levels 4, keeps 0.25 of U, unscaled input, soft reset, V 1 and nothing learned. From the ECCV
-    2024 paper (arXiv 2407.20708) through SpikingJelly's `ILIFNode`, with which outputs and gradients are compared.
-    ``gradient`` and ``surrogate`` have no effect: the gradient is that of the clip. Streams and MP-Init work as in
-    `LIF`; it cannot be folded.
+    A linear layer that reads C gives the same as the sum over ``levels`` binary steps of which C have a spike.
+    Inference therefore needs accumulates only, and ``levels`` steps instead of one; compare it with a binary neuron of
+    levels * T steps. The published settings: levels 4, keeps 0.25 of U, unscaled input, soft reset, V 1 and nothing
+    learned. It follows the ECCV 2024 paper (arXiv 2407.20708) as implemented in SpikingJelly's `ILIFNode`; outputs and
+    gradients are compared with it. ``gradient`` and ``surrogate`` have no effect: the gradient is that of the clip.
+    Streams and MP-Init work as in `LIF`; it cannot be folded.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {"gradient": "as", "reset": "soft", "decay_input": False}

@@ -23,7 +23,8 @@ class LTMD(Neuron):
 
     threshold: the starting V, in (-1, 1); tanh(0.5) = 0.462 in the authors' code. V stays below 1 and may cross 0, so
         the gradients that divide by V ("rs", "trsg") raise an error.
-    retention: fixed, 0.25 in the authors' code. learn: ``("threshold",)``, or ``()`` to fix V as well.
+    retention: fixed, 0.25 in the authors' code
+    learn: ``("threshold",)``, or ``()`` to fix V as well
 
     The authors' output layer (real-valued spikes with a lateral convolution) is not part of this neuron.
     """

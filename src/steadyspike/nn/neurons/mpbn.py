@@ -1,4 +1,7 @@
-"""MPBN (Guo et al., 2023): a neuron with a batch norm between charge and fire; inference folds it into thresholds."""
+"""MPBN (Guo et al., 2023): a neuron with a batch norm between charging and firing.
+
+For inference it is folded into thresholds.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +30,15 @@ class MPBN(LIF):
 
         M[t] = retention U[t-1] + I[t];  z = BN(M[t]);  S = 1(z > V);  U = M (1 - S)  (the reset acts on M, not on z)
 
-    features: channels C of the input. There is one BN for all steps; each step is normalised by its own batch
-        statistics, and the running statistics are updated T times per training forward, as in the authors' code. The
-        network keeps the norm before the neuron (tdbn in the authors' code).
-    threshold: the firing level on z, 0.5; fixed unless ``learn`` names it. tau: 4/3, which is retention 0.25.
-    surrogate: Dspike of temperature 3 on z in [0, 1], which is width 2 in the argument z/V - 1.
+    features: channels C of the input
+
+
+        There is one BN for all steps. Each step is normalised by its own batch statistics, and the running statistics
+        are updated T times per training forward, as in the authors' code. The network keeps the norm before the neuron
+        (tdbn in the authors' code).
+    threshold: the firing threshold of z, 0.5; fixed unless ``learn`` names it
+    tau: 4/3, which is retention 0.25
+    surrogate: Dspike of temperature 3 on z in [0, 1], which is width 2 in the argument z/V - 1
 
     MP-Init averages M, not z. `fold` returns the same neuron without the norm, for inference.
     """
@@ -71,7 +78,7 @@ class MPBN(LIF):
 
     @torch.no_grad()
     def fold(self) -> FoldedMPBN:
-        """The same neuron in evaluation mode without the norm: it compares M with one level per channel."""
+        """Returns the same neuron in evaluation mode without the norm: it compares M with one level per channel."""
         return FoldedMPBN(self)
 
 
@@ -89,10 +96,10 @@ class FoldedMPBN(Neuron):
 
     def __init__(self, source: MPBN) -> None:
         super().__init__(source.spec, "zero", source.channels, source.backend)
-        self.init = copy.deepcopy(source.init)  # keeps MP-Init's running mean; a new one would start at 0
+        self.init = copy.deepcopy(source.init)  # keeps MP-Init's running mean; a new object would start at 0
         norm, v = source.norm, source.threshold.detach()
         assert norm.bias is not None
-        # float64, because rounding errors of the level would change spikes.
+        # float64, because rounding errors of the level would change spikes
         gamma, beta, mean, var = (
             p.detach().double() for p in (norm.weight, norm.bias, norm.running_mean, norm.running_var)
         )
@@ -108,7 +115,10 @@ class FoldedMPBN(Neuron):
 
     @property
     def threshold(self) -> Tensor:
-        """V, which scales the output ("trsg") and is subtracted by a soft reset; the neuron fires at `level`."""
+        """Returns V, which scales the output ("trsg") and is subtracted by a soft reset.
+
+        The neuron fires at `level`.
+        """
         return self.fixed_threshold
 
     @property

@@ -21,16 +21,18 @@ if TYPE_CHECKING:
 
 
 class MPDAGL(LIF):
-    """LIF with a rectangle of width 2 s at the first step and 2 s sqrt(1 + r^2) at the others. [T, B, ...] -> same.
+    """LIF whose surrogate is a rectangle of width 2 s at the first step and 2 s sqrt(1 + r^2) at the others.
+
+    [T, B, ...] -> same.
 
         s: standard deviation of the input current I;  r = 1 - a: the share of U that is kept per step
 
-    It is the method closest to TrSG: both keep the share of neurons that get a gradient. The authors (IJCAI 2025, arXiv
-    2505.11863) assume that I comes from tdBN with the factor V and take s = V mean(gamma) from its weights; here s is
-    measured on the current itself, which is the same for equal weights gamma and biases 0, and needs no link to the
-    norm (a departure; the rest is as in their code). s gets no gradient and belongs to a window: a stream of single
-    steps has other gradients. Published settings: V 0.5, keeps 0.2 of U, unscaled input, hard reset, not detached,
-    gradient of M - V ("as"), nothing learned. The forward is that of a plain LIF.
+    This is the method closest to TrSG: both keep the share of neurons that get a gradient. The authors (IJCAI 2025,
+    arXiv 2505.11863) assume that I comes from tdBN with the factor V and take s = V mean(gamma) from its weights. Here
+    s is measured on the current itself, which is a departure. It gives the same for equal weights gamma and biases 0,
+    and needs no link to the norm. s gets no gradient and belongs to a window, so a stream of single steps has other
+    gradients. Published settings: V 0.5, keeps 0.2 of U, unscaled input, hard reset, not detached, gradient of M - V
+    ("as"), nothing learned. The forward equals that of a plain LIF.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {
@@ -70,7 +72,10 @@ class MPDAGL(LIF):
         return scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
 
     def _specs(self, x: Tensor, a: Tensor) -> tuple[ScanSpec, ScanSpec]:
-        """The spec with the surrogate of the first step and of the later ones; a flat current keeps the width of 1."""
+        """Returns the spec with the surrogate of the first step and of the later ones.
+
+        A constant current keeps the width of 1.
+        """
         spread = x.std(correction=0)
         spread = torch.where(spread > 0, spread, torch.full_like(spread, 0.5))
         wider = torch.sqrt(1 + (1 - a.mean()) ** 2)

@@ -50,10 +50,10 @@ class MPS(LIF):
         H[t] = alpha H[t-1] + (1 - alpha) U[t-1],   H[0] = U[0]
         M[t] = (1 - a) H[t] + I[t],   then fire and reset as in `LIF`
 
-    Neither the paper's full text nor code was available, so these are unverified: the smoothing before the charge, the
-    sigmoid, the starting alpha of 0.5 and the unscaled input (``alpha`` and ``decay_input`` change the last two). Soft
-    reset and rect gradient are from the authors' follow-up work. H is a second state per neuron, in inference too. With
-    T = 1 alpha has no effect and gets no gradient.
+    Neither the paper's full text nor code was available. These points are unverified: the smoothing before the charge,
+    the sigmoid, the starting alpha of 0.5 and the unscaled input (``alpha`` and ``decay_input`` change the last two).
+    Soft reset and rect gradient are from the authors' follow-up work. is a second state per neuron, also in inference.
+    With T = 1 alpha has no effect and gets no gradient.
     """
 
     no_decay: ClassVar[tuple[str, ...]] = ("k", "w", "theta")
@@ -78,14 +78,17 @@ class MPS(LIF):
 
     @property
     def alpha(self) -> Tensor:
-        """The smoothing coefficient, [1]."""
+        """Returns the smoothing coefficient, [1]."""
         return self.constant("alpha")
 
     def run(self, x: Tensor, u0: Tensor, membrane: bool = False) -> ScanResult:
         return self._run_from(x, u0, [], membrane)
 
     def _run_from(self, x: Tensor, u0: Tensor, smoothed: list[Tensor], membrane: bool = False) -> ScanResult:
-        """Runs the scan from U = u0 and H = ``smoothed[-1]`` (U if the list is empty); appends the final H to it."""
+        """Runs the scan from U = u0 and H = ``smoothed[-1]`` (U if the list is empty).
+
+        Appends the final H to the list.
+        """
         dtype = torch.promote_types(x.dtype, torch.float32)
         v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
         alpha = self.alpha.to(dtype)

@@ -1,4 +1,4 @@
-"""The table of neurons by name, with their published settings; a network's ``neuron=`` argument chooses from it."""
+"""The table of neurons by name, with their published settings; a network's argument ``neuron=`` chooses from it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class NeuronInfo(NamedTuple):
 
 
 def _retains(share: float) -> float:
-    """The tau of a neuron that keeps the given share of U per step."""
+    """Returns the tau of a neuron that keeps the given share of U per step."""
     return 1 / (1 - share)
 
 
@@ -98,7 +98,7 @@ class NeuronSpec:
     """A neuron by name with options; a network builds it once per site: ``neuron_factory("lif", tau=4.0)``.
 
     channelwise: one set of constants per channel of the site.
-    The option ``init="imp"`` is a learned U[0] of the site's shape; with it, ``imp_scope`` is "neuron" (C, H, W),
+    The option ``init="imp"`` is a learned U[0] of the site's shape. With it, ``imp_scope`` is "neuron" (C, H, W),
     "channel" (C, 1, 1) or "space" (1, H, W), and ``imp_range`` is (low, high) of its uniform start.
     """
 
@@ -113,11 +113,11 @@ class NeuronSpec:
         for option in self.options:
             if option not in valid:
                 raise TypeError(f"neuron {self.name!r} has no option {option!r}; known: {', '.join(valid)}")
-        # Builds a small layer, so that a wrong option raises here and not later inside a network.
+        # Builds a small layer, so that a wrong option raises an error here and not later inside a network.
         self.at(Site(channels=2, size=(2, 2), timesteps=2))
 
     def at(self, site: Site) -> Neuron:
-        """A new layer for ``site``."""
+        """Returns a new layer for ``site``."""
         info = NEURONS[self.name]
         options = {**info.options, **self.options}
         build = info.build
@@ -138,7 +138,7 @@ class NeuronSpec:
         return build(**options)
 
     def with_threshold(self, threshold: float) -> NeuronSpec:
-        """The same neuron with another starting V."""
+        """Returns the same neuron with another starting V."""
         return replace(self, options={**self.options, "threshold": threshold})
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ def neuron_factory(name: str, *, channelwise: bool = False, **options: Any) -> N
 
 
 def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
-    """The factory of a network's neurons: made from a name and options, or ``given`` itself after a check."""
+    """Returns the factory of a network's neurons: made from a name and options, or ``given`` itself after a check."""
     if isinstance(given, str):
         return neuron_factory(given, **options)
     if options:
@@ -185,7 +185,7 @@ def as_neuron(given: str | NeuronLike, /, **options: Any) -> NeuronLike:
 
 
 def option_names(name: str) -> list[str]:
-    """The names of the options that `neuron` accepts for a neuron."""
+    """Returns the names of the options that `neuron` accepts for a neuron."""
     parameters = inspect.signature(NEURONS[name].build).parameters.values()
     names = [p.name for p in parameters if p.kind is not p.VAR_KEYWORD]
     if len(names) < len(parameters):
@@ -194,7 +194,7 @@ def option_names(name: str) -> list[str]:
 
 
 def imp_shape(site: Site, scope: str = "neuron") -> tuple[int, ...]:
-    """The shape of IMP's learned potential at ``site``."""
+    """Returns the shape of IMP's learned potential at ``site``."""
     if scope not in IMP_SCOPES:
         raise ValueError(f"unknown imp_scope {scope!r}; known: {', '.join(IMP_SCOPES)}")
     if site.size is None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class PLIF(LIF):
     """`LIF` with a learned tau = 1/sigmoid(w), a fixed V, a detached hard reset and the arctan gradient "as".
 
-    tau: starts at 2 or 16 in the PLIF paper. ``learn`` may add "threshold". Input is scaled by 1/tau; fires at M >= V.
+    tau: starts at 2 or 16 in the PLIF paper.
+    ``learn`` may add "threshold". The input is scaled by 1/tau, and the neuron fires at M >= V.
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {

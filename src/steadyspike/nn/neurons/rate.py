@@ -1,4 +1,4 @@
-"""Rate-based backpropagation (Yu et al., 2024): a neuron whose backward uses firing rates and no steps through time.
+"""Rate-based backpropagation (Yu et al., 2024): a neuron whose backward uses firing rates and does not go through time.
 
 EAGD trains with it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:
-    """dS/dM and dU/dM of one step at M = ``m``, S = ``s`` [B, ...], as autograd computes them for the reference."""
+    """DS/dM and dU/dM of one step at M = ``m``, S = ``s`` [B, ...], as autograd computes them for the reference."""
     ds = spec.surrogate.derivative(m - v) if spec.family == "as" else spec.surrogate.derivative(m / v - 1) / v
     kept = 1 - s if spec.reset.kind == "hard" else torch.ones_like(m)
     if spec.reset.kind == "none" or spec.reset.detach != "none":
@@ -39,15 +39,15 @@ class RateLIF(Neuron):
         O[t] = S[t] in the forward;  dL/dI[t] = e / T * sum over t' of dL/dO[t']
 
     Nothing of size T is kept for the backward pass, so its memory and time are those of one step. This is exact
-    rate-based backpropagation if the layers between neurons are linear and the same at every step and the loss is on
-    the time mean; a batch norm in between is differentiated at each step's own values.
+    rate-based backpropagation if the layers between neurons are linear and the same at every step, and the loss is on
+    the time mean. A batch norm in between is differentiated at each step's own values.
 
     Gradients are T times those of the authors' code, which divides the gradient of the loss by T. With their learning
     rates use ``make_objective("ce", per_step=True)``.
 
-    V and the leak are fixed, since they get no gradient here; a learned U[0] (IMP) raises an error for the same reason.
-    The defaults are those of the authors' ImageNet runs: retention 0.2, V 1, detached soft reset, sigmoid gradient
-    "as".
+    V and the leak are fixed, because they get no gradient here. For the same reason a learned U[0] (IMP) raises an
+    error. The defaults are those of the authors' ImageNet runs: retention 0.2, V 1, detached soft reset, sigmoid
+    gradient "as".
     """
 
     PUBLISHED: ClassVar[ScanOptions] = {
@@ -81,7 +81,7 @@ class RateLIF(Neuron):
         dtype = torch.promote_types(x.dtype, torch.float32)
         v, a = (per_channel(p.to(dtype), x.ndim - 1) for p in (self.threshold, self.leak))
         entry = a if spec.decay_input else torch.ones_like(a)
-        # eps is dM[t]/dx for a constant x: it collects, through U[t-1], what earlier steps contributed.
+        # eps is dM[t]/dx for a constant x: through U[t-1] it collects the contributions of earlier steps.
         eps, total = entry, torch.zeros((), dtype=dtype, device=x.device)
 
         def step(x_t: Tensor, u: Tensor) -> Step:
@@ -96,6 +96,7 @@ class RateLIF(Neuron):
         with torch.no_grad():
             result = scan_steps(x, u0, step, membrane=membrane, channelwise=self.channels is not None)
         e = total / x.shape[0] * (v if spec.family == "trsg" else 1.0)
-        # Value 0, gradient e / T for every step: the output keeps its spikes, the backward sees only the time mean.
+        # The value is 0 and the gradient e / T for every step: the output keeps its spikes, and the backward uses only
+        # the time mean.
         proxy = (x.mean(0).to(dtype) * e).to(x.dtype)
         return result._replace(out=result.out + (proxy - proxy.detach()))

@@ -20,9 +20,10 @@ class Readout(Neuron):
 
         O[t] = M[t] = (1 - 1/tau) M[t-1] + I[t] / tau
 
-    tau: the time constant; None integrates without leak and scaling (M[t] = M[t-1] + I[t], as DIET-SNN's output does).
-    learn: ``("tau",)`` or True trains tau. decay_input: False charges with I[t] instead of I[t]/tau.
-    init: all but MP-Init, which averages over neurons that fired; a readout never fires.
+    tau: the time constant; None integrates without leak and scaling (M[t] = M[t-1] + I[t], as in DIET-SNN's output)
+    learn: ``("tau",)`` or True trains tau
+    decay_input: False charges with I[t] instead of I[t]/tau
+    init: all but MP-Init, which averages over neurons that fired; a readout never fires
     """
 
     runs_kernel: ClassVar[bool] = True
@@ -54,7 +55,7 @@ class Readout(Neuron):
             return
         taus = per_layer_or_channel(tau, channels, "tau")
         for value in taus:
-            w_from_tau(value)  # raises for a tau that is out of range
+            w_from_tau(value)  # raises an error for a tau out of range
         self.add_constant("leak", "w", SIGMOID, [1 / t for t in taus], learned="tau" in names)
 
     @property

@@ -9,7 +9,7 @@ from steadyspike.core.surrogate import Surrogate, resolve_surrogate
 
 
 class ScanOptions(TypedDict, total=False):
-    """gradient, surrogate, reset, strict, decay_input as in `LIF`; backend: which kernel runs the scan."""
+    """gradient, surrogate, reset, strict, decay_input: as in `LIF` backend: which kernel runs the scan"""
 
     gradient: str
     surrogate: str | Surrogate
@@ -20,7 +20,7 @@ class ScanOptions(TypedDict, total=False):
 
 
 def over(published: ScanOptions, given: ScanOptions) -> ScanOptions:
-    """The published options, overridden by those that the user gave; an unknown name raises TypeError."""
+    """Returns the published options, overridden by those that the user gave; an unknown name raises TypeError."""
     for name in given:
         if name not in ScanOptions.__annotations__:
             raise TypeError(f"unknown neuron option {name!r}; known: {', '.join(ScanOptions.__annotations__)}")
@@ -29,7 +29,7 @@ def over(published: ScanOptions, given: ScanOptions) -> ScanOptions:
 
 
 def as_spec(options: ScanOptions) -> ScanSpec:
-    """The `ScanSpec` of the options; missing ones have the library's defaults (TrSG, rect, soft, >=, a*I)."""
+    """Returns the `ScanSpec` of the options; missing ones have the library's defaults (TrSG, rect, soft, >=, a*I)."""
     reset = options.get("reset", "soft")
     return ScanSpec(
         options.get("gradient", "trsg"),
@@ -41,7 +41,7 @@ def as_spec(options: ScanOptions) -> ScanSpec:
 
 
 def check_retention(retention: float, options: ScanOptions) -> float:
-    """``retention`` as a float; raises ValueError if the neuron would keep nothing of U or of its input."""
+    """Returns ``retention`` as a float; raises ValueError if the neuron would keep nothing of U or of its input."""
     if not 0 < retention <= 1:
         raise ValueError(f"retention is the share of U that is kept and must be in (0, 1]; got {retention}")
     if options.get("decay_input") and retention == 1:

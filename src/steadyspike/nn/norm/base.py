@@ -31,9 +31,9 @@ class NormOptions(TypedDict, total=False):
 class TimeNorm(nn.Module):
     """Base class of batch norms over [T, B, C, ...].
 
-    steps: number of rows of the parameters and statistics, [steps, C]; None: one row [C] for all time steps.
-    momentum: weight of the new batch in the running statistics, as in ``nn.BatchNorm2d``.
-    sync: in training mode, compute statistics over all processes of ``group`` (gloo or nccl).
+    steps: number of rows of the parameters and statistics, [steps, C]; None: one row [C] for all time steps
+    momentum: weight of the new batch in the running statistics, as in ``nn.BatchNorm2d``
+    sync: in training mode, compute statistics over all processes of ``group`` (gloo or nccl)
 
     Under activation checkpointing (torch.utils.checkpoint) the running statistics are updated once per forward. A
     checkpoint around a compiled norm raises an error; a compiled function that contains a checkpoint works.
@@ -73,36 +73,38 @@ class TimeNorm(nn.Module):
 
     @property
     def synchronises(self) -> bool:
-        """True if this forward computes its statistics over several processes."""
+        """Returns True if this forward computes its statistics over several processes."""
         return self.sync and self.training and world_size(self.group.group) > 1
 
     @property
     def tracks(self) -> bool:
-        """True if this forward updates the running statistics."""
+        """Returns True if this forward updates the running statistics."""
         return self.training and not recomputing()
 
     def running(self) -> tuple[Tensor, Tensor]:
-        """Running mean and variance for a forward that updates them; while recomputing, copies that are thrown away.
+        """Returns running mean and variance for a forward that updates them.
 
-        Copies and not None, because a recomputed operator must save as many tensors as in the first forward.
+        In a recomputation, copies that are discarded.
+
+        They are copies and not None, because a recomputed operator must save as many tensors as in the first forward.
         """
         if recomputing():
             return self.running_mean.clone(), self.running_var.clone()
         return self.running_mean, self.running_var
 
     def count_batch(self) -> None:
-        """Counts one more training batch; raises an error when a compiled norm is recomputed."""
+        """Counts one more training batch; raises an error if a compiled norm is recomputed."""
         if not self.tracks:
             return
         if torch.compiler.is_compiling():
-            # `recomputing` cannot detect this during compilation; the operator in `snapshot` checks when the graph
+            # `recomputing` cannot detect this during compilation; the operator in `snapshot` checks it when the graph
             # runs.
             self.num_batches_tracked.copy_(snapshot(self.num_batches_tracked) + 1)
         else:
             self.num_batches_tracked.add_(1)
 
     def batch_moments(self, x: Tensor, axes: list[int]) -> Moments:
-        """`moments` with this norm's synchronisation."""
+        """Computes `moments` with this norm's synchronisation."""
         return moments(x, axes, sync=self.sync, group=self.group.group)
 
     def check_input(self, x: Tensor) -> None:
@@ -125,7 +127,7 @@ class TimeNorm(nn.Module):
 class StepNorm(TimeNorm):
     """Base class of norms with separate parameters for every time step.
 
-    Training needs exactly ``timesteps`` steps; evaluation may use fewer steps, with the parameters of the first ones.
+    Training needs exactly ``timesteps`` steps. Evaluation may use fewer steps, with the parameters of the first ones.
     """
 
     def __init__(self, channels: int, timesteps: int, **options: Unpack[NormOptions]) -> None:

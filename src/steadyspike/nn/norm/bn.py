@@ -18,7 +18,7 @@ class StepBN(TimeNorm):
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, C, ...] -> the same shape."""
+        """Maps [T, B, C, ...] to the same shape."""
         self.check_input(x)
         self.count_batch()
         if self.training:

@@ -28,7 +28,7 @@ class BNTT(StepNorm):
         super().__init__(channels, timesteps, **published)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, C, ...] -> the same shape."""
+        """Maps [T, B, C, ...] to the same shape."""
         self.check_input(x)
         self.count_batch()
         return step_norm(self, x)

@@ -1,4 +1,4 @@
-"""The table of norms by name, from which a network's ``norm=`` argument chooses."""
+"""The table of norms by name, from which a network's argument ``norm=`` chooses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from steadyspike.nn.norm.tebn import TEBN
 
 
 class NormInfo(NamedTuple):
-    """An entry of `NORMS`. per_step: it has parameters per time step. scaled: it depends on V of the next neuron."""
+    """An entry of `NORMS`.
+
+    per_step: it has parameters per time step
+    scaled: it depends on V of the next neuron
+    """
 
     build: Callable[[int, int, float, float], nn.Module]  # (channels, timesteps, threshold, alpha)
     per_step: bool
@@ -70,9 +74,9 @@ def make_norm(
 ) -> nn.Module:
     """Builds a norm over [T, B, channels, ...] from a name of `NORMS` or a callable that gets ``channels``.
 
-    timesteps: T, required by norms with parameters per step.
-    threshold, alpha: for the two scaled tdbn variants only, which need the threshold: V of the neuron that follows, and
-        1, or 1/sqrt(2) if two branches are added.
+    timesteps: T, required by norms with parameters per step
+    threshold, alpha: only for the two scaled tdbn variants. threshold is V of the neuron that follows; alpha is 1, or
+        1/sqrt(2) if two branches are added.
     """
     check_norm(norm)
     if not isinstance(norm, str):

@@ -11,7 +11,7 @@ from steadyspike.nn.norm.statistics import Moments, move_running, normalise
 
 
 def row(p: Tensor | None, t: int) -> Tensor | None:
-    """The values of step t: row t of [T, C], or the one row [C] that all steps share."""
+    """Returns the values of step t: row t of [T, C], or the one row [C] that all steps share."""
     return p if p is None or p.ndim == 1 else p[t]
 
 
@@ -28,7 +28,7 @@ def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
 
 
 def _over_processes(norm: TimeNorm, x: Tensor) -> Tensor:
-    """The same as `step_norm` in training mode, over several processes; they exchange all steps' moments at once."""
+    """The same as `step_norm` in training mode, over several processes, which exchange all steps' moments at once."""
     batch = norm.batch_moments(x, [i for i in range(x.ndim) if i not in (0, 2)])
     if norm.tracks:
         for t in range(x.shape[0]):

@@ -1,7 +1,7 @@
 """Batch mean and variance over chosen axes, of one process or of all processes, with gradients through both.
 
-The moments of all processes are merged from each process's own by the parallel-variance formula (Chan et al.) in
-float64, which avoids differences of large sums.
+The moments of all processes are merged by the parallel-variance formula (Chan et al.) in float64, which avoids
+differences of large sums.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from steadyspike.nn.sync import world_size
 
 
 class Moments(NamedTuple):
-    """Mean and biased variance, in the shape of the axes that were kept; n: number of elements averaged per value."""
+    """Mean and biased variance, in the shape of the remaining axes.
+
+    n: number of elements averaged per value
+    """
 
     mean: Tensor
     var: Tensor
@@ -27,7 +30,7 @@ class Moments(NamedTuple):
 
 
 class _SumOverProcesses(torch.autograd.Function):
-    """A sum over processes whose gradient is again such a sum, since every process uses the result."""
+    """A sum over processes. Its gradient is also such a sum, because every process uses the result."""
 
     @staticmethod
     def forward(ctx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:  # type: ignore[no-untyped-def]
@@ -49,9 +52,9 @@ def sum_over_processes(x: Tensor, group: dist.ProcessGroup | None = None) -> Ten
 
 
 def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.ProcessGroup | None = None) -> Moments:
-    """Mean and biased variance of ``x`` over ``axes`` in float32 or better, over all processes if ``sync``.
+    """Returns mean and biased variance of ``x`` over ``axes`` in float32 or better, over all processes if ``sync``.
 
-    A single value per channel raises an error, as in torch's batch norm, since it has no variance.
+    A single value per channel has no variance and raises an error, as in torch's batch norm.
     """
     elements = math.prod([x.shape[axis] for axis in axes])  # a list: torch.compile does not accept a generator
     processes = world_size(group) if sync else 1
@@ -67,7 +70,7 @@ def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.Pr
 def merged_moments(
     mean: Tensor, var: Tensor, elements: int, *, sync: bool, group: dist.ProcessGroup | None = None
 ) -> Moments:
-    """The moments of ``elements`` elements of this process; of those of all processes if ``sync``."""
+    """Returns the moments of ``elements`` elements of this process; of those of all processes if ``sync``."""
     # The number of elements is a tensor, because processes may have different batch sizes.
     n = torch.full((), float(elements), dtype=widest(mean.device), device=mean.device)
     if not sync or world_size(group) == 1:
@@ -76,12 +79,12 @@ def merged_moments(
 
 
 def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None) -> Moments:
-    """The moments of all processes together, from those of this process."""
+    """Merges this process's moments with those of all others."""
     sums = torch.cat([(local.mean * local.n).reshape(-1), local.n.reshape(1)])
     sums = sum_over_processes(sums, group)
     n = sums[-1].detach()
     mean = (sums[:-1] / n).view_as(local.mean)
-    # Squares around the common mean (Chan et al.): sums of x^2 would lose digits when the mean is large.
+    # Squares around the common mean (Chan et al.); sums of x^2 would lose digits if the mean is large.
     spread = sum_over_processes(local.n * (local.var + (local.mean - mean).square()), group)
     return Moments(mean.to(dtype), (spread / n).to(dtype), n)
 
@@ -101,12 +104,15 @@ def per_step_channel(p: Tensor, ndim: int) -> Tensor:
 
 
 def batch_map(mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(scale, shift) with weight (x - mean) / sqrt(var + eps) + bias = scale x + shift."""
+    """Returns (scale, shift) with weight (x - mean) / sqrt(var + eps) + bias = scale x + shift."""
     scale = weight * torch.rsqrt(var + eps)
     return scale, -mean * scale if bias is None else bias - mean * scale
 
 
 def normalise(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """weight (x - mean) / sqrt(var + eps) + bias, in x's dtype. x [T, B, C, ...], all others [C] or [T, C]."""
+    """Computes weight (x - mean) / sqrt(var + eps) + bias, in x's dtype.
+
+    x: [T, B, C, ...]; all others: [C] or [T, C]
+    """
     scale, shift = (per_step_channel(p, x.ndim) for p in batch_map(mean, var, eps, weight, bias))
     return (x.to(scale.dtype) * scale + shift).to(x.dtype)

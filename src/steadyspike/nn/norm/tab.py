@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def accumulated(steps: Moments) -> Moments:
-    """The moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
+    """Returns the moments of steps 1..t for every t, from the moments [T, C] of single steps; n becomes [T, 1].
 
-    The variance includes the variance between steps. It is merged step by step with Chan's formula, which stays
-    accurate if the mean is much larger than the standard deviation.
+    The variance includes the variance between steps. The variance is merged step by step with Chan's formula, which
+    stays accurate if the mean is much larger than the standard deviation.
     """
     mean, var = steps.mean[0], steps.var[0]
     means, variances = [mean], [var]
@@ -48,7 +48,7 @@ class TAB(StepNorm):
         self.p = nn.Parameter(torch.ones(timesteps))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, C, ...] -> the same shape."""
+        """Maps [T, B, C, ...] to the same shape."""
         self.check_input(x)
         self.count_batch()
         steps = x.shape[0]

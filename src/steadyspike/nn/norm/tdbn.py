@@ -23,13 +23,13 @@ class TDBN(TimeNorm):
 
         y = weight * f * (x - mean) / sqrt(var + eps) + bias
 
-    scaling: ``"none"`` f = 1, as in the paper and its released code;
-        ``"factor"`` f = alpha * threshold, a fixed factor, as Zheng et al. define it;
-        ``"gamma"`` f = 1 and weight starts at alpha * threshold, as in SpikingJelly: the output at the start is the
-        same, but gradients have another scale and weight decay another effect.
-    threshold: V of the neuron that follows. It is a constant here even if the neuron learns V, because V would get a
-        second gradient otherwise.
-    alpha: 1, or 1/sqrt(2) if two branches are added.
+    scaling: ``"none"``: f = 1, as in the paper and its released code;
+        ``"factor"``: f = alpha * threshold, a fixed factor, as Zheng et al. define it; ``"gamma"``: f = 1 and weight
+        starts at alpha * threshold, as in SpikingJelly. The output at the start is then the same, but gradients have
+        another scale, and weight decay has another effect.
+    threshold: V of the neuron that follows. It is a constant here even if the neuron learns V; otherwise V would get a
+        second gradient.
+    alpha: 1, or 1/sqrt(2) if two branches are added
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TDBN(TimeNorm):
             torch.nn.init.constant_(self.weight, alpha * threshold)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, C, ...] -> the same shape."""
+        """Maps [T, B, C, ...] to the same shape."""
         self.check_input(x)
         self.count_batch()
         weight = self.weight if self.factor == 1.0 else self.weight * self.factor
@@ -58,7 +58,7 @@ class TDBN(TimeNorm):
         return fold_time(lambda folded: self._native(folded, weight), x)
 
     def _native(self, x: Tensor, weight: Tensor) -> Tensor:
-        """torch's own fused batch norm on [T*B, C, ...]."""
+        """Calls torch's own fused batch norm on [T*B, C, ...]."""
         return F.batch_norm(x, *self.running(), weight, self.bias, self.training, self.momentum, self.eps)
 
     def _over_processes(self, x: Tensor, weight: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ class TEBN(TDBN):
         check_steps(self, x.shape[0], self.timesteps)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[T, B, C, ...] -> the same shape."""
+        """Maps [T, B, C, ...] to the same shape."""
         y = super().forward(x)
         return y * self.p[: x.shape[0]].to(y.dtype).view(-1, *([1] * (x.ndim - 1)))
 

@@ -1,7 +1,7 @@
 """The structs of csrc/scan/abi.h, field by field: the arguments of the C++ scan.
 
-All fields have eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes takes for a Structure,
-and C++ gets the address of the bytes.
+All fields have eight bytes. `struct.Struct` packs them in a fraction of the time that ctypes needs for a Structure, and
+C++ gets the address of the bytes.
 """
 
 from __future__ import annotations
@@ -66,5 +66,6 @@ def packer(fields: Sequence[tuple[str, object]]) -> struct.Struct:
 
 
 _FIRST = [name for name, *_ in ScanStruct._fields_].index("x")
-MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]  # the values of one call; calls of the same shape share the fields before
+# the values of one call; calls of the same shape share the preceding fields
+MEMORY_FIELDS = ScanStruct._fields_[_FIRST:]
 pack_settings = packer(ScanStruct._fields_[:_FIRST]).pack

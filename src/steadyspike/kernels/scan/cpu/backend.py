@@ -1,4 +1,4 @@
-"""The C++ scan behind the `Backend` contract: the functions of the fused node (`neuron_calls.py`), for the operator."""
+"""The C++ scan as a `Backend`: it uses the functions of the fused node (`neuron_calls.py`) for the operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ from steadyspike.kernels.sizes_only import has_no_values
 
 
 class CpuBackend:
-    """The C++ LIF scan. ``isa``: index into `instruction_sets`, or -1 for the best this CPU has."""
+    """The C++ LIF scan.
+    ``isa``: index into `instruction_sets`, or -1 for the best one of this CPU
+    """
 
     name = "cpu"
 
@@ -34,7 +36,7 @@ class CpuBackend:
 
     @property
     def instruction_sets(self) -> list[str]:
-        """The instruction sets this build can use on this CPU, the best last."""
+        """Returns the instruction sets that this build can use on this CPU, the best last."""
         library = load_library((), self.build.path)
         if isinstance(library, str):
             raise RuntimeError(f"backend 'cpu' cannot run here: {library}")
@@ -48,8 +50,11 @@ class CpuBackend:
         return why_no_library(self.build.path)
 
     def forward(self, scan: Scan, words: SpikeWords | None = None, *, potential: bool = True) -> Forwarded:
-        """See `Backend.forward`; ``words`` is filled with the output's spikes as bits. potential: False for None
-        instead of U[T]."""
+        """See `Backend.forward`.
+
+        words: filled with the output's spikes as bits
+        potential: False returns None instead of U[T]
+        """
         self._check()
         x, u0, v, a, _, affine = scan
         if x.numel() == 0:
@@ -62,7 +67,10 @@ class CpuBackend:
         return *results, active
 
     def backward(self, scan: Scan, gradients: OutputGradients, norm: NormSums | None = None) -> Gradients:
-        """See `Backend.backward`; ``norm`` is filled, for a scan with an affine map."""
+        """See `Backend.backward`.
+
+        norm: filled, for a scan with an affine map
+        """
         self._check()
         x, u0, v, a, _, affine = scan
         if x.numel() == 0:

@@ -1,6 +1,6 @@
 """A whole neuron layer as one call of C++ (csrc/neuron): norms as scale and shift, start, scan, MP-Init's update.
 
-The tensors were checked before: shapes, dtypes and modes are not checked here.
+Shapes, dtypes and modes of the tensors are not checked here; the callers have checked them.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ _ABI += _EIGHTS + ctypes.sizeof(BackwardStruct) + 16 + 2 * 100000000  # NEURON_V
 
 
 class Start(NamedTuple):
-    """The start of a layer: at ``mean``, MP-Init's [1] or [C], or at ``value`` if that is None.
+    """The start of a layer: at ``mean``, MP-Init's [1] or [C], or at ``value`` if there is no mean.
 
-    momentum: the weight of the new batch in the mean; 0 does not change the mean.
+    momentum: the weight of the new batch in the mean; 0 does not change the mean
     """
 
     mean: Tensor | None
@@ -60,7 +60,7 @@ class Start(NamedTuple):
 
 
 class LinkRange(NamedTuple):
-    """How C++ computes a constant's slope: the code of its function, and the range of its parameter. 0: it is fixed."""
+    """How C++ computes a constant's slope: the code of its function, and its parameter's range; 0 if it is fixed."""
 
     code: int = 0
     low: float = 0.0
@@ -68,11 +68,13 @@ class LinkRange(NamedTuple):
 
 
 class NeuronPlan(NamedTuple):
-    """What calls of the same shape share.
+    """The values that calls of the same shape share.
 
-    scan, call: of the scan alone. fixed: the C struct without its addresses. memory: allocates MP-Init's statistics
-    and, ``u0`` bytes from its beginning, the ``numbers`` of U[0], if that is not a tensor. dense: x has the strides of
-    a new tensor.
+    scan, call: of the scan alone
+    fixed: the C struct without its addresses
+    memory: how to allocate MP-Init's statistics and, ``u0`` bytes from the beginning, the ``numbers`` of U[0] if that
+        is not a tensor
+    dense: x has the strides of a new tensor
     """
 
     scan: ScanPlan
@@ -91,8 +93,13 @@ def neuron_plan(
     own_start: int,
     ranges: tuple[LinkRange, LinkRange],
 ) -> NeuronPlan:
-    """x: its shape, strides (with dense steps) and dtype. kinds: of U[0], V and a, see csrc/scan/abi.h. own_start: how
-    many numbers U[0] has if C++ makes it, else 0. ranges: of V and a."""
+    """Builds a plan.
+
+    x: its shape, strides (with dense steps) and dtype
+    kinds: of U[0], V and a, see csrc/scan/abi.h
+    own_start: how many numbers U[0] has if C++ makes it, otherwise 0
+    ranges: of V and a
+    """
     scan = plan_for(*x, call, kinds)
     v, a = ranges
     links = _pack_links(v.code, a.code, v.low, v.high, a.low, a.high, LEAST_SLOPE)
@@ -125,7 +132,7 @@ _BEST = Build()
 
 @cache
 def why_no_library(path: Path = LIBRARY) -> str | None:
-    """None if the library at ``path`` has these functions, else the reason."""
+    """Returns None if the library at ``path`` has these functions, otherwise the reason."""
     library = load_library(_NAMES, path)
     if isinstance(library, str):
         return library
@@ -139,7 +146,7 @@ def _raise(name: str, status: int) -> None:
 
 
 def _affine_struct(x: Tensor, affine: Affine) -> AffineStruct:
-    """The addresses of ``affine`` for a scan of ``x``; valid as long as its tensors exist."""
+    """Returns the addresses of ``affine`` for a scan of ``x``; they are valid as long as its tensors exist."""
     extra, extra_scale, bits = affine.extra, affine.extra_scale, affine.extra_bits
     between = bits.stride(0) if bits is not None else 0 if extra is None else extra.stride(0)
     return AffineStruct(
@@ -161,10 +168,16 @@ def neuron_forward(
     potential: bool = False,
     build: Build = _BEST,
 ) -> tuple[Tensor, Tensor | None, Tensor | None] | None:
-    """(out, U[T] if ``potential``, M if the plan's call wants it) of the scan of x, or of its ``affine`` map.
+    """Runs the scan of x, or of its ``affine`` map.
 
-    start: U[0], or its source; a mean is updated. None if a parameter is out of its range; nothing was computed.
-    memory: `NeuronPlan.memory`, filled with the statistics and U[0]. words: filled with the spikes.
+    Returns (out, U[T] if ``potential``, M if the plan's call requests it).
+
+    start: U[0], or its source; a mean is updated
+
+    memory: `NeuronPlan.memory`, filled with the statistics and U[0]
+    words: filled with the spikes
+
+    Returns None if a parameter is out of its range; then nothing was computed.
     """
     v, a, k, w = constants
     scan, active = plan.scan, ctypes.addressof(memory)
@@ -218,12 +231,12 @@ def neuron_forward(
 
 
 def start_tensor(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
-    """The U[0] that a forward started from, if that was not a tensor."""
+    """Returns the U[0] from which a forward started, if that was not a tensor."""
     return torch.frombuffer(memory, dtype=plan.scan.compute, count=plan.numbers, offset=plan.u0)
 
 
 def statistics(plan: NeuronPlan, memory: ctypes.Array[Any]) -> Tensor:
-    """MP-Init's statistics of a forward, `ScanResult.active`."""
+    """Returns MP-Init's statistics of a forward, `ScanResult.active`."""
     return torch.frombuffer(memory, dtype=torch.float64, count=math.prod(plan.scan.active)).view(plan.scan.active)
 
 
@@ -238,7 +251,7 @@ def neuron_backward(
     norm: NormSums | None = None,
     build: Build = _BEST,
 ) -> Gradients:
-    """The gradients of the current, of U[0] and of the parameters of V and a, or of V and a if they are fixed.
+    """Gradients of the current, of U[0], and of the parameters of V and a (of V and a themselves if they are fixed).
 
     u0: the tensor, or the forward's memory. gradients: as `OutputGradients`, laid out like x. needs: whether U[0], V
     and a need one. norm: filled during the scan.

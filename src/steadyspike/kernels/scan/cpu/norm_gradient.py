@@ -23,9 +23,10 @@ def _library() -> ctypes.CDLL:
 
 
 def norm_input_gradient(g: Tensor, y: Tensor, scale: Tensor, by_y: Tensor, constant: Tensor, *, reuse: bool) -> Tensor:
-    """scale g + by_y y + constant, in the memory of ``g`` if ``reuse``.
+    """Computes scale g + by_y y + constant, in the memory of ``g`` if ``reuse``.
 
-    g, y: [T, B, C, ...] of equal strides that fill one block of memory, float32 or float64; the others [C].
+    g, y: [T, B, C, ...] with equal strides that fill one block of memory, float32 or float64
+    All others: [C].
     """
     out = g if reuse else torch.empty_like(g)
     channels = y.shape[2]

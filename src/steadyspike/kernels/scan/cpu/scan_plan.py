@@ -1,6 +1,6 @@
-"""`ScanPlan`: what all calls of a scan with the same shape share, computed once.
+"""`ScanPlan`: the values that all calls of a scan with the same shape share, computed once.
 
-A layer gets the same few shapes repeatedly, and for a small layer computing this takes longer than the scan.
+A layer gets the same few shapes repeatedly, and for a small layer computing these values takes longer than the scan.
 """
 
 from __future__ import annotations
@@ -19,9 +19,14 @@ LEAST_FOR_BITS = 4096  # elements; a smaller layer takes microseconds in any cas
 
 
 class ScanPlan(NamedTuple):
-    """settings: the C struct without its addresses. compute: the dtype of the arithmetic. strides: of a new tensor like
-    x, time outermost. step, step_strides: of U[T]. active: shape of MP-Init's statistics. bits: the forward may write
-    its spikes as bits at almost no cost, because it uses the fast path, in whole words."""
+    """settings: the C struct without its addresses
+    compute: the dtype of the arithmetic
+    strides: of a new tensor like x, time outermost
+    step, step_strides: of U[T]
+    active: shape of MP-Init's statistics
+    bits: whether the forward can write its spikes as bits at almost no cost, because it uses the fast path, in whole
+        words
+    """
 
     settings: bytes
     compute: torch.dtype
@@ -36,7 +41,10 @@ class ScanPlan(NamedTuple):
 def plan_for(
     shape: torch.Size, strides: tuple[int, ...], dtype: torch.dtype, call: Call, kinds: tuple[int, int, int]
 ) -> ScanPlan:
-    """For an x with elements and dense steps of this shape, strides and dtype; kinds: those of csrc/scan/abi.h."""
+    """Builds a plan for an x with elements and dense steps of this shape, strides and dtype.
+
+    kinds: those of csrc/scan/abi.h
+    """
     step, inside = shape[1:], strides[1:]
     n, channels = step.numel(), shape[2] if len(shape) > 2 else 1
     by_channel = channels > 1 and (call.channelwise or 1 in kinds)

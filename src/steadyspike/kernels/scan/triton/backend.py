@@ -1,7 +1,7 @@
-"""The LIF scan on a GPU: the `Backend` around the Triton kernels.
+"""The LIF scan on a GPU: the Triton kernels as a `Backend`.
 
 Triton is imported on first use. The kernels have no state. `forward_launch` and `backward_launch` compute what a launch
-needs; they also run without a GPU, so that tests can compile exactly what a GPU would get.
+needs. They also run without a GPU, so that tests can compile exactly what a GPU would get.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from steadyspike.kernels.layout import DTYPES, channel_count, compute_dtype, emp
 from steadyspike.kernels.scan.contract import Affine, AffineGradients, OutputGradients, Results, Scan
 from steadyspike.kernels.scan.triton.launch import FIXED, FIXED_SMALL, Launch, interpreting, plan_segments, plan_tiles
 
-OLDEST_TRITON = (3, 3)  # the first with tuples in kernels, which hold a segment's steps in registers
+OLDEST_TRITON = (3, 3)  # the first version with tuples in kernels, which hold a segment's steps in registers
 
 
 def _why_no_triton() -> str | None:
@@ -29,7 +29,7 @@ def _why_no_triton() -> str | None:
 class TritonBackend:
     """Triton kernels for tensors on a GPU (CUDA or ROCm); CPU tensors only in Triton's interpreter.
 
-    ``fixed`` (block, warps) replaces the tuning of the block size; block is a power of two from 256 on.
+    ``fixed`` (block, warps) replaces the tuning of the block size; block is a power of two of at least 256
     """
 
     name = "triton"
@@ -38,7 +38,7 @@ class TritonBackend:
         self.fixed = fixed
 
     def why_not(self, x: Tensor) -> str | None:
-        """None if ``x`` can be run, else why not, in one sentence."""
+        """Returns None if it can run on ``x``, otherwise the reason in one sentence."""
         reason = _why_no_triton()
         if reason is not None:
             return reason
@@ -49,7 +49,10 @@ class TritonBackend:
         return None
 
     def forward(self, scan: Scan, *, potential: bool = True) -> Results:
-        """See `Backend.forward`. potential: False for an empty tensor instead of U[T]."""
+        """See `Backend.forward`.
+
+        potential: False returns an empty tensor instead of U[T]
+        """
         x, call = scan.x, scan.call
         dtype = compute_dtype(x)
         out = empty_steps(x, x.dtype)
@@ -64,12 +67,15 @@ class TritonBackend:
         return out, u, m, active if call.channelwise else active.sum(1, keepdim=True)
 
     def backward(self, scan: Scan, gradients: OutputGradients) -> Results:
-        """See `Backend.backward`; without an affine map."""
+        """See `Backend.backward`; for scans without an affine map."""
         dx = empty_steps(scan.x, scan.x.dtype)
         return (dx, *self._backward(scan, gradients, dx, None)[0])
 
     def affine_backward(self, scan: Scan, gradients: OutputGradients, extra: bool) -> AffineGradients:
-        """The gradients of a scan with an affine map of [C]. extra: that of the extra current is wanted."""
+        """Returns the gradients of a scan with an affine map of [C].
+
+        extra: whether the gradient of the extra current is requested
+        """
         dx, affine = empty_steps(scan.x, scan.x.dtype), scan.affine
         assert affine is not None
         dextra = empty_steps(scan.x, scan.x.dtype) if extra else None
@@ -83,7 +89,7 @@ class TritonBackend:
     def _backward(
         self, scan: Scan, gradients: OutputGradients, dx: Tensor, dextra: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
-        """(du0, dv, da) and the sums [3, channels] of an affine map; fills dx and dextra."""
+        """Returns (du0, dv, da) and the sums [3, channels] of an affine map; fills dx and dextra."""
         x, u0, v, a, *_ = scan
         if x.numel() == 0:
             nothing = (torch.zeros_like(u0), torch.zeros_like(v), torch.zeros_like(a))
@@ -126,8 +132,10 @@ def forward_launch(scan: Scan, out: Tensor, u: Tensor | None, m: Tensor | None) 
 def backward_launch(
     scan: Scan, gradients: OutputGradients, dx: Tensor, du0: Tensor | None, dextra: Tensor | None = None
 ) -> tuple[Launch, Tensor]:
-    """The backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0; with an
-    affine map [6, slots, channels], those of its shift, its scale and the scale of extra too."""
+    """Returns the backward kernel with its arguments, and its partial sums [3, slots, channels] of dV, da and dU0.
+
+    With an affine map they are [6, slots, channels], with those of its shift, its scale and the scale of extra.
+    """
     from steadyspike.kernels.scan.triton.backward import backward_kernel
     from steadyspike.kernels.scan.triton.surrogate import surrogate_constants
 
@@ -135,7 +143,8 @@ def backward_launch(
     g_out, g_u, g_m = gradients
     kinds = _parameter_kinds(x, u0, v, a)
     tiles = plan_tiles(x, affine is not None or 1 in kinds.values())
-    # The row of dU0 is neither written nor used if du0 is per element, the last one if extra has no scale.
+    # The row of dU0 is neither written nor used if du0 is per element. The same holds for the last row if extra has no
+    # scale.
     partial = x.new_empty((3 if affine is None else 6, tiles.slots, tiles.channels), dtype=torch.float64)
     segments, steps = plan_segments(x.shape[0], v.dtype)
     starts = x.new_empty((segments, tiles.size), dtype=v.dtype) if segments > 1 else None
@@ -175,7 +184,7 @@ def backward_launch(
 
 
 def _affine_arguments(affine: Affine | None) -> dict[str, object]:
-    """The kernel arguments that describe the current as a map of x."""
+    """Returns the kernel arguments that describe the current as a map of x."""
     scale, shift, extra, extra_scale, _ = affine or Affine(None, None)  # type: ignore[arg-type]
     return {
         "scale_ptr": scale,
@@ -187,7 +196,7 @@ def _affine_arguments(affine: Affine | None) -> dict[str, object]:
 
 
 def _u0_kind(u0: Tensor, x: Tensor) -> int:
-    """0 scalar, 1 per channel, 2 per element."""
+    """Returns 0 for a scalar, 1 for per channel, 2 for per element."""
     if u0.shape == x.shape[1:]:
         return 2
     return int(u0.numel() > 1)
@@ -198,7 +207,7 @@ def _parameter_kinds(x: Tensor, u0: Tensor, v: Tensor, a: Tensor) -> dict[str, i
 
 
 def _sum_to(per_channel: Tensor, like: Tensor) -> Tensor:
-    """A [channels] float64 sum in the shape and dtype of the parameter it belongs to."""
+    """Returns a [channels] float64 sum in the shape and dtype of the parameter it belongs to."""
     total = per_channel.sum(0, keepdim=True) if like.numel() == 1 else per_channel
-    # A copy, since the three sums are rows of one tensor and an operator must not return views of each other.
+    # A copy, because the three sums are rows of one tensor and an operator must not return views of the same memory.
     return total.reshape(like.shape).to(like.dtype, copy=True)

@@ -1,13 +1,14 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+# Triton reads the annotations of a Triton function, so only those that it supports are used.
 """The backward Triton kernel: the gradient of the scan by recomputing the membrane from x (paper eqs. 1 to 3).
 
-Time is cut into segments of at most ``STEPS`` steps, short enough that a segment's x and U stay in registers. With one
-segment (T <= 8) x and g_out are read once and dx is written once: nothing else moves. Longer windows first run forward
-once and keep U at the start of each segment in ``start_ptr`` [segments, N]; x is then read a second time.
+Time is cut into segments of at most ``STEPS`` steps, which are so short that a segment's x and U stay in registers.
+With one segment (T <= 8) x and g_out are read once and dx is written once; there is no other memory traffic. Longer
+windows first run forward once and store U at the start of each segment in ``start_ptr`` [segments, N]; x is then read a
+second time.
 
-With a scale and a shift per channel (those of a norm) the current is computed again from x and ``extra``, and what the
-norm needs is added up on the way: the sums of dI (of the shift), dI x (of the scale) and dI extra.
+With a scale and a shift per channel (those of a norm) the current is computed again from x and ``extra``. The sums that
+the norm needs are added up on the way: of dI (for the shift), dI x (for the scale) and dI extra.
 """
 
 import triton
@@ -29,7 +30,10 @@ from steadyspike.kernels.scan.triton.surrogate import surrogate
 
 @triton.jit
 def gradient_at(ptr, t, stride, T, offsets, mask, compute: tl.constexpr, RAGGED: tl.constexpr):
-    """The gradient tile of step t in the compute dtype; zeros if there is no such gradient (ptr None) or step."""
+    """Returns the gradient tile of step t in the compute dtype.
+
+    Zeros if there is no such gradient (ptr None) or step.
+    """
     if ptr is None:
         return tl.zeros(offsets.shape, compute)
     else:
@@ -55,9 +59,9 @@ def step_gradient(
     RESET: tl.constexpr,
     DETACH: tl.constexpr,
 ):
-    """(dL/dM, dL/dV of this step) from the gradients into O, M and U.
+    """Returns (dL/dM, dL/dV of this step) from the gradients into O, M and U.
 
-    ``gs`` is the gradient into S: through the output, and through the reset unless that is detached.
+    ``gs`` is the gradient into S: through the output, and through the reset unless it is detached.
     """
     gs = g
     if FAMILY == 2:
@@ -134,8 +138,10 @@ def backward_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One tile back through all T steps. partial_ptr [3 or 6, slots, channels]: dV, da and, unless per element, dU0;
-    with a scale also those of shift, scale and, if it has one, the scale of extra.
+    """Goes through one tile backwards over all T steps.
+
+    partial_ptr [3 or 6, slots, channels]: dV, da and, unless per element, dU0. With a scale also those of shift, scale
+    and, if there is one, the scale of extra.
 
     Gradients that are None are zeros. ``RAGGED``: the last segment is shorter than STEPS.
     """
@@ -207,7 +213,7 @@ def backward_kernel(
             if RAGGED:
                 live = within(mask, first + k, T)
             g = ahead
-            # Loaded before this step's store, which would hold it back.
+            # Loaded before this step's store, which would delay it.
             if k > 0:
                 ahead = gradient_at(g_out_ptr, first + (k - 1), g_out_stride, T, offsets, mask, compute, RAGGED)
             g_m = gradient_at(g_m_ptr, first + k, g_m_stride, T, offsets, mask, compute, RAGGED)

@@ -1,9 +1,9 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+# Triton reads the annotations of a Triton function, so only those that it supports are used.
 """The forward Triton kernel: reads x once, writes spikes and, if requested, U[T] and M; reduces MP-Init's statistics.
 
 With a scale and a shift per channel (those of a norm) the input current is computed from x on the way, with an optional
-``extra`` (a shortcut, or what its norm gets), and is never in memory.
+``extra`` (a shortcut, or the input of its norm), and is never in memory.
 """
 
 import triton
@@ -57,7 +57,9 @@ def forward_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One tile through all T steps. partial_ptr [2, slots, channels]: sum of U[T] over active neurons, their number.
+    """Runs one tile through all T steps.
+
+    partial_ptr [2, slots, channels]: sum of U[T] over active neurons, and their number
 
     ``x_stride``, ``extra_stride`` and ``step`` are the time strides of x, of extra and of everything written. u_ptr,
     m_ptr and all that describes the current may be None. ``SCALE_PER_STEP``: scale and shift are [T, C].
@@ -82,7 +84,7 @@ def forward_kernel(
     for t in range(T):
         x = ahead.to(u.dtype)
         extra = extra_ahead.to(u.dtype) if extra_ptr is not None else None
-        # The next step is on its way while this one is computed: the stores below would otherwise hold its load back.
+        # The next step is loaded while this one is computed, because the stores below would otherwise delay its load.
         live = within(mask, t + 1, T)
         ahead = tl.load(x_ptr + (t + 1) * x_stride + offsets, mask=live, other=0.0)
         if extra_ptr is not None:

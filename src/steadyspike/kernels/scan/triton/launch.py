@@ -1,4 +1,4 @@
-"""How a scan is cut into Triton programs, and how a kernel is started: tuned on a card, plain elsewhere.
+"""How a scan is cut into Triton programs, and how a kernel is started: with tuning on a card, without it elsewhere.
 
 This file does not import triton at the top: `steadyspike` works without it.
 """
@@ -24,19 +24,21 @@ FIXED = (512, 4)
 # For the backward of norm and neuron in channels_last, or with a shortcut over 8 steps: 4 elements per thread need more
 # than the 255 registers of a thread on sm_90 or sm_100.
 FIXED_SMALL = (256, 4)
-# Registers that the backward may spend on a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
-# float64. What the fixed sizes above spill is in docs/kernels-gpu.md.
+# Registers that the backward may use for a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
+# float64. docs/kernels-gpu.md lists what the fixed sizes above spill.
 SEGMENT_BYTES = 64
-# Passed with every launch because Triton's default is about to change. Nothing depends on it: the one multiply-add that
-# decides about spikes is written as such.
+# Passed with every launch because Triton's default is about to change. Nothing depends on it, because the one
+# multiply-add that decides about spikes is written explicitly.
 OPTIONS = {"enable_fp_fusion": True}
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """A step as [outer, channels, inner]: ``per_channel`` = outer * inner positions, ``inner`` the channel's stride.
+    """A step as [outer, channels, inner].
 
-    ``block_c`` channels share a program; ``slots`` partial sums are kept per channel; ``wide``: use 64-bit offsets.
+    ``per_channel`` = outer * inner positions; ``inner`` is the channel's stride.
+
+    ``block_c`` channels share a program, and ``slots`` partial sums are kept per channel. ``wide``: use 64-bit offsets.
     """
 
     per_channel: int
@@ -61,7 +63,7 @@ class Tiles:
         return math.ceil(self.per_channel / (block // self.block_c)) * math.ceil(self.channels / self.block_c)
 
     def arguments(self) -> dict[str, Any]:
-        """The kernel arguments that describe the tiling."""
+        """Returns the kernel arguments that describe the tiling."""
         return {
             "step": self.size,
             "per_channel": self.per_channel,
@@ -76,7 +78,7 @@ class Tiles:
 
 
 def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
-    """Tiles for x [T, B, C, ...]; if no parameter is per channel, a step is one flat row."""
+    """Returns tiles for x [T, B, C, ...]; if no parameter is per channel, a step is one flat row."""
     size = x[0].numel()
     channels = channel_count(x)
     if not by_channel or channels == 1:
@@ -86,7 +88,7 @@ def plan_tiles(x: Tensor, by_channel: bool) -> Tiles:
 
 
 def block_of_channels(channels: int, inner: int) -> int:
-    """How many channels share a program.
+    """Returns how many channels share a program.
 
     Positions of one channel are ``inner`` consecutive elements. If those are too few to fill a memory transaction, a
     program takes several channels instead (channels_last and [T, B, C]: inner == 1).
@@ -95,7 +97,7 @@ def block_of_channels(channels: int, inner: int) -> int:
 
 
 def plan_segments(timesteps: int, dtype: torch.dtype) -> tuple[int, int]:
-    """(number of segments, steps in each) for the backward: as equal as possible, x and U in `SEGMENT_BYTES`."""
+    """(number of segments, steps in each) for the backward: as equal as possible, with x and U in `SEGMENT_BYTES`."""
     segments = math.ceil(timesteps * 2 * dtype.itemsize / SEGMENT_BYTES)
     return segments, math.ceil(timesteps / segments)
 
@@ -119,9 +121,10 @@ def _tuned(kernel: Any, key: tuple[str, ...]) -> Any:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel with all its arguments but the block size, and the argument names that the tuning depends on.
+    """A kernel with all its arguments but the block size, and the names of the arguments on which the tuning depends.
 
-    programs: how many run; None for one per tile. fixed: the (block, warps) if nothing is tuned.
+    programs: how many run; None for one per tile
+    fixed: the (block, warps) that are used without tuning
     """
 
     kernel: Any
@@ -132,10 +135,10 @@ class Launch:
     fixed: tuple[int, int] = FIXED
 
     def run(self, device: torch.device, fixed: tuple[int, int] | None = None) -> None:
-        """Start it on ``device``, with a tuned block size or with the (block, warps) given.
+        """Starts it on ``device``, with a tuned block size or with the given (block, warps).
 
-        The interpreter has nothing to tune, and with `torch.use_deterministic_algorithms` the order of summation must
-        not depend on a timing: both take ``self.fixed``.
+        In two cases ``self.fixed`` is used: the interpreter has nothing to tune, and with
+        `torch.use_deterministic_algorithms` the order of summation must not depend on a timing.
         """
         if fixed is None and (interpreting() or torch.are_deterministic_algorithms_enabled()):
             fixed = self.fixed

@@ -1,17 +1,17 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
-"""What the forward and the backward Triton kernel share: tiles, one LIF step, surrogates, partial sums.
+# Triton reads the annotations of a Triton function, so only those that it supports are used.
+"""The common parts of the forward and the backward Triton kernel: tiles, one LIF step, surrogates, partial sums.
 
-A step x[t] is one dense block of memory seen as [outer, channels, inner]; for layer-wise parameters it is [N, 1, 1].
-A program owns a tile of ``BLOCK // BLOCK_C`` positions (outer and inner together, "k") by ``BLOCK_C`` channels and
-keeps it through all time steps, so the only traffic is the tensors themselves.
+A step x[t] is one dense block of memory, treated as [outer, channels, inner]; for layer-wise parameters it is [N, 1,
+1]. A program owns a tile of ``BLOCK // BLOCK_C`` positions (outer and inner together, "k") by ``BLOCK_C`` channels. It
+keeps the tile through all time steps, so the only memory traffic is the tensors themselves.
 """
 
 import triton
 import triton.language as tl
 
-# Partial sums are stored per this many elements for every block size that the tuner may choose, so that the buffer's
-# size is known before the launch.
+# A partial sum is stored for this many elements, whatever block size the tuner chooses, so that the buffer's size is
+# fixed before the launch.
 SLOT = tl.constexpr(256)
 
 
@@ -25,7 +25,7 @@ def tile(per_channel, channels, inner, WIDE: tl.constexpr, BLOCK_C: tl.constexpr
 
 @triton.jit
 def tile_position(channels, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
-    """(index of the program's k block, its channels [1, BLOCK_C])."""
+    """Returns (index of the program's k block, its channels [1, BLOCK_C])."""
     column_blocks = tl.cdiv(channels, BLOCK_C)
     column = tl.program_id(0) % column_blocks
     row = tl.program_id(0) // column_blocks
@@ -38,7 +38,7 @@ def tile_position(channels, WIDE: tl.constexpr, BLOCK_C: tl.constexpr):
 
 @triton.jit
 def tile_at(row, c, per_channel, channels, inner, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
-    """(offsets, mask) of the k block ``row`` of the channels ``c``."""
+    """Returns (offsets, mask) of the k block ``row`` of the channels ``c``."""
     k = row * (BLOCK // BLOCK_C) + tl.arange(0, BLOCK // BLOCK_C)
     k = k[:, None]
     # If inner == 1, Triton removes the division and recognises that the offsets are consecutive.
@@ -48,13 +48,16 @@ def tile_at(row, c, per_channel, channels, inner, BLOCK_C: tl.constexpr, BLOCK: 
 
 @triton.jit
 def within(mask, t, T):
-    """``mask`` if step t exists, else nothing. (Not ``mask & (t < T)``: Triton's interpreter widens that to int32.)"""
+    """Returns ``mask`` if step t exists, otherwise an empty mask.
+
+    (Not ``mask & (t < T)``: Triton's interpreter widens that to int32.)
+    """
     return tl.where(t < T, mask, False)
 
 
 @triton.jit
 def by_channel(ptr, c, channels, PER_CHANNEL: tl.constexpr):
-    """A [1] or [C] parameter as [1, BLOCK_C]; lanes past the last channel read 1, which divides safely."""
+    """Returns a [1] or [C] parameter as [1, BLOCK_C]; lanes after the last channel read 1, which divides safely."""
     if PER_CHANNEL:
         return tl.load(ptr + c, mask=c < channels, other=1.0)
     else:
@@ -63,7 +66,7 @@ def by_channel(ptr, c, channels, PER_CHANNEL: tl.constexpr):
 
 @triton.jit
 def initial(ptr, offsets, mask, c, channels, KIND: tl.constexpr):
-    """u0 over the tile: KIND 0 scalar, 1 per channel, 2 per element."""
+    """Returns u0 over the tile: KIND 0 scalar, 1 per channel, 2 per element."""
     if KIND == 2:
         return tl.load(ptr + offsets, mask=mask, other=0.0)
     else:
@@ -73,9 +76,11 @@ def initial(ptr, offsets, mask, c, channels, KIND: tl.constexpr):
 
 @triton.jit
 def current(x, extra, scale, shift, extra_scale):
-    """I = scale x + shift [+ extra, or extra_scale extra]; x itself without a scale. Parts that are absent are None.
+    """Returns I = scale x + shift [+ extra, or extra_scale extra]; without a scale x itself.
 
-    Written as fused multiply-adds, for the reason given at `charge`."""
+    Parts that are absent are None.
+
+    It is written as fused multiply-adds, for the reason given at `charge`."""
     if scale is None:
         return x
     else:
@@ -90,8 +95,11 @@ def current(x, extra, scale, shift, extra_scale):
 
 @triton.jit
 def charge(x, u, a, DECAY_INPUT: tl.constexpr):
-    """M = (1 - a) U + a I. The fused multiply-add is explicit: left to the compiler, forward and backward could round
-    differently, and a backward that recomputes M would then get other spikes than the forward."""
+    """M = (1 - a) U + a I.
+
+    The fused multiply-add is explicit. If the compiler chose, forward and backward could round differently, and a
+    backward that recomputes M would then get other spikes than the forward.
+    """
     if DECAY_INPUT:
         return tl.fma(1 - a, u, a * x)
     else:
@@ -100,7 +108,7 @@ def charge(x, u, a, DECAY_INPUT: tl.constexpr):
 
 @triton.jit
 def fire(m, v, STRICT: tl.constexpr):
-    """S in {0, 1}, or NaN if M is NaN."""
+    """Returns S in {0, 1}, or NaN if M is NaN."""
     if STRICT:
         fired = m > v
     else:
@@ -110,7 +118,7 @@ def fire(m, v, STRICT: tl.constexpr):
 
 @triton.jit
 def after_reset(m, s, v, RESET: tl.constexpr):
-    """U from M and S: RESET 0 soft, 1 hard, 2 none."""
+    """Returns U from M and S: RESET 0 soft, 1 hard, 2 none."""
     if RESET == 0:
         return m - v * s
     elif RESET == 1:
@@ -121,14 +129,14 @@ def after_reset(m, s, v, RESET: tl.constexpr):
 
 @triton.jit
 def advance(x, u, v, a, RESET: tl.constexpr, STRICT: tl.constexpr, DECAY_INPUT: tl.constexpr):
-    """U after one step with input x."""
+    """Returns U after one step with input x."""
     m = charge(x, u, a, DECAY_INPUT)
     return after_reset(m, fire(m, v, STRICT), v, RESET)
 
 
 @triton.jit
 def store_partial(ptr, values, mask, c, channels, row, slots, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum ``values`` over the tile's positions into ptr [slots, channels], in double.
+    """Sums ``values`` over the tile's positions into ptr [slots, channels], in double.
 
     A program of a larger block owns several slots: it writes its sum into the first and zeros into the others.
     """

@@ -1,8 +1,8 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+# Triton reads the annotations of a Triton function, so only those that it supports are used.
 """The Triton kernels that a batch norm in training adds to the scan: its moments, and the last step of its backward.
 
-Both see all of y [T, B, C, ...] as one block of memory [outer, channels, inner], time included.
+Both treat y [T, B, C, ...] as one block of memory [outer, channels, inner], including time.
 """
 
 import triton
@@ -25,9 +25,12 @@ def moments_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Mean, sum of squared deviations from it and number of ``rounds`` blocks: partial_ptr [3, rows, channels], double.
+    """Computes mean, sum of squared deviations from it and number of elements of ``rounds`` blocks.
 
-    The mean of the first block is subtracted from every element, so that no difference of large sums is taken.
+    partial_ptr: [3, rows, channels], double
+
+    The mean of the first block is subtracted from every element, so that large sums are never subtracted from each
+    other.
     """
     row, c = tile_position(channels, WIDE, BLOCK_C)
     offsets, mask = tile_at(row * rounds, c, per_channel, channels, inner, BLOCK_C, BLOCK)
@@ -70,7 +73,7 @@ def norm_gradient_kernel(
     BLOCK_C: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """dy = g + slope y + offset, with slope and offset [C] in the compute dtype."""
+    """Computes dy = g + slope y + offset, with slope and offset [C] in the compute dtype."""
     offsets, mask, c, _ = tile(per_channel, channels, inner, WIDE, BLOCK_C, BLOCK)
     slope = by_channel(slope_ptr, c, channels, True)
     offset = by_channel(offset_ptr, c, channels, True)

@@ -11,11 +11,11 @@ from steadyspike.kernels.layout import compute_dtype
 from steadyspike.kernels.scan.triton.launch import Launch, Tiles, block_of_channels
 
 BLOCK = (2048, 8)  # elements and warps: 8 elements per thread are one 16-byte access in bfloat16
-PROGRAMS = 1024  # at most about so many read y for the moments: a few per multiprocessor of every card
+PROGRAMS = 1024  # at most about this many programs read y for the moments: a few per multiprocessor of every card
 
 
 def whole_tiles(y: Tensor) -> Tiles:
-    """Tiles of all steps of y [T, B, C, ...] together; y fills one block of memory."""
+    """Returns tiles of all steps of y [T, B, C, ...] together; y fills one block of memory."""
     channels = y.shape[2]
     if channels == 1:
         return Tiles(y.numel(), 1, 1, 1)
@@ -23,7 +23,7 @@ def whole_tiles(y: Tensor) -> Tiles:
 
 
 def moments_launch(y: Tensor) -> tuple[Launch, Tensor]:
-    """The kernel of the moments, and its results [3, rows, C]: mean, squared deviations and number of a program."""
+    """The kernel of the moments, and its results [3, rows, C]: mean, squared deviations and number per program."""
     from steadyspike.kernels.scan.triton.norm import moments_kernel
 
     tiles = whole_tiles(y)
@@ -36,7 +36,7 @@ def moments_launch(y: Tensor) -> tuple[Launch, Tensor]:
 
 
 def batch_moments(y: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and biased variance [C] of y [T, B, C, ...] in the compute dtype; y fills one block of memory."""
+    """Returns mean and biased variance [C] of y [T, B, C, ...] in the compute dtype; y fills one block of memory."""
     launch, partial = moments_launch(y)
     launch.run(y.device, BLOCK)
     means, squares, counts = partial
@@ -47,7 +47,7 @@ def batch_moments(y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def norm_gradient_launch(g: Tensor, y: Tensor, slope: Tensor, offset: Tensor, dy: Tensor) -> Launch:
-    """dy = g + slope y + offset; g, y and dy in the same layout, which fills one block."""
+    """Computes dy = g + slope y + offset; g, y and dy have the same layout, which fills one block."""
     from steadyspike.kernels.scan.triton.norm import norm_gradient_kernel
 
     tiles = whole_tiles(y)

@@ -1,5 +1,5 @@
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# Annotations of a Triton function are read by Triton, so these carry only the ones it knows.
+# Triton reads the annotations of a Triton function, so only those that it supports are used.
 """The surrogate derivatives of core/surrogate.py in Triton, by their code (the position in `SURROGATES`)."""
 
 import math
@@ -10,7 +10,7 @@ import triton.language as tl
 
 
 def surrogate_constants(code: int, constants: Sequence[float]) -> tuple[float, float, float]:
-    """(edge, slope, height) as `surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
+    """Returns (edge, slope, height) as `surrogate` uses them, from (width, scale, temperature) of `ScanSpec`."""
     width, scale, b = constants
     if code == 0:
         return width / 2, 0.0, scale / width
@@ -27,8 +27,10 @@ def surrogate_constants(code: int, constants: Sequence[float]) -> tuple[float, f
 
 @triton.jit
 def surrogate(x, edge, slope, height, CODE: tl.constexpr):
-    """f'(x) of `core.surrogate` from the constants of `surrogate_constants`. Conditions are written so that a NaN
-    argument gives what the reference gives: 0 in the rectangle, else NaN."""
+    """Computes f'(x) of `core.surrogate` from the constants of `surrogate_constants`.
+
+    Conditions are written so that a NaN argument gives the same as in the reference: 0 in the rectangle, otherwise NaN.
+    """
     size = tl.abs(x)
     if CODE == 0:
         return tl.where(size < edge, height, 0.0)
