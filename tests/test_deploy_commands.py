@@ -192,7 +192,7 @@ def test_energy_of_a_folded_file(run, tmp_path):
     assert code == 0 and "8 test samples" in text
     alone = shutil.copy(run / "folded.safetensors", tmp_path / "alone.safetensors")
     code, text = call("energy", alone)
-    assert code == 1 and "name input files" in text
+    assert code == 1 and "add the names of input files" in text
 
 
 @pytest.mark.parametrize("package", ["nir", "onnx", "safetensors"])

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _PARTS = ("analysis", "data", "deploy", "detection", "interop", "models", "nn", "plot", "train", "zoo")
-_NAMES = {  # module: what it has of the names below
+_NAMES = {  # module: which of the names below it has
     "core.spec": ("Reset",),
     "core.state": ("LIFState",),
     "nn.event_layers": ("use_dense", "use_events"),
@@ -109,7 +109,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a part (``ss.models``, ``ss.data``, ...) or a name when it is first used, and keeps it."""
+    """Imports a part (``ss.models``, ``ss.data``, ...) or a name when it is first used, and stores it."""
     if name in _PARTS:
         return import_module(f"steadyspike.{name}")
     if name == "surrogate":
@@ -120,5 +120,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns the public names and parts, and no helpers: what completion shows."""
+    """Returns the public names and parts, without helpers; completion shows these."""
     return sorted({*__all__, *_PARTS})

@@ -1,6 +1,6 @@
 """`steadyspike`: the command line, collected from the files of commands/.
 
-Commands import what they need when they run: ``--help``, ``recipes``, ``runs`` and ``show`` import no torch.
+Commands import what they need when they run: ``--help``, ``recipes``, ``runs`` and ``show`` do not import torch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from steadyspike import commands
 from steadyspike.commands.common import exits
 from steadyspike.commands.shared.typer_classes import Command, Group, program
 
-# The order of --help; others follow by name.
+# The order of --help; all others follow by name.
 _ORDER = (
     "train", "evaluate", "recipes", "doctor", "fold", "export", "energy", "benchmark", "predict", "analyse",
     "reproduce", "runs", "show", "report", "compare", "zoo", "plan", "data",
@@ -23,7 +23,10 @@ _ORDER = (
 
 
 def collected() -> typer.Typer:
-    """All commands: a file with a function ``command`` is one, a file with an ``app`` has several under its name."""
+    """Collects all commands.
+
+    A file with a function ``command`` is one command; a file with an ``app`` has several under its name.
+    """
     main = typer.Typer(cls=Group, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     main.callback()(program)
     names = [module.name for module in iter_modules(commands.__path__)]
@@ -43,7 +46,7 @@ def main() -> None:
     """The entry point."""
     try:
         app()
-    finally:  # the outcome is known and said; a signal while Python winds up must not change the exit code
+    finally:  # the result is final and was printed; a signal while Python shuts down must not change the exit code
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
 

@@ -11,7 +11,7 @@ EXTRAS = {
 
 
 def advice(error: ImportError, what: str) -> str | None:
-    """One line about a missing package of `EXTRAS`, which ``what`` needs; None if another one is missing."""
+    """One line about a missing package of `EXTRAS`, which ``what`` needs; None if another package is missing."""
     package = (error.name or "").partition(".")[0]
     if package not in EXTRAS:
         return None

@@ -1,4 +1,4 @@
-"""`ss.load_run`: imports the trainer when it is called, so that ``import steadyspike`` stays light."""
+"""`ss.load_run`: imports the trainer only when it is called, so that ``import steadyspike`` is quick."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 
 
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
-    """A finished run by its folder: its network with the weights of the result, in evaluation mode, recipe and data.
+    """Loads a finished run from its folder: recipe, data, and the network with the result's weights in evaluation mode.
 
         run = ss.load_run("runs/demo/001")
         for x, y in run.data.eval_loader("test", 256):
             logits = run.model(x)
 
-    data_dir: in place of the folder where the run found its data. A network of your own is imported as in training:
-    from the working directory or PYTHONPATH, never from the run folder.
+    data_dir: replaces the folder in which the run found its data
+
+
+    Your own network is imported as in training: from the working directory or PYTHONPATH, never from the run folder.
     """
     try:
         from steadyspike.train.run.loading import load_run as load

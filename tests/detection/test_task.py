@@ -233,7 +233,7 @@ def test_commands_that_are_for_classes_say_so(finished, tmp_path):
     from steadyspike.cli import app
 
     for args, message in (
-        (["fold", str(finished.root)], "cannot be folded yet"),
+        (["fold", str(finished.root)], "cannot be folded"),
         (["evaluate", str(finished.root), "--early-exit"], "--early-exit is for classes"),
     ):
         done = CliRunner().invoke(app, args)

@@ -79,7 +79,7 @@ def test_recorded_numbers_stand_in_the_list_of_recipes(mine, tmp_path, monkeypat
     again = call(*mine, "--out", tmp_path / "out", "--record")
     assert again.exit_code == 0 and again.output.count("is in recipes.json already") == 2
     small = call("reproduce", "two-steps", "--show", "--out", tmp_path / "none", "--record")
-    assert small.exit_code == 0 and "nothing recorded: mini runs" in small.output
+    assert small.exit_code == 0 and "nothing was recorded: mini runs" in small.output
 
 
 def test_the_time_left_counts_only_what_this_call_did(monkeypatch):
@@ -105,7 +105,7 @@ def test_a_damaged_run_is_named_and_not_called_not_run(mine, tmp_path):
     weights.write_bytes(content)
     shown = call(*mine, "--out", tmp_path, "--show")
     assert shown.exit_code == 0 and "(1 seed)" in shown.output
-    assert "damaged since: tiny, seed 1" in shown.output
+    assert "or damaged: tiny, seed 1" in shown.output
 
 
 def test_a_run_that_is_damaged_beyond_repair_does_not_cost_the_table(mine, tmp_path):

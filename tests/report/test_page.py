@@ -183,7 +183,7 @@ def test_files_that_are_done_without_are_told_at_the_top(tmp_path, monkeypatch):
     done = call("report", folder.root)
     assert done.exit_code == 0 and "origin.json is damaged" in done.output and "weights are damaged" in done.output
     top = (folder.root / "report.html").read_text().partition('id="curves"')[0]
-    assert top.count('class="alarm"') == 2 and "no predictions, since" in top
+    assert top.count('class="alarm"') == 2 and "no predictions, because" in top
     assert "origin.json is damaged" in call("show", folder.root).output
 
 
@@ -216,7 +216,7 @@ def test_runs_without_weights_or_data_say_why(tmp_path):
     folder = made_run(tmp_path / "a")
     done = call("report", folder.root)
     assert done.exit_code == 0, done.output
-    assert "no predictions, since" in (folder.root / "report.html").read_text()
+    assert "no predictions, because" in (folder.root / "report.html").read_text()
 
 
 def test_large_runs_stay_a_few_megabytes(tmp_path):

@@ -18,7 +18,7 @@ from steadyspike.disk.plain_text import duration
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FRAMES = 1024  # most frames of a batch: long windows need more memory in large batches
+_FRAMES = 1024  # the largest number of frames in a batch, because long windows need more memory in large batches
 
 
 @one_line_errors
@@ -32,10 +32,10 @@ def command(
     data_dir: DataDir = None,
     part: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
     samples: Annotated[int, typer.Option(min=2, help="How many samples to run.")] = 512,
-    timesteps: Annotated[int | None, typer.Option(min=2, help="Still images: show them for so many steps.")] = None,
+    timesteps: Annotated[int | None, typer.Option(min=2, help="Still images: repeat them for this many steps.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Also draw the distributions, as .png, .pdf or .svg.")] = None,
 ) -> int:
-    """Measure how far membrane, input and firing rate drift over time: one number per layer, one verdict."""
+    """Measure how far membrane, input and firing rate drift over time: one number per layer, and one verdict."""
     from steadyspike.analysis.networks.observe import observe
     from steadyspike.analysis.networks.shift import report_of, start_of
     from steadyspike.commands.analyse import with_progress
@@ -86,9 +86,9 @@ _SELDOM = 10.0  # seconds between two lines if the output goes to a file or anot
 def with_progress(
     batches: Iterable[tuple[Tensor, Tensor]], samples: int, console: Console
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
-    """The batches, and on the console how many of all ``samples`` have been run when the next one is requested.
+    """Yields the batches; shows on the console how many of all ``samples`` have run when the next one is requested.
 
-    Close it if an error may end the work: the line on a terminal moves until then.
+    Close the generator if an error may end the work, because it animates a line on the terminal until then.
     """
     started = last_print = time.monotonic()
     done = 0

@@ -56,13 +56,13 @@ ROWS = {
 
 
 def own_table(ours: dict[str, float], samples: int) -> str:
-    """The metrics by our own counts."""
+    """Prints the metrics by our own counts."""
     lines = [f"{'per sample':<22}{'ours':>18}", *(f"{name:<22}{_shown(key, ours[key])}" for name, key in ROWS.items())]
     return "\n".join([*lines, "", f"{samples} test samples; --neurobench adds NeuroBench's own numbers"])
 
 
 def table(comparison: Comparison) -> str:
-    """The metrics side by side, then how our number of operations becomes NeuroBench's, per sample."""
+    """Prints the metrics next to each other, then how our number of operations leads to NeuroBench's, per sample."""
     ours, operations = comparison.ours, comparison.theirs["SynapticOperations"]
     theirs = {**comparison.theirs, "ACs": operations["Effective_ACs"], "MACs": operations["Effective_MACs"],
               "Dense": operations["Dense"]}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Shared by all commands: the console, and errors as one line if the user can fix them."""
+"""Shared code of all commands: the console, and one-line messages for errors that the user can fix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ errors = SafeConsole(stderr=True)
 
 
 def one_line_errors(command: Callable[P, int]) -> Callable[P, int]:
-    """Known errors become one red line and exit code 1; anything else keeps its traceback, since it is a bug."""
+    """Prints an expected error as one red line and exits with code 1.
+
+    Any other error keeps its traceback, because it is a bug.
+    """
 
     @wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
@@ -53,14 +56,14 @@ def exits(command: Callable[P, int]) -> Callable[P, None]:
 
 
 def run_or_name(text: str) -> Path:
-    """The folder of a run that a command is given: a path, or a name of `steadyspike zoo`."""
+    """Returns the folder of the run that is given to a command: a path, or a name of `steadyspike zoo`."""
     from steadyspike.train.files.folder import find_packaged, run_folder
 
     return Path(text) if find_packaged(text) is None else run_folder(text)
 
 
 def _plain(error: Exception) -> Exception:
-    """The error in plain words if the system killed a process that decodes images; otherwise the error itself."""
+    """Returns a plain error if the system killed a process that decodes images; otherwise the error itself."""
     if "DataLoader" not in str(error):
         return error  # without the import below, which takes seconds if the command has not made it yet
     from steadyspike.data.sources import worker_ended
@@ -69,14 +72,17 @@ def _plain(error: Exception) -> Exception:
 
 
 def _text(error: Exception) -> str:
-    """The message of an error; an error of the operating system is given with its file."""
+    """Returns the message of an error; an error of the operating system is shown with its file."""
     if isinstance(error, OSError) and error.strerror and error.filename:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def print_scores(part: str, scores: dict[str, Any], rest: str) -> None:
-    """Prints the scores of a part of the data: a line, or the table of their kind. rest: further lines."""
+    """Prints the scores of a part of the data: one line, or a table for this kind of run.
+
+    rest: further lines
+    """
     from steadyspike.train.recipe.kinds import imported, kind_of_result
 
     kind = kind_of_result(scores)

@@ -1,4 +1,4 @@
-"""`steadyspike compare`: some runs side by side, best first."""
+"""`steadyspike compare`: compares runs, best first."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _paper(one: RunView) -> str:
 
 
 def _differences(screen: Console, runs: list[RunView]) -> None:
-    """One row per key if there is room for a column per run; else one row per run."""
+    """Prints one row per key if there is room for a column per run, otherwise one row per run."""
 
     from steadyspike.report.comparison import differing_keys
 
@@ -115,7 +115,7 @@ def _differences(screen: Console, runs: list[RunView]) -> None:
 
 
 def shown(value: Any) -> str:
-    """A value of a recipe as TOML writes it, without quotes around plain words; a dash for none."""
+    """Returns a value of a recipe as TOML writes it, without quotes around plain words; a dash for none."""
     from steadyspike.train.recipe import toml
 
     if value is None:

@@ -22,7 +22,10 @@ def command(
     backend: Annotated[str | None, typer.Option(help="Check for this kernel: reference, cpu or triton.")] = None,
     data_dir: DataDir = None,
 ) -> int:
-    """Versions, devices, kernels and data found. Exits with 1 if something that you asked for cannot run."""
+    """Show versions, devices, kernels and data sets of this computer.
+
+    Exits with 1 if something that you asked for cannot run.
+    """
     for number, section in enumerate(sections(data_dir)):
         if number:
             console.print()
@@ -50,7 +53,7 @@ def _print(section: Section) -> None:
 def _asked(
     recipe: str | None, settings: list[str], devices: int | None, backend: str | None, data_dir: Path | None
 ) -> list[str]:
-    """What was requested and cannot run, one line each."""
+    """Returns what was requested and cannot run, one line each."""
     import torch
 
     from steadyspike.data.data_folders import DataFolders
@@ -70,7 +73,7 @@ def _asked(
 
 
 def _problem(check: Callable[[], object]) -> str | None:
-    """The first line of the error that ``check`` raises; None if it raises none."""
+    """Returns the first line of the error that ``check`` raises; None if it raises none."""
     try:
         check()
     except (RuntimeError, ValueError, OSError) as error:
@@ -81,9 +84,9 @@ def _problem(check: Callable[[], object]) -> str | None:
 def _enough(devices: int, gpus: int) -> None:
     cores = os.cpu_count() or 1
     if gpus and devices > gpus:
-        raise ValueError(f"{devices} devices: there are {gpus} GPUs")
+        raise ValueError(f"{devices} devices: this computer has {gpus} GPUs")
     if not gpus and devices > cores:
-        raise ValueError(f"{devices} devices: there is no GPU, and {cores} cores for CPU processes")
+        raise ValueError(f"{devices} devices: this computer has no GPU, and {cores} cores for CPU processes")
 
 
 def _recipe_checks(

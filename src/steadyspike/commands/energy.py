@@ -27,9 +27,11 @@ def command(
     ] = None,
     data_dir: DataDir = None,
     samples: Annotated[int, typer.Option(min=1, help="Test samples to count on.")] = 256,
-    strict: Annotated[bool, typer.Option("--strict", help="Layers that read averages need MACs.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Count layers that read averages as MACs.")] = False,
     every_step: Annotated[bool, typer.Option("--every-step", help="Count the first layer at every step.")] = False,
-    memory: Annotated[bool, typer.Option("--memory", help="Also with memory, compared with a quantised twin.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also include memory, and compare with a quantised twin.")
+    ] = False,
 ) -> int:
     """Count the operations of a folded network and their energy."""
     files = files or []
@@ -70,14 +72,14 @@ def _of_run(source: Path, data_dir: Path | None, samples: int) -> Iterator[Tenso
 
     if source.is_file() and not (source.parent / "recipe.toml").exists():
         raise CannotFold(
-            f"{source} is not in a run folder, so there is no test data to count on: name input files behind it"
+            f"{source} is not in a run folder, so there is no test data to count on: add the names of input files"
         )
     loaded = load_run(source if source.is_dir() else source.parent, data_dir)
     return (x for x, _ in batches(loaded, "test", samples))
 
 
 def _keep(root: Path, report: EnergyReport, strict: bool, every_step: bool) -> None:
-    """energy.json, which the report of the run shows; it is not written if the run folder is read-only."""
+    """Writes energy.json, which the report of the run shows; not if the run folder is read-only."""
     from steadyspike.deploy.energy import TABLES
     from steadyspike.disk.checksum import file_sha256
     from steadyspike.train.files.atomic import CheckpointError

@@ -25,10 +25,10 @@ def command(
     ] = False,
     recipe: Annotated[str | None, typer.Option(help="With --record: the recipe, if it is not packaged.")] = None,
     early_exit: Annotated[
-        bool, typer.Option("--early-exit", help="Also accuracy against average steps, when samples stop early.")
+        bool, typer.Option("--early-exit", help="Also show accuracy against average steps if samples stop early.")
     ] = False,
 ) -> int:
-    """Evaluate the weights of a run and compare with the number it logged."""
+    """Evaluate the weights of a run and compare the result with the logged number."""
     code = run(folder, data_dir=data_dir, part=part, split=split, record=record, recipe=recipe)
     return show_early_exit(folder, data_dir=data_dir, part=part) if early_exit and code == ENDED else code
 
@@ -36,7 +36,7 @@ def command(
 def run(
     folder: Path, data_dir: Path | None, part: str, split: str | None, record: bool = False, recipe: str | None = None
 ) -> int:
-    """Exit code 1 if the logged number was not reproduced or could not be recorded."""
+    """Exit code 1: the logged number was not reproduced, or could not be recorded."""
     from rich.panel import Panel
 
     from steadyspike.data import SplitMismatchWarning
@@ -74,7 +74,7 @@ def _rest(record: dict[str, Any]) -> str:
 
 
 def show_early_exit(folder: Path, data_dir: Path | None, part: str) -> int:
-    """A table: accuracy and average number of time steps for a few confidences at which a sample stops."""
+    """Prints a table: accuracy and average number of time steps for a few confidences at which a sample stops."""
     import torch
     from rich.table import Table
 

@@ -11,7 +11,7 @@ from steadyspike.commands.common import ENDED, console, errors, one_line_errors
 from steadyspike.commands.options import DataDir, RunOrFile
 
 TARGETS = ("nir", "onnx", "int8", "c", "page")
-PAGE_SAMPLES = 12  # test samples that the page offers
+PAGE_SAMPLES = 12  # the number of test samples in the page
 PRECISIONS = ("int8", "float32")
 
 
@@ -25,7 +25,7 @@ def command(
     data_dir: DataDir = None,
     mode: Annotated[str, typer.Option(help="NIR: faithful (exact), shift (exact, hard reset) or lif.")] = "faithful",
     streaming: Annotated[bool, typer.Option("--streaming", help="ONNX: one time step with explicit state.")] = False,
-    samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on so many test samples.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="int8: compare on this many test samples.")] = None,
     precision: Annotated[str, typer.Option(help="c: int8 or float32.")] = "int8",
     main: Annotated[bool, typer.Option("--main", help="c: add a program that reads inputs, for tests.")] = False,
 ) -> int:
@@ -95,7 +95,7 @@ def _c_file(network, facts, folder: Path, precision: str, main: bool) -> int:  #
     console.print(f"wrote {written.source} and {written.header.name}", soft_wrap=True)
     console.print(
         f"RAM {written.ram:,} bytes, stack about {written.stack:,} bytes, flash {written.flash:,} bytes of constants; "
-        f"{written.readme.name} says how to compile it",
+        f"{written.readme.name} explains how to compile it",
         soft_wrap=True,
     )
     return ENDED

@@ -20,12 +20,12 @@ def command(
     mode: Annotated[
         str, typer.Option(help="Streams of unequal thresholds: exact (raise an error), split or graded.")
     ] = "exact",
-    samples: Annotated[int | None, typer.Option(min=1, help="Compare on so many test samples; default: all.")] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="Compare on this many test samples; default: all.")] = None,
     float64: Annotated[
-        bool, typer.Option("--float64", help="Compare in float64 too; there every decision must be the same.")
+        bool, typer.Option("--float64", help="Also compare in float64, in which every decision must be the same.")
     ] = False,
 ) -> int:
-    """Turn a run's model into an equal network of binary spikes, prove it, and save it in the run folder."""
+    """Turn a run's model into an equivalent network of binary spikes, prove it, and save it in the run folder."""
     from steadyspike.commands.shared.deployed import FILE, batches, decisions, decisions_in_float64, fold_run
     from steadyspike.deploy.rewrite import MODES, Mode
     from steadyspike.train.run.loading import load_run

@@ -1,4 +1,4 @@
-"""`steadyspike gpu`: what the kernels need on a GPU that is not here, and what they take on one that is."""
+"""`steadyspike gpu`: what the kernels need on a GPU that is not available, and measurements on one that is."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def kernels(
 def check(
     names: Annotated[list[str] | None, typer.Argument(help="Networks; default: all registered ones.")] = None,
 ) -> int:
-    """Run networks on tensors of the device "cuda" without values: needs a CUDA build of torch, and no card."""
+    """Run networks on tensors of the device "cuda" without values: needs a CUDA build of torch, but no card."""
     from steadyspike import models
     from steadyspike.analysis.gpu.device_check import check_network, why_not_here
 
@@ -75,7 +75,7 @@ def bench(
     output: Annotated[Path, typer.Option("-o", "--output", help="The file for the numbers.")] = Path("gpu-bench.json"),
     device: Annotated[str, typer.Option(help="The device, such as cuda or cuda:1.")] = "cuda",
     dtype: Annotated[str, typer.Option(help="bfloat16, float16 or float32.")] = "bfloat16",
-    small: Annotated[bool, typer.Option("--small", help="Tiny sizes: to try the command on any computer.")] = False,
+    small: Annotated[bool, typer.Option("--small", help="Use tiny sizes, to try the command on any computer.")] = False,
 ) -> int:
     """Measure kernels and training steps on this computer's GPU, against SpikingJelly, torch.compile and a copy."""
     import torch
@@ -97,13 +97,15 @@ def bench(
     device_name = torch.cuda.get_device_name(on) if on.type == "cuda" else "cpu"
     about = {"device": device_name, "dtype": dtype, "small": small, "environment": environment()}
     output.write_text(json.dumps({"format": 1, **about, "rows": rows}, indent=1) + "\n")
-    console.print(f"\nwritten: {output}. It has no names and no paths but the command line; to share it, open an issue")
-    console.print("of the project with the file attached: it replaces the predictions of docs/kernels-gpu.md.")
+    console.print(
+        f"\nwritten: {output}. It contains no names, and no paths except the command line. To share it, open an issue"
+    )
+    console.print("of the project and attach the file; it replaces the predictions of docs/kernels-gpu.md.")
     return ENDED
 
 
 def _line(row: Row) -> str:
-    """One measurement as a line of text."""
+    """Formats one measurement as a line of text."""
     if row.median is None:
         return f"{row.group:<22}{row.name:<44}{'-':>10}   {row.why_not}"
     predicted = "" if row.predicted is None else f"   predicted {row.predicted:.3f}"

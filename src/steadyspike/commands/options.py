@@ -14,7 +14,7 @@ Settings = Annotated[
 
 
 def run_argument(text: str) -> Path:
-    """The given run folder, or the folder of a network of the zoo by its name."""
+    """Returns the given run folder, or the folder of a network of the zoo by its name."""
     from steadyspike.commands.common import run_or_name
 
     return run_or_name(text)

@@ -1,4 +1,4 @@
-"""`steadyspike plan`: what a recipe would take on a GPU that is not here: memory, batch, time of a step, hours."""
+"""`steadyspike plan`: what a recipe would need on a GPU that is not available: memory, batch, time of a step, hours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from steadyspike.commands.options import DataDir, Settings
 def command(
     recipe: Annotated[str, typer.Argument(help="A name that `steadyspike recipes` lists, or a .toml file.")],
     card: Annotated[str, typer.Option(help="The GPU: 3090, 4090, 5090, a100-40, a100 or h100.")] = "4090",
-    cards: Annotated[int, typer.Option(min=1, help="How many of them.")] = 1,
+    cards: Annotated[int, typer.Option(min=1, help="The number of GPUs.")] = 1,
     batch: Annotated[int | None, typer.Option(min=1, help="Samples per step over all cards.")] = None,
     samples: Annotated[int | None, typer.Option(min=1, help="Training samples of your own data set.")] = None,
     settings: Settings = None,

@@ -1,4 +1,4 @@
-"""`steadyspike predict`: the class of image or event files, and the time step at which it was decided."""
+"""`steadyspike predict`: the class of image or event files, and the time step of the decision."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ def command(
     source: RunOrFile,
     files: Annotated[list[Path], typer.Argument(help="Images, event recordings; detection: also folders of images.")],
     data_dir: DataDir = None,
-    top: Annotated[int, typer.Option(min=1, help="How many classes to show.")] = 1,
+    top: Annotated[int, typer.Option(min=1, help="The number of classes to show.")] = 1,
     confidence: Annotated[
         float | None,
-        typer.Option(min=1e-9, max=1, help="Stop at the first step with this confidence: 0.9; detection: least score."),
+        typer.Option(
+            min=1e-9, max=1, help="Stop at the first step with this confidence, such as 0.9; detection: smallest score."
+        ),
     ] = None,
     resize: Annotated[bool, typer.Option("--resize", help="Scale images to the size the network takes.")] = False,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Detection: folder for pictures and JSON.")] = None,
 ) -> int:
-    """Predict the class of image or event files, or find the boxes in them; prints the step of the decision."""
+    """Predict the class of image or event files, or the boxes in them; print the step of the decision."""
     from steadyspike.train.files.folder import RunFolder
     from steadyspike.train.recipe import kinds
 
@@ -33,7 +35,7 @@ def command(
         kinds.imported(kind.predict)(source, files, confidence, out, console)
         return ENDED
     if out is not None:
-        raise DataError(f"--out is for runs that find boxes; {source} finds classes")
+        raise DataError(f"--out is for detection runs; {source} is a classification run")
     import torch
     from rich.table import Column, Table
 

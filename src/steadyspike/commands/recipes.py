@@ -1,4 +1,4 @@
-"""`steadyspike recipes`: list them, show one with the meaning of its keys, print the page of all keys."""
+"""`steadyspike recipes`: lists recipes, shows one with the meaning of its keys, prints the page of all keys."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from steadyspike.commands.common import ENDED, FAILED, console, errors, one_line
 from steadyspike.commands.options import Settings
 from steadyspike.commands.terminal import SafeConsole
 
-_MANY = 12  # recipes of one grid that a list without words shows as one line
+_MANY = 12  # a list without words shows the recipes of a grid with more recipes than this as one line
 _HELP = """paper: published; measured: with this library, mean ± standard deviation (seeds)
 one recipe, explained: steadyspike recipes --show NAME"""
 _HELP_GRIDS = "\nall of a family: steadyspike recipes frozen (or --all)"
-_WIDE = 150  # columns from which there is room for more than names and numbers
+_WIDE = 150  # the number of columns from which there is room for more than names and numbers
 
 
 @one_line_errors
 def command(
     words: Annotated[
         list[str] | None,
-        typer.Argument(help="Recipes with all these words in name or description, or of a FILE.toml."),
+        typer.Argument(help="Recipes with all these words in name or description, or those of a FILE.toml."),
     ] = None,
     where: Annotated[str, typer.Option(help="Only those of one table or figure: 'table 2', 'figure 9'.")] = "",
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Print one resolved recipe, explained.")] = None,
@@ -41,7 +41,7 @@ def command(
 
 
 def show_one(name: str, settings: list[str]) -> int:
-    """Prints one resolved recipe, default values in dim colour."""
+    """Prints one resolved recipe, with default values in dim colour."""
     from steadyspike.commands.shared.recipe_keys import explained
     from steadyspike.results.measured import recorded
     from steadyspike.train.recipe import find_recipe, load_recipe
@@ -78,7 +78,7 @@ class Line(NamedTuple):
 
 
 def run(words: list[str], where: str, bases: bool, every: bool) -> int:
-    """Prints the list: recipes whose name, folder or text has all the words, and that the paper has at ``where``.
+    """Prints the list: recipes whose name, folder or text has all the words, and that are at ``where`` in the paper.
 
     A word that ends in .toml is the user's own file, whose recipes are listed.
     """
@@ -122,7 +122,7 @@ def _matching(words: list[str], where: str, bases: bool) -> Iterable[Line]:
 
 
 def _in_file(file: str) -> Iterable[Line]:
-    """The recipes of a file, by the names that `train` takes."""
+    """Returns the recipes of a file, by the names that `train` accepts."""
     from steadyspike.train.recipe import load_recipe
     from steadyspike.train.recipe.recipe_catalogue import names_in
 
@@ -131,7 +131,7 @@ def _in_file(file: str) -> Iterable[Line]:
 
 
 def _is_at(recipe: Any, where: str) -> bool:
-    """Whether the paper has this configuration at a place: "table 2", "figure 9", "supplement frozen"."""
+    """Returns whether the paper has this configuration at ``where``: "table 2", "figure 9", "supplement frozen"."""
     paper = f"{recipe.paper.where} {recipe.paper.note}" if recipe.paper is not None else ""
     shown_at = f"{recipe.shown} {paper}".lower()
     pairs = re.findall(r"[a-z]+\s+[0-9]+|\S+", where.lower())  # a number belongs to the word before it
@@ -140,7 +140,7 @@ def _is_at(recipe: Any, where: str) -> bool:
 
 def _nothing(words: list[str], where: str) -> str:
     asked = " and ".join(repr(word) for word in words)
-    condition = f"that the paper has at {where!r}" if where else ""
+    condition = f"at {where!r} in the paper" if where else ""
     return " ".join(["there is no recipe", *([f"with {asked} in its name or description"] if asked else []), condition])
 
 
@@ -176,7 +176,7 @@ def _by_grid(lines: list[Line]) -> Iterable[tuple[str, list[Line]]]:
 
 
 def _as_one(grid: str, lines: list[Line]) -> tuple[str, str, str]:
-    """One row for a whole grid: its first recipe, how many recipes it has, how many of them have numbers."""
+    """One row for a whole grid: its first recipe, how many recipes it has, and how many of them have numbers."""
     published = sum(line.recipe.paper is not None for line in lines)
     measured = sum(line.measured is not None for line in lines)
     return (

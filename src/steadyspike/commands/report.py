@@ -24,13 +24,13 @@ def command(
     ] = None,
     data_dir: DataDir = None,
     no_data: Annotated[
-        bool, typer.Option("--no-data", help="Leave out what needs the data: confusion, samples, membranes.")
+        bool, typer.Option("--no-data", help="Leave out the parts that need the data: confusion, samples, membranes.")
     ] = False,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Several runs: which one to compare with; default: the first.")
+        Path | None, typer.Option(metavar="RUN", help="Several runs: the one to compare with; default: the first.")
     ] = None,
 ) -> int:
-    """Write one HTML file about a run, or several runs side by side: it needs no network."""
+    """Write one HTML file about a run, or about several runs; it needs no other file."""
     from steadyspike.report.run_view import read_runs
     from steadyspike.report.write_page import write_report
 
@@ -64,7 +64,7 @@ def check_place(out: Path) -> None:
 
 
 def default_place(roots: list[Path]) -> Path:
-    """report.html in the run folder; for several runs in the folder that holds them all."""
+    """Returns report.html in the run folder; for several runs in the folder that contains them all."""
     from steadyspike.report.live import PAGE
 
     resolved = {root.resolve() for root in roots}
@@ -75,7 +75,7 @@ def default_place(roots: list[Path]) -> Path:
 
 
 def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
-    """Confusion, samples and membranes: those that are kept, or new ones; a note if that is not possible."""
+    """Returns confusion, samples and membranes: stored ones, or new ones; a note if that is not possible."""
     from steadyspike.report.live import is_current
     from steadyspike.train.files.folder import RunFolder
 
@@ -86,7 +86,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
         return
     view.details = None
     if not view.kind.classifies:
-        return  # its predictions are the pictures that it left
+        return  # its predictions are the pictures that it stored
     if no_data:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")
         return
@@ -94,7 +94,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
 
 
 def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
-    """Runs the network; the imports for it are here, because they take seconds."""
+    """Runs the network. The imports for it are inside, because they take seconds."""
 
     from steadyspike.data.errors import DataError
     from steadyspike.report.details import make_details
@@ -102,12 +102,12 @@ def _make(view: RunView, folder: RunFolder, data_dir: Path | None) -> None:
     from steadyspike.train.recipe import RecipeError
 
     try:
-        with console.status(f"looking at the predictions of {view.label}"):
+        with console.status(f"computing the predictions of {view.label}"):
             view.details = make_details(folder, data_dir)
     except (DataError, RecipeError, RunError, OSError) as error:
-        note = f"no predictions, since {error}"
+        note = f"no predictions, because {error}"
         view.notes.append(f"{view.label}: {note}")
         if isinstance(error, RunError):
-            view.warnings.append(note)  # weights that are damaged or other data, not merely data that is elsewhere
+            view.warnings.append(note)  # damaged weights or other data, and not only data in another folder
         else:
             console.print(view.notes[-1], style="yellow", soft_wrap=True)

@@ -17,21 +17,25 @@ _MINI_SEEDS = 2
 
 @one_line_errors
 def command(
-    name: Annotated[str | None, typer.Argument(help="A name of --list, or a place: table-2, figure-9.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="A name of --list, or a number in the paper: table-2, figure-9.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List every table and figure with what it needs.")] = False,
     scale: Annotated[
         str, typer.Option(help="mini (minutes on a CPU), deep (hours), narrow (a day) or paper (the full experiment).")
     ] = "mini",
     data: Annotated[str, typer.Option(help="mini: another data set than the embedded digits, such as cifar10.")] = "",
     data_dir: DataDir = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each configuration; default: 3, mini 2.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where runs and pages are kept.")] = Path("reproduced"),
-    show: Annotated[bool, typer.Option("--show", help="Train nothing: show what is there.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="The number of runs of each configuration; default: 3, mini 2.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for runs and pages.")] = Path("reproduced"),
+    show: Annotated[bool, typer.Option("--show", help="Train nothing: show the results so far.")] = False,
     record: Annotated[
         bool, typer.Option("--record", help="Add the numbers to the recipes' results, which `recipes` shows.")
     ] = False,
 ) -> int:
-    """Make a table or figure of the paper. It can be stopped and started again; what was computed is kept."""
+    """Make a table or figure of the paper. It can be stopped and started again; finished results are kept."""
     if listed or name is None:
         return show_list()
     return run(name, scale=scale, data=data, data_dir=data_dir, seeds=seeds, out=out, train=not show, record=record)
@@ -73,7 +77,7 @@ def run(
     train: bool,
     record: bool,
 ) -> int:
-    """Exit code of one table or figure; ``train`` False shows what is there."""
+    """Returns the exit code of one table or figure; with ``train`` False it only shows the results so far."""
     from steadyspike.paper.registry import find
     from steadyspike.paper.work.scales import Scale
     from steadyspike.paper.work.store import Store
@@ -83,7 +87,7 @@ def run(
     if scale not in experiment.scales:
         raise _wrong(f"{experiment.name} has no scale {scale!r}: give --scale {' or '.join(experiment.scales)}")
     if data and scale != "mini":
-        raise _wrong("--data belongs to --scale mini: the other scales name their data in their recipes")
+        raise _wrong("--data belongs to --scale mini: the recipes of the other scales name their data")
     if data:
         data = _data_name(data)
     seeds = seeds or (min(experiment.seeds, _MINI_SEEDS) if scale == "mini" else experiment.seeds)
@@ -96,7 +100,10 @@ def run(
 
 
 def _data_name(data: str) -> str:
-    """The data set's own name: by another one, event data would pass for images. The user's code keeps its name."""
+    """Returns the data set's own name, because under another name event data would be taken for images.
+
+    The user's code keeps its name.
+    """
     from steadyspike.data.dataset_catalogue import entry
     from steadyspike.data.errors import DataError
     from steadyspike.train.build.own_code import is_own
@@ -114,7 +121,7 @@ def _wrong(text: str) -> Exception:
 
 
 def _train(experiment: Any, work: Any) -> int:
-    """Trains what is missing; an interrupted list shows what is there all the same."""
+    """Trains what is missing; if the list is interrupted, it still shows the results so far."""
     runs = work.all_runs(experiment.cases(work.scale.name))
     if not work.store.missing(runs):  # without the trainer's imports, which take seconds
         return ENDED
@@ -142,7 +149,7 @@ def _show(experiment: Any, work: Any) -> None:
     if broken := work.store.unfinished(work.all_runs(experiment.cases(work.scale.name))):
         names = ", ".join(run.label for run in broken)
         page.notes.append(
-            f"begun, and not ended or damaged since: {names}; the command without --show continues with them"
+            f"started but not finished, or damaged: {names}; the command without --show continues with them"
         )
     console.print(page.text(), soft_wrap=True)
     folder = f"{experiment.name}-{work.scale.label}"
@@ -159,7 +166,7 @@ def _record(experiment: Any, work: Any) -> None:
     from steadyspike.train.files.folder import RunError, RunFolder
 
     if work.scale.name == "mini":
-        errors.print("nothing recorded: mini runs are not the recipes' own configurations", style="yellow")
+        errors.print("nothing was recorded: mini runs do not have the recipes' own configurations", style="yellow")
         return
     for case in experiment.cases(work.scale.name):
         for result in work.results(case):

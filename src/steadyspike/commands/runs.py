@@ -25,9 +25,9 @@ def command(
         typer.Option(help="Only running, stopped, killed, finished, diverged, silent, collapsed or damaged."),
     ] = None,
     sort: Annotated[str, typer.Option(help="changed, accuracy or name; the highest comes last.")] = "changed",
-    last: Annotated[int | None, typer.Option(min=1, help="Only so many, from the end of the list.")] = None,
+    last: Annotated[int | None, typer.Option(min=1, help="Only this many, from the end of the list.")] = None,
 ) -> int:
-    """List all runs below a folder: recipe, state, accuracy, when and how long."""
+    """List all runs below a folder: recipe, state, accuracy, time of the last change and duration."""
     if sort not in ("changed", "accuracy", "name"):
         raise typer.BadParameter(f"{sort!r} is not changed, accuracy or name", param_hint="--sort")
     from rich.text import Text

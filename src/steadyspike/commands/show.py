@@ -26,7 +26,7 @@ _CURVE = 40  # characters of a curve
 @one_line_errors
 def command(
     folder: Run,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Look again until the run ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show the run again and again until it ends.")] = False,
 ) -> int:
     """One run at a glance: numbers, curves, layers, health; with --follow live while it trains."""
     from steadyspike.report.run_view import read_run
@@ -53,7 +53,7 @@ def _live(root: Path, view: RunView) -> int:
 
 
 def _lines(root: Path, view: RunView) -> int:
-    """For files and other programs: one line per epoch as it comes, then the whole."""
+    """For files and other programs: prints one line per epoch when it ends, then the whole run."""
     printed = 0
     while True:
         for epoch in range(printed, len(view.epochs)):
@@ -71,7 +71,7 @@ def _lines(root: Path, view: RunView) -> int:
 
 
 def _again(root: Path, view: RunView) -> RunView:
-    """The run in its present state; the state before, if a file was just being replaced."""
+    """Returns the current state of the run; the previous state if a file was just being replaced."""
     from steadyspike.report.run_view import read_run
     from steadyspike.train.files.folder import RunError
 
@@ -82,7 +82,7 @@ def _again(root: Path, view: RunView) -> RunView:
 
 
 def glance(view: RunView, blocks: str) -> RenderableType:
-    """Everything about one run that fits on a screen of 80 columns."""
+    """Prints everything about one run that fits on a screen of 80 columns."""
     from rich.console import Group
     from rich.text import Text
 
@@ -133,7 +133,7 @@ def _numbers(view: RunView) -> list[RenderableType]:
 
 
 def _parts(view: RunView) -> list[RenderableType]:
-    """What the kind of the run shows of its result besides the score, such as mAP by class."""
+    """Prints what the kind of the run shows of its result besides the score, such as mAP by class."""
     from steadyspike.train.recipe.kinds import imported
 
     test: dict[str, Any] = view.result.get("test", {})

@@ -1,4 +1,4 @@
-"""How commands write: a console that obeys no text from outside, sparklines, times and numbers."""
+"""How commands write: a console that does not interpret text from outside, sparklines, times and numbers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ STYLES = {"finished": "green", "running": "cyan", "stopped": "yellow", "killed":
 
 
 class SafeConsole(Console):
-    """A console that shows every text literally: ``[x]`` is not markup, ``:x:`` not an emoji, and `plain` is applied.
+    """Console that prints every text literally: ``[x]`` is not markup, ``:x:`` is not an emoji, and `plain` is applied.
 
-    Everything that commands print passes through it. ``markup=True`` is for texts of
-    the program itself.
+    Everything that commands print goes through it. ``markup=True`` is for texts of
+    the program itself
     """
 
     def __init__(self, **options: Any) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, **options)
 
     def status(self, status: RenderableType, **options: Any) -> Status:
-        return super().status(Text(status) if isinstance(status, str) else status, **options)  # else markup, always
+        # otherwise markup would always be interpreted
+        return super().status(Text(status) if isinstance(status, str) else status, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(plain(text, kept="\n"), **options)
@@ -40,7 +41,7 @@ class SafeConsole(Console):
 
 
 def marks(console: Console) -> str:
-    """Characters for sparklines: blocks, or ASCII if the output cannot show them."""
+    """Returns characters for sparklines: blocks, or ASCII if the output cannot show them."""
     try:
         BLOCKS.encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
@@ -49,12 +50,12 @@ def marks(console: Console) -> str:
 
 
 def wide_enough(console: Console) -> Console:
-    """The terminal; if the output goes to a file or another program, a width at which nothing is cut."""
+    """Returns the terminal; if the output goes to a file or another program, with a width at which nothing is cut."""
     return console if console.is_terminal else SafeConsole(width=200, file=console.file)
 
 
 def when(moment: float, now: float | None = None) -> str:
-    """``"10:19"`` today, ``"11-16 10:19"`` this year, else ``"2025-11-16"``."""
+    """Returns ``"10:19"`` for today, ``"11-16 10:19"`` for this year, otherwise ``"2025-11-16"``."""
     then, today = time.localtime(moment), time.localtime(now)
     if then[:3] == today[:3]:
         return time.strftime("%H:%M", then)
@@ -62,14 +63,14 @@ def when(moment: float, now: float | None = None) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number of about ``digits`` digits; nothing for None."""
+    """Formats a number with about ``digits`` digits; nothing for None."""
     if value is None:
         return ""
     return f"{value:.{digits}g}" if value and not 1e-3 <= abs(value) < 1e4 else f"{value:.{digits}f}"[: digits + 3]
 
 
 def bare_table(*columns: str, right: tuple[str, ...] = (), fold: tuple[str, ...] = ()) -> Table:
-    """A table without lines; columns of ``right`` are flush right, those of ``fold`` may break, the others may not."""
+    """Makes a table without lines; columns in ``right`` are right-aligned, and only those in ``fold`` may break."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for name in columns:
         table.add_column(

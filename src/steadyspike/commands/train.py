@@ -35,7 +35,7 @@ def command(
     changes = [*(settings or [])]
     changes += [] if start is None else [f"train.start={start}"]
     changes += [] if devices is None else [f"train.devices={devices}"]
-    names, code = each_of(recipe), ENDED  # FILE.toml:all: the recipes of a grid, each in a folder of its name
+    names, code = each_of(recipe), ENDED  # FILE.toml:all: the recipes of a grid, each in a folder with its name
     with Signals(commands=True) as signals:
         try:
             for count, one in enumerate(names, 1):
@@ -58,7 +58,7 @@ def command(
 def _run(
     name: str, changes: list[str], data_dir: Path | None, resume: bool, out: Path | None, signals: Signals
 ) -> tuple[int, Path | None]:
-    """The exit code and, in the one process that reports about the run, its folder."""
+    """Returns the exit code and, in the one process that reports about the run, its folder."""
     from steadyspike.train.recipe import RecipeError, find_recipe, load_recipe
     from steadyspike.train.recipe.load import origin
     from steadyspike.train.run.display import Display
@@ -84,7 +84,7 @@ def _run(
 
 
 def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
-    """Returns the writer of report.html while the run trains; None if the recipe does not set it."""
+    """Returns the writer of report.html while the run trains; None if the recipe does not request it."""
     if not recipe.train.report:
         return None
     from steadyspike.report.live import LiveReport
@@ -93,7 +93,10 @@ def _live(recipe: Any, folder: Any) -> Callable[[], None] | None:
 
 
 def _last_report(recipe: Any, folder: Any, data_dir: Path | None) -> None:
-    """The report of the run in its present state. As the figure, it is a service and fails nothing."""
+    """Writes the report of the run in its present state.
+
+    Like the figure, it is optional: if it fails, the run does not.
+    """
     if not recipe.train.report:
         return
     try:
@@ -118,7 +121,7 @@ def _code(result: dict[str, Any]) -> int:
 
 
 def draw(result: dict[str, Any], folder: Any) -> None:
-    """Draws the run's figure. A figure that cannot be drawn is reported and does not make the run fail."""
+    """Draws the run's figure. If it cannot be drawn, this is reported, and the run does not fail."""
     if result["status"] == "interrupted":
         return
     try:
@@ -130,7 +133,7 @@ def draw(result: dict[str, Any], folder: Any) -> None:
 
 
 def report(result: dict[str, Any], root: Path) -> int:
-    """Says how a run ended."""
+    """Prints how a run ended."""
     status = result["status"]
     if status == "interrupted":
         name = signal.Signals(result["signal"]).name

@@ -28,7 +28,7 @@ def command(
 
 
 def show_list() -> int:
-    """A line per network, with what was measured."""
+    """Prints a line per network, with its measurements."""
     from steadyspike.deploy.energy import show_energy
     from steadyspike.zoo.listing import entries
 
@@ -54,7 +54,7 @@ def show_list() -> int:
 
 
 def show_card(name: str) -> int:
-    """The card of a network: of the zoo, or of a folder that `save_pretrained` wrote."""
+    """Prints the card of a network of the zoo, or of a folder that `save_pretrained` wrote."""
     from steadyspike.zoo.pretrained import load
 
     for line in load(name).card.splitlines():
@@ -63,13 +63,15 @@ def show_card(name: str) -> int:
 
 
 def add_run(source: Path, name: str | None, data_dir: Path | None, to: Path | None) -> int:
-    """Makes an entry of a finished run; its name is that of the recipe without ``zoo-``."""
+    """Makes an entry from a finished run; its name is that of the recipe without ``zoo-``."""
     from steadyspike.train.files.folder import NETWORKS, RunError
     from steadyspike.zoo.adding import add, name_of
 
     root = to or NETWORKS
     if to is None and "site-packages" in NETWORKS.parts:
-        raise RunError("the zoo belongs to an installed package: add in a checkout (pip install -e .), or name --to")
+        raise RunError(
+            "the zoo belongs to an installed package: add entries in a checkout (pip install -e .), or give --to"
+        )
     with console.status("rounding, evaluating and measuring the network"):
         folder = add(source, root / (name or name_of(source)), data_dir)
     console.print(f"wrote {folder}", markup=False, soft_wrap=True)

@@ -15,7 +15,7 @@ from steadyspike.data.errors import DataError
 
 @dataclass(frozen=True)
 class Regularise:
-    """erase: share of still images that lose a rectangle, see `random_erase`. mixing: see `Mixing`."""
+    """erase: the share of still images that lose a rectangle, see `random_erase` mixing: see `Mixing`"""
 
     erase: float = 0.0
     erase_mode: str = "const"
@@ -36,7 +36,7 @@ class Regularise:
     def __call__(
         self, x: Tensor, labels: Tensor, dataset: DataSet, epoch: int, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
-        """x and labels [B], or probabilities [B, classes] in epochs that mix."""
+        """Returns x and labels [B], or probabilities [B, classes] in epochs that mix."""
         if self.erase:
             x = random_erase(x, self.erase, self.erase_mode, generator)
         if self.mixing.active(epoch):

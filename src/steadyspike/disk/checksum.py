@@ -9,7 +9,7 @@ BLOCK = 1 << 20
 
 
 def file_sha256(path: str | Path) -> str:
-    """The sha256 of a file's bytes as 64 hexadecimal digits; OSError if the file cannot be read."""
+    """Returns the sha256 of a file's bytes as 64 hexadecimal digits; raises OSError if the file cannot be read."""
     digest = hashlib.sha256()
     with open(path, "rb") as stream:
         while block := stream.read(BLOCK):

@@ -1,4 +1,4 @@
-"""Locks open files between processes; the system releases a lock when its process ends, however it ends."""
+"""Locks open files between processes; the system releases a lock when its process ends, for whatever reason."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ _LOCKED_BYTE, _PAUSE = (1 << 31) - 2, 0.05
 
 
 def lock_file(file: IO[Any], *, wait: bool = False, shared: bool = False) -> bool:
-    """Locks ``file`` until it is closed; False if another process holds it.
+    """Locks ``file`` until it is closed; returns False if another process holds it.
 
-    wait: until it is free. shared: other shared locks may exist at the same time (not on Windows). Raises OSError if
-    the disk has no locks.
+    wait: wait until it is free
+    shared: other shared locks may exist at the same time (not on Windows)
+
+
+    Raises OSError if the disk does not support locks.
     """
     if sys.platform == "win32":
         import msvcrt
 
-        # Other processes can neither read nor write what is locked on Windows: a byte far behind the end.
+        # On Windows other processes can neither read nor write locked bytes, so a byte far after the end is locked.
         position = os.lseek(file.fileno(), 0, os.SEEK_CUR)
         while True:
             os.lseek(file.fileno(), _LOCKED_BYTE, os.SEEK_SET)

@@ -1,17 +1,18 @@
-"""Text for people: `plain` for what comes from outside (file names, recipes, files of a run), errors, durations."""
+"""Text for people: `plain` for text from outside (file names, recipes, files of a run), errors, durations."""
 
 from __future__ import annotations
 
 
 class PlainError(Exception):
-    """The base of errors that the user can mend: their message is enough, so commands print it without a traceback."""
+    """Base class of errors that the user can fix: their message is enough, so commands print it without a traceback."""
 
 
 def plain(text: object, kept: str = "") -> str:
-    r"""Spells out the characters of ``text`` that a terminal or a page obeys instead of showing: ``\x1b``, ``\u202e``.
+    r"""Spells out the characters of ``text`` that a terminal or a page would interpret: ``\x1b``, ``\u202e``.
 
     These are control characters, escape sequences and marks that change the direction of the text after them.
-    kept: characters that stay, such as the newlines of a text of several lines.
+
+    kept: characters that stay, such as the newlines of a text of several lines
     """
     text = str(text)
     if text.isprintable():

@@ -1,8 +1,8 @@
-"""Sealed files: each holds the sha256 of all of its own bytes, so that a changed file is noticed before it is used.
+"""Sealed files: each contains the sha256 of all of its own bytes, so that a changed file is detected before it is used.
 
-The digest is in the file itself, after `MARK`, as 64 hexadecimal digits. It is the sha256 of the whole file with
-zeros in place of these digits. A text or a header carries it inside (`seal`, `check_seal`); a large file that is
-written as a stream carries it at its end (`SealedWriter`, `check_trailer`).
+The digest is in the file itself, after `MARK`, as 64 hexadecimal digits. It is the sha256 of the whole file with zeros
+instead of these digits. A text or a header contains it (`seal`, `check_seal`); a large file that is written as a stream
+has it at its end (`SealedWriter`, `check_trailer`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 MARK = b"sha256-of-this-file:"
 ZEROS = b"0" * 64
-BLANK = (MARK + ZEROS).decode()  # to be put into a text that `seal` completes
+BLANK = (MARK + ZEROS).decode()  # put into a text that `seal` then completes
 TRAILER = len(MARK) + len(ZEROS)
 _BLOCK = 1 << 20
 
@@ -23,7 +23,7 @@ class SealError(ValueError):
 
 
 def seal(content: bytes) -> bytes:
-    """``content``, which holds `BLANK` once, with the digest in its place."""
+    """Returns ``content``, which contains `BLANK` once, with the digest instead of it."""
     if content.count(MARK) != 1:
         raise ValueError(f"a file to be sealed must hold {BLANK!r} once")
     start = content.index(MARK) + len(MARK)
@@ -32,7 +32,7 @@ def seal(content: bytes) -> bytes:
 
 
 def check_seal(content: bytes) -> None:
-    """Raises SealError unless ``content`` is what `seal` made."""
+    """Raises SealError unless ``content`` is a result of `seal`."""
     if content.count(MARK) != 1:
         raise SealError("has no checksum, or several")
     start = content.index(MARK) + len(MARK)
@@ -64,7 +64,10 @@ class SealedWriter:
 
 
 def check_trailer(file: BinaryIO) -> int:
-    """Reads all of ``file`` and returns the length of its content without the trailer; SealError if it was changed."""
+    """Reads all of ``file`` and returns the length of its content without the trailer.
+
+    Raises SealError if it was changed.
+    """
     length = file.seek(0, os.SEEK_END) - TRAILER
     if length < 0:
         raise SealError("is truncated")

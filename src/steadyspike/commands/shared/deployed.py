@@ -1,4 +1,4 @@
-"""What the commands for folded networks share: fold a run, load a folded network, prepare its inputs."""
+"""Code that the commands for folded networks share: fold a run, load a folded network, prepare its inputs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ BATCH = 64
 
 
 def input_facts(run: LoadedRun) -> dict[str, Any]:
-    """How a file becomes an input of the network, and what the classes are called: kept with the folded network."""
+    """Returns how a file becomes an input of the network, and the names of the classes.
+
+    Stored with the folded network.
+    """
     return {**facts_of(run), "model": run.recipe.model.name, "weights": _digest(run.folder)}
 
 
 def _digest(folder: Path) -> str:
-    """A hash of the run's weights: if they have changed since the fold, the run is folded again."""
+    """Returns a hash of the run's weights: if they have changed since the fold, the run is folded again."""
     return hashlib.blake2b(RunFolder(folder).weights.read_bytes(), digest_size=16).hexdigest()
 
 
 def batches(run: LoadedRun, part: str, samples: int | None, size: int = BATCH) -> Iterator[tuple[Tensor, Tensor]]:
-    """Batches of ``size`` of a part of the run's data, at most ``samples`` samples of it."""
+    """Yields batches of ``size`` of a part of the run's data, at most ``samples`` samples of it."""
     left = samples
     for x, y in run.data.eval_loader(part, size):
         if left is not None:
@@ -53,16 +56,16 @@ def batches(run: LoadedRun, part: str, samples: int | None, size: int = BATCH) -
 
 
 def fold_run(run: LoadedRun, mode: Mode) -> FoldedNetwork:
-    """The folded network of a run, proved on a batch of its test data, and saved in its folder."""
+    """Folds the network of a run, proves it on a batch of its test data, and saves it in the run's folder."""
     if not (kind := kind_of(run.recipe)).classifies:
-        raise CannotFold(f"{run.folder} finds {kind.finds}, and networks that find {kind.finds} cannot be folded yet")
+        raise CannotFold(f"{run.folder} finds {kind.finds}, and networks that find {kind.finds} cannot be folded")
     network = fold(run.model, _example(run), mode=mode, batch_dim=1 if run.data.timesteps is not None else 0)
     save(network, run.folder / FILE, {**input_facts(run), "mode": mode})
     return network
 
 
 def _example(run: LoadedRun) -> Tensor:
-    """A batch of the run's test data; of a saved network whose data set is not here, noise of its shape."""
+    """Returns a batch of the run's test data; for a saved network without its data set, noise of the same shape."""
     try:
         return next(itertools.islice(batches(run, "test", BATCH), 1))[0]
     except DataError:
@@ -72,7 +75,7 @@ def _example(run: LoadedRun) -> Tensor:
 
 
 def decisions_in_float64(run: LoadedRun, mode: Mode, samples: int | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The decisions of the run's model and of its folded network, both in float64, and the labels."""
+    """Returns the decisions of the run's model and of its folded network, both in float64, and the labels."""
     model = copy.deepcopy(run.model).double()
     with StaysDouble():
         batch_dim = 1 if run.data.timesteps is not None else 0
@@ -93,7 +96,7 @@ def folded(source: Path, data_dir: Path | None) -> tuple[FoldedNetwork, dict[str
 
 
 def check_facts(source: Path, facts: dict[str, Any], network: FoldedNetwork) -> None:
-    """Raises an error if a file lacks, or has wrong, information about the preparation of inputs and the classes."""
+    """Raises an error if a file has missing or wrong information about the preparation of inputs and the classes."""
     if "classes" not in facts:
         raise CannotFold(
             f"{source} has no information about classes and inputs; use a run, or the file that `steadyspike fold` "
@@ -105,7 +108,7 @@ def check_facts(source: Path, facts: dict[str, Any], network: FoldedNetwork) -> 
 
 
 def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
-    """What is wrong with the facts of a folded file; None if they fit the network."""
+    """Returns what is wrong with the facts of a folded file; None if they match the network."""
     rows = each(number(-1e6, 1e6), 1, 64)
     rules: dict[str, Check] = {
         "classes": each(lambda v: isinstance(v, str), 1, 2**20),
@@ -128,10 +131,10 @@ def _wrong_fact(facts: dict[str, Any], network: FoldedNetwork) -> str | None:
         return f"mean and std are not those of {channels} channels"
     node, out = network.graph.input, network.graph[network.graph.output].shape
     if node.shape != (channels, *facts["size"]) or node.timed != (facts["timesteps"] is not None):
-        return "its facts describe another input than its network takes"
+        return "its facts describe another input than the one its network takes"
     if out != (len(facts["classes"]),):
-        return f"it names {len(facts['classes'])} classes, and its network gives {list(out)} numbers"
-    return "it does not contain how events become frames" if node.timed and facts["frames"] is None else None
+        return f"it names {len(facts['classes'])} classes, but its network returns {list(out)} numbers"
+    return "it does not describe how events become frames" if node.timed and facts["frames"] is None else None
 
 
 def _are_frame_settings(kept: Any) -> bool:
@@ -144,7 +147,7 @@ def _are_frame_settings(kept: Any) -> bool:
 
 @torch.no_grad()
 def decisions(model: Callable[[Tensor], Tensor], data: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The class that the mean output over time chooses for every sample, and the labels."""
+    """Returns the class that the mean output over time chooses for every sample, and the labels."""
     chosen, labels = [], []
     for x, y in data:
         out = model(x)
@@ -154,6 +157,6 @@ def decisions(model: Callable[[Tensor], Tensor], data: Iterable[tuple[Tensor, Te
 
 
 def correct(model: Callable[[Tensor], Tensor], data: Iterable[tuple[Tensor, Tensor]]) -> tuple[int, int]:
-    """Samples whose class the mean output over time gets right, and all samples."""
+    """Returns how many samples the mean output over time classifies correctly, and the number of all samples."""
     chosen, labels = decisions(model, data)
     return int((chosen == labels).sum()), len(labels)

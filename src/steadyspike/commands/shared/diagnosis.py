@@ -1,4 +1,4 @@
-"""What `steadyspike doctor` finds: versions, devices, kernels and data. Needs torch and numpy only."""
+"""The findings of `steadyspike doctor`: versions, devices, kernels and data. It needs only torch and numpy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARKS = {True: "yes", False: "no ", None: " - "}
 
 
 class Row(NamedTuple):
-    """ok: there; False: it should be; None: it need not be."""
+    """ok: True: available; False: missing, but required; None: missing, and optional"""
 
     name: str
     text: str
@@ -29,7 +29,7 @@ class Section(NamedTuple):
 
 
 def sections(data_dir: Path | None = None) -> Iterator[Section]:
-    """Everything that is found, one section at a time."""
+    """Yields all findings, one section at a time."""
     yield Section("versions", list(_versions()))
     yield Section("devices", list(_devices()))
     yield Section("kernels", list(_kernels()))
@@ -37,7 +37,7 @@ def sections(data_dir: Path | None = None) -> Iterator[Section]:
 
 
 def print_plainly() -> None:
-    """Prints what is found, without any package that `EXTRAS` names."""
+    """Prints the findings without any package that `EXTRAS` names."""
     for section in sections():
         print(section.title)
         for row in section.rows:
@@ -82,7 +82,7 @@ def _devices() -> Iterator[Row]:
 
 
 def platform_limit(system: str, machine: str) -> str | None:
-    """What this library lacks on the platform; None on Linux x86_64, on which everything is tested."""
+    """Returns what this library lacks on the platform; None on Linux x86_64, on which everything is tested."""
     if system == "win32":
         return "Windows: no kernels without GCC or Clang, threads of their own; never run here; no Triton"
     if system == "darwin":
@@ -110,7 +110,7 @@ def _kernels() -> Iterator[Row]:
 
 
 def _spike_convolution() -> tuple[str, bool | None]:
-    """Whether the convolution of spikes can run here, and when torch's dense layers are used instead."""
+    """Returns whether the convolution of spikes can run here, and when torch's dense layers are used instead."""
     from steadyspike.kernels.conv.call import conv_library, instruction_set
 
     library = conv_library()

@@ -1,4 +1,4 @@
-"""What every key of a recipe means, read off the schema: for ``recipes --show`` and for docs/recipe-keys.md."""
+"""The meaning of every recipe key, read from the schema: for ``recipes --show`` and for docs/recipe-keys.md."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 def tables() -> dict[str, type[BaseModel]]:
-    """The tables of a recipe, in order; ``""`` holds the keys above the first."""
+    """Returns the tables of a recipe, in order; ``""`` has the keys above the first table."""
     by_name: dict[str, type[BaseModel]] = {"": Recipe}
     for name, field in Recipe.model_fields.items():
         if (inner := table_class(field.annotation)) is not None:
@@ -39,7 +39,7 @@ def tables() -> dict[str, type[BaseModel]]:
 
 
 def keys(table: str) -> Iterator[Key]:
-    """The keys of one table."""
+    """Returns the keys of one table."""
     model = tables()[table]
     for name, field in model.model_fields.items():
         if table or table_class(field.annotation) is None:
@@ -47,7 +47,7 @@ def keys(table: str) -> Iterator[Key]:
 
 
 def takes(kind: Any) -> str:
-    """What TOML values a type takes, in words."""
+    """Returns the TOML values that a type accepts, in words."""
     if kind is None or kind is type(None):
         return ""
     origin, inside = get_origin(kind), get_args(kind)
@@ -69,7 +69,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def explained(recipe: Recipe, width: int = 80) -> str:
-    """A resolved recipe as TOML, with the meaning of every key as a comment.
+    """Returns a resolved recipe as TOML, with the meaning of every key as a comment.
 
     A key without a value (left to the neuron, the network or the data set) is written as a comment.
     """
@@ -88,13 +88,13 @@ def explained(recipe: Recipe, width: int = 80) -> str:
 
 
 def about_table(model: type[BaseModel]) -> str:
-    """What a table is for: its docstring without the table's name."""
+    """Returns what a table is for: its docstring without the table's name."""
     text = " ".join((model.__doc__ or "").split()).partition("]: ")[2]
     return text[:1].upper() + text[1:]
 
 
 def _beside(left: str, meaning: str, width: int) -> list[str]:
-    """``left`` and, in the second column, ``meaning`` as a comment of as many lines as it needs."""
+    """Returns ``left`` and, in the second column, ``meaning`` as a comment of as many lines as it needs."""
     lines = [f"{'':<{_LEFT}}# {line}" for line in textwrap.wrap(meaning, width - _LEFT - 2)]
     if len(left) >= _LEFT or not lines:
         return [left, *lines]
@@ -102,7 +102,7 @@ def _beside(left: str, meaning: str, width: int) -> list[str]:
 
 
 def page() -> str:
-    """docs/recipe-keys.md."""
+    """Returns docs/recipe-keys.md."""
     lines = [
         "# Keys of a recipe",
         "",

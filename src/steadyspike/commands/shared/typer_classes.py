@@ -1,4 +1,4 @@
-"""The program and its commands for typer: help without types for flags, errors that spell out what was typed."""
+"""The classes of the program and its commands for typer: help without types for flags, and escaped error messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _without_type(option: Any) -> Any:
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type for flags and whose errors spell out what was typed."""
+    """A command whose help shows no type for flags, and whose errors spell out control characters of the input."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
