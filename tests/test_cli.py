@@ -143,9 +143,7 @@ def test_recipes_are_listed_with_the_papers_number():
     assert result.exit_code == 0 and "77.66" in result.output
     nothing = call("recipes", "nothing-like-it", "--where", "table 2")
     assert nothing.exit_code == 1
-    assert (
-        "no recipe with 'nothing-like-it' in its name or description that the paper has at 'table 2'" in nothing.output
-    )
+    assert "no recipe with 'nothing-like-it' in its name or description at 'table 2' in the paper" in nothing.output
 
 
 def test_recipes_by_several_words_and_by_place():

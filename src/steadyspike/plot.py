@@ -29,7 +29,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# Okabe and Ito's palette: the colours differ for all kinds of colour vision.
+# Okabe and Ito's palette: the colours can be distinguished with all kinds of colour vision.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 

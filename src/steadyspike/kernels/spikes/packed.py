@@ -24,9 +24,10 @@ _GATHER = 0x0102040810204080  # multiplies eight bytes of 0 or 1, so that the hi
 class PackedSpikes:
     """Spikes [T, B, C, ...]: each element is 0 or its channel's level.
 
-    words: int64 [T, ceil(n / 64)] for n elements per step: bit i % 64 of word i / 64 is element i of its memory.
-    level: [1] or [C]. shape, stride: of the tensor; every step is one dense block. counted: spikes per step, int64
-    [T or more], if the scan has counted them.
+    words: int64 [T, ceil(n / 64)] for n elements per step: bit i % 64 of word i / 64 is element i in memory order
+    level: [1] or [C]
+    shape, stride: of the tensor; every step is one dense block
+    counted: spikes per step, int64 [T or more], if the scan has counted them
     """
 
     words: Tensor

@@ -108,13 +108,13 @@ def neuron_plan(
     return NeuronPlan(scan, call, links + scan.settings, memory, 8 * statistics, own_start, x[1] == scan.strides)
 
 
-# V and a, and the parameters that they come from; None for one that is fixed, or that C++ need not check. Plain tuples
-# here and below: making a named one takes as long as several checks.
+# V and a, and the parameters from which they come; None for a fixed one, or if C++ need not check it. This and the
+# types below are plain tuples, because making a named tuple takes as long as several checks.
 RunConstants = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 
 
 class Build:
-    """The library to call, and its instruction set: an index into `instruction_sets`, or -1 for the best there is."""
+    """The library to call, and its instruction set: an index into `instruction_sets`, or -1 for the best one."""
 
     def __init__(self, path: Path = LIBRARY, isa: int = -1) -> None:
         self.path, self.isa = path, isa
@@ -253,8 +253,10 @@ def neuron_backward(
 ) -> Gradients:
     """Gradients of the current, of U[0], and of the parameters of V and a (of V and a themselves if they are fixed).
 
-    u0: the tensor, or the forward's memory. gradients: as `OutputGradients`, laid out like x. needs: whether U[0], V
-    and a need one. norm: filled during the scan.
+    u0: the tensor, or the forward's memory
+    gradients: as `OutputGradients`, with the layout of x
+    needs: whether U[0], V and a need a gradient
+    norm: filled during the scan
     """
     v, a, k, w = constants
     dx = torch.empty_like(x) if plan.dense else x.new_empty_strided(x.shape, plan.scan.strides)
