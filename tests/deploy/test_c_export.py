@@ -101,14 +101,14 @@ def test_a_network_unlike_ours(tmp_path):
 
 
 ROWS = [
-    dict(kernel_size=3, padding=1),
-    dict(kernel_size=(3, 5), padding=(0, 2)),
-    dict(kernel_size=(1, 4), padding=(0, 3)),  # the first column is read by the last tap alone
-    dict(kernel_size=3, padding=4),  # more than the kernel: pixels that no column reaches
-    dict(kernel_size=3, padding=1, stride=(2, 1), dilation=(2, 1)),
-    dict(kernel_size=3, padding=1, stride=(1, 2)),
-    dict(kernel_size=3, padding=2, dilation=(1, 2)),
-    dict(kernel_size=(3, 2), groups=2),
+    {"kernel_size": 3, "padding": 1},
+    {"kernel_size": (3, 5), "padding": (0, 2)},
+    {"kernel_size": (1, 4), "padding": (0, 3)},  # the first column is read by the last tap alone
+    {"kernel_size": 3, "padding": 4},  # more than the kernel: pixels that no column reaches
+    {"kernel_size": 3, "padding": 1, "stride": (2, 1), "dilation": (2, 1)},
+    {"kernel_size": 3, "padding": 1, "stride": (1, 2)},
+    {"kernel_size": 3, "padding": 2, "dilation": (1, 2)},
+    {"kernel_size": (3, 2), "groups": 2},
 ]
 
 
