@@ -95,7 +95,7 @@ def test_training_shows_epochs_and_ends_with_the_accuracy(run):
 def test_a_folder_in_use_is_not_overwritten_and_an_ended_run_not_repeated(run):
     folder, _ = run
     refused = call("train", "tiny", *SHORT, "--out", folder)
-    assert refused.exit_code == 1 and "holds a run already; continue it with --resume" in refused.output
+    assert refused.exit_code == 1 and "contains a run already; continue it with --resume" in refused.output
     again = call("train", "tiny", *SHORT, "--out", folder, "--resume")
     assert again.exit_code == 0 and "this run has ended already" in again.output
     other = call("train", "tiny", "--set", "data.timesteps=3", "--out", folder, "--resume")
@@ -360,7 +360,7 @@ def test_torchrun(tmp_path):
     assert "2 x cpu" in done.stdout and (tmp_path / "run" / "result.json").exists()
     weights = (tmp_path / "run" / "weights.safetensors").read_bytes()
     again = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert again.returncode != 0 and "holds a run already" in again.stdout + again.stderr
+    assert again.returncode != 0 and "contains a run already" in again.stdout + again.stderr
     resumed = subprocess.run([*command, "--resume"], env=environment, capture_output=True, text=True)
     assert resumed.returncode == 0 and "ended already" in resumed.stdout, resumed.stdout + resumed.stderr
     assert (tmp_path / "run" / "weights.safetensors").read_bytes() == weights

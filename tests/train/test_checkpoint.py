@@ -188,7 +188,7 @@ def test_a_full_disk_is_said_and_the_old_checkpoint_is_intact(kept):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the one before it is intact"):
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the previous file is intact"):
             save_checkpoint(state(3, run="a"), kept)
         with pytest.raises(CheckpointError) as first:
             save_checkpoint(state(3, run="a"), kept.with_name("first.ckpt"))

@@ -39,7 +39,7 @@ def test_a_file_without_a_key_or_with_another_kind_of_value_is_refused(tmp_path,
         if value and type(value[0]) is type(given) and given != {}:
             continue  # of the right kind; a text for a text may be anything
         forged(tmp_path, name, key, *value)
-        with pytest.raises(RunError, match=rf"{name} is damaged \(its '{key}.*' is missing or of another kind\)"):
+        with pytest.raises(RunError, match=rf"{name} is damaged \(its '{key}.*' is missing or has another type\)"):
             RunFolder(tmp_path).read_json(name)
 
 

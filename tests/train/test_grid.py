@@ -85,7 +85,7 @@ def test_errors_are_one_line(tmp_path, change, message):
 
 def test_a_file_with_one_recipe_has_no_names_inside(tmp_path):
     path = write(tmp_path, 'base = "tiny"', "one.toml")
-    with pytest.raises(RecipeError, match="holds one recipe: leave out ':x'"):
+    with pytest.raises(RecipeError, match="contains one recipe: leave out ':x'"):
         load_recipe(f"{path}:x")
 
 

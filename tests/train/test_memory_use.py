@@ -20,7 +20,7 @@ def test_the_line_counts_what_the_process_holds(tmp_path):
     most = memory_held()[1]  # after the line: the peak may grow while it is made
     assert 100 * 2**20 < now <= most
     parts = re.fullmatch(
-        r"memory: about (.+) must be free for each process: (.+) held before training, (.+) more in the first steps",
+        r"memory: about (.+) must be free for each process: (.+) used before training, (.+) more in the first steps",
         line,
     )
     assert parts is not None, line

@@ -124,7 +124,7 @@ def test_a_network_of_another_output_is_refused_with_both_shapes(here):
     (here / "flat.py").write_text(text)
     result = CliRunner().invoke(app, ["train", "my_run.toml", "--set", "model.name=flat:Net", "--out", "run"])
     assert result.exit_code == 1
-    assert "forward gives [2, 2] for a batch of 2; [T, B, classes] = [3, 2, 2] is needed" in result.output
+    assert "forward returns [2, 2] for a batch of 2; [T, B, classes] = [3, 2, 2] is needed" in result.output
 
 
 def test_a_name_that_is_taken_by_an_installed_package_is_refused(here):

@@ -255,7 +255,7 @@ def test_a_new_run_overwrites_nothing(tmp_path):
     with pytest.raises(RunError, match="is a file; a run needs a folder"):
         new_folder(tmp_path / "notes", "tiny")
     (tmp_path / "metrics.csv").write_text("epoch,loss\n1,2.3\n")
-    with pytest.raises(RunError, match="holds tables or weights that training would overwrite"):
+    with pytest.raises(RunError, match="contains tables or weights that training would overwrite"):
         new_folder(tmp_path, "tiny")
 
 

@@ -124,7 +124,7 @@ def test_a_disk_that_fills_up_loses_nothing(tmp_path, straight):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))
     try:
-        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the one before it is intact"):
+        with pytest.raises(CheckpointError, match=r"last\.ckpt could not be written: .*; the previous file is intact"):
             trained(tmp_path, settings, resume=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -164,7 +164,7 @@ def test_a_run_whose_checkpoints_were_deleted_is_not_started_over(tmp_path, stra
     for path in (tmp_path / "run" / "checkpoints").glob("last*" if lost == "last.ckpt" else "*"):
         path.unlink()
     before = (tmp_path / "run" / "metrics.csv").read_bytes()
-    with pytest.raises(RunError, match=r"holds results but no checkpoint: last\.ckpt is gone.* delete the folder"):
+    with pytest.raises(RunError, match=r"contains results but no checkpoint: last\.ckpt is gone.* delete the folder"):
         trained(tmp_path / "run", [*RANDOM, "train.save_every=2"], resume=True)
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
 
@@ -249,7 +249,7 @@ def test_a_whole_checkpoint_that_does_not_fit_falls_back_to_the_one_before(tmp_p
     change(copy / "checkpoints" / "last.ckpt", EDITS[edit])
     seen = []
     folder, result = trained(copy, settings, resume=True, display=lambda s, notes: seen.extend(notes) or Observer())
-    assert len(seen) == 1 and "last.ckpt cannot be used: " in seen[0] and seen[0].endswith("from the one before")
+    assert len(seen) == 1 and "last.ckpt cannot be used: " in seen[0] and seen[0].endswith("from the previous one")
     assert result["status"] == "finished" and differing(folder, straight) == []
 
 

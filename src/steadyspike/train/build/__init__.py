@@ -1,1 +1,1 @@
-"""From a recipe to the objects it names: network, objective, optimizer, data, Lightning modules."""
+"""Turns a recipe into the objects that it names: network, objective, optimizer, data, Lightning modules."""

@@ -43,7 +43,7 @@ def _surrogate(table: schema.Neuron) -> Surrogate:
 
 
 def _neuron_kinds(name: str) -> dict[str, Any]:
-    """Names and types of the options that a neuron of the catalogue takes in a recipe."""
+    """Returns names and types of the options that a neuron of the catalogue takes in a recipe."""
     build = NEURONS[name].build
     kinds = kinds_of(build)
     if any(p.kind is p.VAR_KEYWORD for p in inspect.signature(build).parameters.values()):
@@ -55,7 +55,7 @@ def _neuron_kinds(name: str) -> dict[str, Any]:
 
 
 def neuron_spec(table: schema.Neuron) -> NeuronSpec:
-    """[neuron] as a spec from which a network builds its neurons."""
+    """Returns [neuron] as a spec from which a network builds its neurons."""
     check_name(table.name, NEURONS, "neuron.name")
     kinds = _neuron_kinds(table.name)
     plain = ("threshold", "tau", "gradient", "init", "strict", "decay_input", "backend")
@@ -82,7 +82,7 @@ def neuron_spec(table: schema.Neuron) -> NeuronSpec:
 
 
 def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
-    """``learn`` in the form that the neuron accepts: names, or one flag if it has one constant only."""
+    """Returns ``learn`` in the form that the neuron accepts: names, or one flag if it has only one constant."""
     assert table.learn is not None
     parameter = inspect.signature(NEURONS[table.name].build).parameters.get("learn")
     if parameter is not None and isinstance(parameter.default, bool):
@@ -93,7 +93,7 @@ def _learn(table: schema.Neuron) -> tuple[str, ...] | bool:
 def build_model(
     recipe: Recipe, *, num_classes: int, in_channels: int, image_size: tuple[int, int], width: float | None = None
 ) -> nn.Module:
-    """The recipe's network for data of this shape; ``width`` replaces the recipe's, for dry runs."""
+    """Builds the recipe's network for data of this shape; ``width`` replaces the recipe's, for dry runs."""
     check_name(recipe.norm.name, NORMS, "norm.name")
     if is_own(recipe.model.name):
         shape: dict[str, Any] = {"num_classes": num_classes, "in_channels": in_channels, "image_size": image_size}
@@ -135,9 +135,9 @@ def _recomputed(forward: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
 
 def recompute_blocks(model: SpikingNet) -> int:
-    """Wraps every block of the body in place, without renaming a parameter; returns how many there are.
+    """Wraps every block of the body in place, without renaming a parameter; returns the number of blocks.
 
-    Statistics (norms, MP-Init) are updated once per step: they recognise a recomputation.
+    Statistics (norms, MP-Init) are updated only once per step, because they recognise a recomputation.
     """
     blocks = list(model.body.children())
     for block in blocks:

@@ -101,10 +101,10 @@ def load_data(
 
 
 def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
-    """The bundle without augmentation, or with fewer training samples, if the recipe sets this."""
+    """Returns the bundle without augmentation, or with fewer training samples, if the recipe sets this."""
     if not table.augment:
         if bundle.dataset.augments_while_decoding:
-            raise DataError(f"data.augment = false cannot be: '{table.name}' augments while it decodes")
+            raise DataError(f"data.augment = false is not possible: '{table.name}' augments while it decodes")
         bundle = replace(bundle, dataset=bundle.dataset.with_augment("none"))
     if table.train_samples is not None:
         bundle = replace(bundle, split=first_samples(bundle.split, table.train_samples))
@@ -112,7 +112,10 @@ def _adjusted(bundle: DataBundle, table: schema.Data) -> DataBundle:
 
 
 def batch_per_process(recipe: Recipe, processes: int) -> int:
-    """Samples per forward pass in one of ``processes``; RecipeError if the batch cannot be divided equally."""
+    """Returns the samples per forward pass in one of ``processes``.
+
+    Raises RecipeError if the batch cannot be divided equally.
+    """
     size, accumulate = recipe.data.batch_size, recipe.train.accumulate
     if size % (processes * accumulate):
         raise RecipeError(
@@ -122,13 +125,13 @@ def batch_per_process(recipe: Recipe, processes: int) -> int:
 
 
 def regularise(table: schema.Augment) -> Regularise:
-    """[augment] in the form that the loader needs."""
+    """Returns [augment] in the form that the loader needs."""
     mixing = Mixing(table.mixup, table.cutmix, table.mix_prob, table.mix_switch, table.mix_until)
     return Regularise(table.erase, table.erase_mode, mixing)
 
 
 class RunData:
-    """Loaders of a recipe's data for process ``rank`` of ``world_size``.
+    """Makes the loaders of a recipe's data for process ``rank`` of ``world_size``.
 
     ``data.batch_size`` is the batch of one optimizer step over all processes and accumulation, so that a recipe gives
     the same training on one device and on eight.
@@ -163,7 +166,7 @@ class RunData:
         )
 
     def eval_loader(self, part: str) -> EvalLoader:
-        """Every sample of a part once over all processes."""
+        """Yields every sample of a part once over all processes."""
         batch = max(1, self.recipe.data.eval_batch_size // self.world_size)
         return self.bundle.eval_loader(
             part, batch, rank=self.rank, world_size=self.world_size, device=self.device,

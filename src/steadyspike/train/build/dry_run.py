@@ -1,4 +1,4 @@
-"""A recipe without its data: the full network on the meta device, and one training step of a narrow one."""
+"""Tries a recipe without its data: builds the full network on the meta device, and trains a narrow one for one step."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class DryRun:
 
 
 def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int, int, tuple[int, int], bool]:
-    """(classes, channels, image size, still images) of the recipe's data set; only the user's own is loaded for it."""
+    """Returns (classes, channels, image size, still images) of the recipe's data set.
+
+    Only the user's own is loaded for it.
+    """
     table = recipe.data
     if is_own(table.name):
         bundle = load_data(table, data_dir)
@@ -56,8 +59,9 @@ def data_shape(recipe: Recipe, data_dir: str | Path | None = None) -> tuple[int,
 def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | None = None) -> DryRun:
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
-    recipe: also a name or a .toml file, as for `load_recipe`. Raises RecipeError if the recipe cannot be built,
-    and RuntimeError if the loss is not finite or a trainable parameter gets no gradient.
+    recipe: may also be a name or a .toml file, as for `load_recipe`
+    Raises RecipeError if the recipe cannot be built, and RuntimeError if the loss is not finite or a trainable
+    parameter gets no gradient.
     """
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     classes, channels, size, static = data_shape(recipe, data_dir)
@@ -92,7 +96,7 @@ def _without_memory(recipe: Recipe) -> AbstractContextManager[Any]:
 
 
 def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) -> tuple[nn.Module, tuple[int, int]]:
-    """Builds a narrow network for images a quarter as wide if possible, or the user's own; also their size."""
+    """Builds a narrow network for images a quarter as wide if possible, or the user's own; returns their size too."""
     if is_own(recipe.model.name):
         return build_model(recipe, num_classes=classes, in_channels=channels, image_size=size), size
     width = min(_NARROW, recipe.model.width or 1.0)
@@ -110,9 +114,9 @@ def _narrow(recipe: Recipe, classes: int, channels: int, size: tuple[int, int]) 
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Raises RecipeError if a name, a value or a combination cannot be built; touches no data.
+    """Raises RecipeError if a name, a value or a combination cannot be built; reads no data.
 
-    The shape of the user's own data is known only when it is loaded, so with it the network is not built here.
+    The shape of the user's own data is only available once it is loaded, so in this case the network is not built here.
     """
     check_loggers(recipe.train.loggers)
     own_data = is_own(recipe.data.name)
@@ -142,7 +146,7 @@ def check_recipe(recipe: Recipe) -> None:
 
 
 def _check_loss(recipe: Recipe) -> None:
-    """Computes the loss of a single layer on noise once, because some options are checked only then."""
+    """Computes the loss of a single layer on noise once, because some options are only checked then."""
     values = below("options", recipe.loss.options)
     for name, options in recipe.loss.terms.items():
         values |= below(f"terms.{name}", options)

@@ -1,4 +1,4 @@
-"""`SpikingTask`: a recipe's task for training with Lightning's Trainer. Nothing else here needs Lightning."""
+"""`SpikingTask`: a recipe's task for training with Lightning's Trainer. No other file needs Lightning."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from steadyspike.train.recipe import Recipe
 class SpikingTask(LightningModule):
     """``trainer.fit(SpikingTask.for_data(recipe, data.bundle), data.train_loader, data.eval_loader("validation"))``.
 
-    Has the network, loss, optimizer and schedule of the recipe; precision, clipping, accumulation and the number of
-    epochs are the Trainer's. ``last_eval`` holds the scores of the last evaluation.
+    It has the network, loss, optimizer and schedule of the recipe. The Trainer decides precision, clipping,
+    accumulation and the number of epochs. ``last_eval`` holds the scores of the last evaluation.
     """
 
     def __init__(self, task: Task) -> None:
@@ -27,11 +27,11 @@ class SpikingTask(LightningModule):
 
     @classmethod
     def for_data(cls, recipe: Recipe, bundle: DataBundle) -> SpikingTask:
-        """The recipe's network for this data; its weights come from the recipe's seed."""
+        """Builds the recipe's network for this data; its weights come from the recipe's seed."""
         return cls(task_for(recipe, bundle))
 
     def forward(self, x: Tensor) -> Any:
-        """The network's output: logits [T, B, K]."""
+        """Returns the network's output: logits [T, B, K]."""
         return self.task.model(x)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

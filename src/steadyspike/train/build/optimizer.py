@@ -17,7 +17,7 @@ _WARMUP_FROM = 0.01
 
 
 def build_optimizer(table: schema.Optimizer, model: nn.Module) -> torch.optim.Optimizer:
-    """[optimizer] over the model's parameter groups."""
+    """Builds [optimizer] over the model's parameter groups."""
     groups = _groups(table, model)
     if table.name == "sgd":
         return torch.optim.SGD(groups, lr=table.lr, momentum=table.momentum, nesterov=table.nesterov)
@@ -40,7 +40,10 @@ def _groups(table: schema.Optimizer, model: nn.Module) -> list[dict[str, Any]]:
 
 
 def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int, kind: str = "") -> float:
-    """The factor on the learning rate at optimizer step ``step`` (from 0), in closed form; kind: of parameters."""
+    """Returns the factor on the learning rate at optimizer step ``step`` (from 0), in closed form.
+
+    kind: of parameters
+    """
     epoch = step // steps_per_epoch
     if epoch < table.warmup:
         first = table.warmup_lr if kind != "biases" or table.warmup_bias_lr is None else table.warmup_bias_lr
@@ -60,7 +63,7 @@ def lr_factor(table: schema.Schedule, lr: float, step: int, steps_per_epoch: int
 def build_schedule(
     recipe: Recipe, optimizer: torch.optim.Optimizer, steps_per_epoch: int
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """[schedule], to be stepped after every optimizer step."""
+    """Builds [schedule], which is stepped after every optimizer step."""
     table, lr = recipe.schedule, recipe.optimizer.lr
     kinds = [str(group.get("kind", "")) for group in optimizer.param_groups]
     factors: list[Callable[[int], float]] = [
@@ -93,11 +96,13 @@ class MomentumWarmUp(torch.optim.lr_scheduler.LambdaLR):
 
 
 class Lamb(torch.optim.Optimizer):
-    """Per parameter w: u = m / (sqrt(v) + eps) + decay * w, with Adam's corrected moments m and v of the gradient;
-    w <- w - lr * |w| / |u| * u if both lengths are above 0. Parameters without decay move as Adam's, w - lr * u.
+    """Per parameter w: u = m / (sqrt(v) + eps) + decay * w, with Adam's corrected moments m and v of the gradient.
 
-    max_gradient: the gradient of all parameters together is shortened to this length first; 1 as in the usual
-    implementations for transformers; None: no limit.
+    W <- w - lr * |w| / |u| * u if both lengths are above 0. Parameters without decay are updated as in Adam, w - lr *
+    u.
+
+    max_gradient: the gradient of all parameters together is first scaled to at most this length; 1 as in the usual
+    implementations for transformers; None: no limit
     """
 
     def __init__(
@@ -127,7 +132,7 @@ class Lamb(torch.optim.Optimizer):
         return loss
 
     def _shorten(self) -> Tensor | None:
-        """The number by which all gradients are divided."""
+        """Returns the number by which all gradients are divided."""
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if self.max_gradient is None or not grads:
             return None

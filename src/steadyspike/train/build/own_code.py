@@ -1,8 +1,8 @@
 """The user's own network or data set, named in a recipe as ``"package.module:Name"``.
 
-The module is looked for in the working directory and in the folders of PYTHONPATH, and nowhere else. Before anything is
+The module is searched in the working directory and in the folders of PYTHONPATH, and nowhere else. Before anything is
 imported, a name of the standard library or of an installed package raises an error, and so does code inside a run
-folder: no file of a run (checkpoint, weights, recipe) contains code that is run. An object that the user's module only
+folder. No code in a file of a run (checkpoint, weights, recipe) is ever run. An object that the user's module only
 imports from elsewhere raises an error too.
 """
 
@@ -31,12 +31,12 @@ from steadyspike.train.recipe.constructor_options import check_options, kinds_of
 
 
 def is_own(name: str) -> bool:
-    """Whether a name in a recipe is the user's code."""
+    """Returns whether a name in a recipe is the user's code."""
     return ":" in name
 
 
 def find_own(name: str, key: str) -> Callable[..., Any]:
-    """The class or function ``"package.module:Name"``; ``key``: the key of the recipe that names it."""
+    """Imports the class or function ``"package.module:Name"``; ``key`` is the key of the recipe that names it."""
     module_name, _, attribute = name.partition(":")
     if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
         raise RecipeError(f"{key} = {name!r} is not valid; it must be 'package.module:Name'")
@@ -61,7 +61,7 @@ def find_own(name: str, key: str) -> Callable[..., Any]:
 
 
 def _why_not_own(module_name: str) -> str | None:
-    """Why the module ``package.module`` is not the user's code, determined without importing it; None if it is."""
+    """Returns why the module ``package.module`` is not the user's code, without importing it; None if it is."""
     top, *inner = module_name.split(".")
     asked = [os.getcwd(), *(p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p)]
     folders = [folder for folder in asked if _run_folder_of(folder) is None]
@@ -74,7 +74,7 @@ def _why_not_own(module_name: str) -> str | None:
     if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
         return f"{top} is the name of an installed package or a part of Python; rename yours"
     if any(source.is_relative_to(folder) for source in _places(spec) for folder in _installed()):
-        return f"{top} is an installed package, and a recipe can name only code of yours"
+        return f"{top} is an installed package, but a recipe can name only your own code"
     run = next((run for source in _sources(spec, inner) if (run := _run_folder_of(source)) is not None), None)
     if run is not None:
         return f"no code is imported from the run folder {run}"
@@ -89,7 +89,7 @@ def _why_not_own(module_name: str) -> str | None:
 
 
 def _sources(spec: Any, inner: list[str]) -> set[Path]:
-    """Files and folders of a package and of the modules ``inner`` inside one another, found without importing any.
+    """Finds files and folders of a package and of the modules ``inner`` inside one another, without importing any.
 
     Python takes every folder for a package, so a run folder inside the working directory is one too.
     """
@@ -103,7 +103,7 @@ def _sources(spec: Any, inner: list[str]) -> set[Path]:
 
 
 def _run_folder_of(path: str | Path) -> Path | None:
-    """The run folder that ``path`` is, or is inside of; None if there is none."""
+    """Returns the run folder that ``path`` is, or is inside of; None if there is none."""
     here = Path(path).resolve()
     for candidate in (here, *here.parents):
         parts = ("run.json", "origin.json", "result.json", "weights.safetensors", "checkpoints")
@@ -113,12 +113,12 @@ def _run_folder_of(path: str | Path) -> Path | None:
 
 
 def _installed() -> list[Path]:
-    """Folders of Python's library and of installed packages."""
+    """Returns the folders of Python's library and of installed packages."""
     return [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")]
 
 
 def _places(spec: Any) -> set[Path]:
-    """Files and folders of a package or module."""
+    """Returns files and folders of a package or module."""
     if spec is None:
         return set()
     places = [spec.origin] if spec.has_location else list(spec.submodule_search_locations or ())
@@ -126,7 +126,7 @@ def _places(spec: Any) -> set[Path]:
 
 
 def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
-    """Names and types of its named arguments, and whether it accepts any name."""
+    """Names and types of the named arguments of a function, and whether it accepts any name."""
     anything = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(build).parameters.values())
     return kinds_of(build), anything
 
@@ -134,11 +134,11 @@ def _accepts(build: Callable[..., Any]) -> tuple[dict[str, Any], bool]:
 def _arguments(
     build: Callable[..., Any], given: Mapping[str, Any], options: Mapping[str, Any], key: str
 ) -> dict[str, Any]:
-    """The arguments of ``given`` that it accepts, and the recipe's options, checked against its signature."""
+    """Returns the arguments of ``given`` that it accepts, and the recipe's options, checked against its signature."""
     kinds, anything = _accepts(build)
     for option in options:
         if option in given:
-            raise RecipeError(f"{key}.options.{option} cannot be set: it is given to your code anyway")
+            raise RecipeError(f"{key}.options.{option} cannot be set, because your code gets it in any case")
     if not anything:
         check_options(options, {k: v for k, v in kinds.items() if k not in given}, f"{key}.options")
     return {**{name: value for name, value in given.items() if anything or name in kinds}, **options}
@@ -153,7 +153,7 @@ def own_model(
     kinds, anything = _accepts(build)
 
     def new_neuron(channels: int = 1, size: tuple[int, ...] | None = None) -> nn.Module:
-        """A new layer of the recipe's neuron; ``channels`` is needed for ``neuron.channelwise``."""
+        """Returns a new layer of the recipe's neuron; ``channels`` is needed for ``neuron.channelwise``."""
         return neuron.at(Site(channels, size, steps))
 
     unused = {
@@ -171,7 +171,7 @@ def own_model(
     }  # fmt: skip
     model = build(**_arguments(build, given, recipe.model.options, "model"))
     if not isinstance(model, nn.Module):
-        raise RecipeError(f"model.name = {name!r} gave {type(model).__name__}; it must give an nn.Module")
+        raise RecipeError(f"model.name = {name!r} returned {type(model).__name__}; it must return an nn.Module")
     return model
 
 
@@ -184,7 +184,7 @@ def check_output(model: nn.Module, x: Tensor, classes: int, timesteps: int, name
     shape = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
     if shape != [timesteps, 2, classes]:
         raise RecipeError(
-            f"model.name = {name!r}: forward gives {shape} for a batch of 2; [T, B, classes] = "
+            f"model.name = {name!r}: forward returns {shape} for a batch of 2; [T, B, classes] = "
             f"{[timesteps, 2, classes]} is needed"
         )
 
@@ -205,7 +205,7 @@ def _data_arguments(table: schema.Data, data_dir: str | Path | None, split: str 
 
 
 def own_data(table: schema.Data, data_dir: str | Path | None, split: str | None) -> DataBundle:
-    """Calls the user's function, which gives a data set, a pair (train, test) or a `DataBundle` (docs/training.md)."""
+    """Calls the user's function; it returns a data set, a pair (train, test) or a `DataBundle` (docs/training.md)."""
     check_own_data(table)
     build, given = find_own(table.name, "data.name"), _data_arguments(table, data_dir, split)
     made = build(**_arguments(build, given, table.options, "data"))

@@ -25,9 +25,9 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Task(nn.Module):
-    """``Task.for_data(recipe, bundle)``, or with your own network and objective.
+    """Use ``Task.for_data(recipe, bundle)``, or your own network and objective.
 
-    ``task(batch)`` is the training loss of a batch, so that DDP can wrap it; ``eval_step(batch)`` adds a batch to
+    ``task(batch)`` is the training loss of a batch, so that DDP can wrap it. ``eval_step(batch)`` adds a batch to
     ``eval_sums``.
     """
 
@@ -35,13 +35,13 @@ class Task(nn.Module):
         super().__init__()
         self.recipe, self.model, self.objective = recipe, model, objective
         self.train_sums: Any = ScoreSums(1)
-        self.eval_sums: Any = None  # `for_data` and `evaluate_part` set it
+        self.eval_sums: Any = None  # set by `for_data` and `evaluate_part`
         self.last_eval: EpochScores | None = None
         self.step_losses: deque[Tensor] = deque(maxlen=recipe.train.accumulate)  # losses of the next optimizer step
 
     @classmethod
     def for_data(cls, recipe: Recipe, bundle: DataBundle) -> Task:
-        """The recipe's network for this data.
+        """Builds the recipe's network for this data.
 
         Its weights come from the recipe's seed and do not depend on numbers drawn before.
         """
@@ -55,7 +55,7 @@ class Task(nn.Module):
             time = () if bundle.timesteps is None else (bundle.timesteps,)
             cls.check_model(recipe, model, torch.zeros(*time, 2, bundle.in_channels, *bundle.shape), bundle.num_classes)
         if recipe.train.channels_last:
-            # Of 4-D weights; activations follow them.
+            # For 4-D weights; activations follow them.
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if not recipe.train.events:
             use_dense(model)
@@ -79,56 +79,56 @@ class Task(nn.Module):
 
     @classmethod
     def check_model(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int) -> None:
-        """Raises an error if the output of the user's network does not fit the task."""
+        """Raises an error if the output of the user's network does not match the task."""
         check_output(model, x, classes, recipe.data.timesteps, recipe.model.name)
 
     @classmethod
     def dry_loss(cls, recipe: Recipe, model: nn.Module, x: Tensor, classes: int, static: bool) -> Tensor:
-        """The loss of a batch of two samples of noise, with targets that are made up."""
+        """Returns the loss of a batch of two samples of noise, with made-up targets."""
         return build_objective(recipe, static=static)(model, x, torch.tensor([0, classes - 1])).loss
 
     @classmethod
     def make_objective(cls, recipe: Recipe, bundle: DataBundle) -> Objective:
-        """The recipe's loss for this data."""
+        """Builds the recipe's loss for this data."""
         return build_objective(recipe, static=bundle.timesteps is None)
 
     selected_by = "accuracy"  # name of `EpochScores.selects` in result.json
     extra_tables: ClassVar[dict[str, tuple[str, ...]]] = {}  # columns of further tables, by file name
-    smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of it
+    smallest_image: ClassVar[int] = 16  # sides of a dry run's images are multiples of this number
 
     def new_sums(self, bundle: DataBundle) -> Any:
         """Returns the empty sums to which an evaluation adds its scores."""
         return ScoreSums(self.recipe.data.timesteps)
 
     def observers(self, session: Any) -> list[Any]:
-        """Further observers of a run's epochs in its first process, such as a writer of pictures."""
+        """Returns additional observers of a run's epochs in its first process, such as a writer of pictures."""
         return []
 
     def columns(self, part: str) -> list[str]:
-        """The columns of metrics.csv for a part."""
+        """Returns the columns of metrics.csv for a part."""
         if part == "train":
             return ["train_loss", "train_accuracy"]
         return [f"{part}_loss", *(f"{part}_accuracy_{t}" for t in range(1, self.recipe.data.timesteps + 1))]
 
     def extra_rows(self) -> list[tuple[str, dict[str, Any]]]:
-        """(table, row) of the epoch that ended, for `extra_tables`."""
+        """Returns (table, row) of the epoch that ended, for `extra_tables`."""
         return []
 
     def title(self, part: str | None) -> str:
-        """The display's heading for the column after the loss."""
+        """Returns the display's heading for the column after the loss."""
         steps = self.recipe.data.timesteps
         return "train" + (f"  {part} accuracy after 1..{steps} steps" if part else "")
 
     def train_line(self, scores: EpochScores) -> str:
-        """What the display shows of the training part in addition to the loss."""
+        """Returns what the display shows of the training part in addition to the loss."""
         return f"{scores.selects:5.1f}"
 
     def loss_of_a_guess(self, classes: int) -> float | None:
-        """The loss of a constant guess, below which learning begins; None if there is no such number."""
+        """The loss of a constant guess, which a learning network must go below; None if there is no such number."""
         return math.log(classes)
 
     def forward(self, batch: Batch) -> Tensor:
-        """The loss to minimise, of one batch; adds to the epoch's training scores."""
+        """Returns the loss to minimise, of one batch; adds to the epoch's training scores."""
         x, target = batch
         outcome = self.objective(self.model, x, target)
         self.train_sums.add(outcome.loss, outcome.logits, target, self.objective.predict)
@@ -136,14 +136,14 @@ class Task(nn.Module):
         return outcome.loss
 
     def eval_step(self, batch: Batch) -> None:
-        """Adds a batch to the scores of the evaluation; in inference mode."""
+        """Adds a batch to the scores of the evaluation, in inference mode."""
         x, target = batch
         logits = self.model(x)
         self.eval_sums.add(self.objective.task(logits, target), logits, target, self.objective.predict)
 
 
 def check_task(recipe: Recipe) -> type[Task]:
-    """The task class of a recipe; RecipeError if its data, network or tables belong to another kind."""
+    """Returns the task class of a recipe; raises RecipeError if its data, network or tables belong to another kind."""
     kind = kind_of(recipe)
     if not is_own(recipe.data.name) and (other := entry(recipe.data.name)[1].task) != kind.name:
         data_kind = kind_named(other)
@@ -161,12 +161,12 @@ def check_task(recipe: Recipe) -> type[Task]:
 
 
 def task_for(recipe: Recipe, bundle: DataBundle) -> Task:
-    """The task of a recipe with its network for this data."""
+    """Builds the task of a recipe with its network for this data."""
     return check_task(recipe).for_data(recipe, bundle)
 
 
 def build_objective(recipe: Recipe, *, static: bool) -> Objective:
-    """[loss] with its terms; ``static``: batches are still images [B, ...]."""
+    """Builds [loss] with its terms; ``static``: batches are still images [B, ...]."""
     check_name(recipe.loss.name, LOSSES, "loss.name")
     check_options(recipe.loss.options, kinds_of(LOSSES[recipe.loss.name]), "loss.options")
     terms: dict[str, Term] = {}

@@ -1,4 +1,4 @@
-"""Writes files so that a crash leaves the old file or the new one, never a part of one."""
+"""Writes files so that after a crash either the old or the new file exists, never a part of one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def sync_folder(folder: Path) -> None:
 def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
     """Calls ``write(file)`` on a temporary file in the same folder, syncs it and renames it to ``path``.
 
-    keep: the new name of the file that was at ``path``. If writing fails, for example on a full disk, no existing file
-    has changed.
+    keep: the new name of the file that was at ``path``
+    If writing fails, for example on a full disk, no existing file has changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_left_overs(path)
@@ -46,11 +46,11 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
             os.fsync(file.fileno())
             if keep is not None and path.exists():
                 os.replace(path, keep)
-            if os.name == "nt":  # Windows renames closed files only
+            if os.name == "nt":  # Windows can rename only closed files
                 file.close()
-            os.replace(partial, path)  # under the lock; otherwise other processes would consider it a left-over
+            os.replace(partial, path)  # under the lock; otherwise other processes would treat it as a leftover
     except (OSError, RuntimeError) as error:
-        old = "; the one before it is intact" if path.exists() else ""
+        old = "; the previous file is intact" if path.exists() else ""
         raise CheckpointError(f"{path} could not be written: {why_not_written(path, error)}{old}") from error
     finally:
         with suppress(OSError):  # it was renamed, or the first error is the one to report
@@ -59,18 +59,24 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
 
 
 def _locked(partial: Path) -> IO[bytes]:
-    """Creates a file and locks it as long as it is open: when the process ends, in any way, the lock is released."""
+    """Creates a file and locks it as long as it is open.
+
+    When the process ends, for whatever reason, the lock is released.
+    """
     while True:
         file = open(partial, "xb")  # noqa: SIM115 - the caller closes it
         with suppress(OSError):  # a disk without locks
             lock_file(file, wait=True)
         if os.fstat(file.fileno()).st_nlink > 0:
             return file
-        file.close()  # another process removed it as a left-over before it was locked
+        file.close()  # another process took it for a leftover and removed it before it was locked
 
 
 def _remove_left_overs(path: Path) -> None:
-    """Removes temporary files of ``path`` that killed processes left; a locked file is being written and stays."""
+    """Removes temporary files of ``path`` that killed processes left.
+
+    A locked file is still being written and stays.
+    """
     for name in os.listdir(path.parent):
         if name.startswith(f".{path.name}.") and name.endswith(".partial"):
             with suppress(OSError), open(path.with_name(name), "rb") as file:
@@ -79,10 +85,10 @@ def _remove_left_overs(path: Path) -> None:
 
 
 def why_not_written(path: Path, error: BaseException) -> str:
-    """Why a file could not be written, in words."""
+    """Returns why a file could not be written, in words."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
-        # torch's writer reports a wrong position in the file; the system's error is the cause of that one.
+        # torch's writer reports a wrong position in the file; the error of the system is its cause.
         cause = cause.__cause__ or cause.__context__
     if not isinstance(cause, OSError):
         return str(error).splitlines()[0]
@@ -94,7 +100,7 @@ def why_not_written(path: Path, error: BaseException) -> str:
 
 
 def link(source: Path, target: Path) -> None:
-    """Makes ``target`` another name of ``source`` in one step; a copy on disks without hard links.
+    """Makes ``target`` another name of ``source`` atomically; a copy on disks without hard links.
 
     Only for files of a run, whose folder is locked by one process: its temporary name is always the same.
     """

@@ -1,4 +1,4 @@
-"""Checkpoint files: with a checksum, replaced in one step, and read only if they are undamaged and ours."""
+"""Checkpoint files: they have a checksum, are replaced atomically, and are read only if they are undamaged and ours."""
 
 from __future__ import annotations
 
@@ -18,35 +18,36 @@ _FOLDER_BIT = 0x10  # marks a folder in a zip; torch would leave such a tensor u
 
 
 class OtherRun(CheckpointError):
-    """A whole checkpoint of another recipe, split or number of processes."""
+    """An undamaged checkpoint of another recipe, split or number of processes."""
 
 
 def previous_of(path: Path) -> Path:
-    """``last.ckpt`` -> ``last.previous.ckpt``."""
+    """Maps ``last.ckpt`` to ``last.previous.ckpt``."""
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
 def save_checkpoint(state: dict[str, Any], path: Path) -> None:
-    """Replaces a checkpoint in one step; the file that was there is kept under the name of `previous_of`."""
+    """Replaces a checkpoint atomically; the old file is kept under the name of `previous_of`."""
     write_atomically(path, lambda file: write_state(state, file), keep=previous_of(path))
 
 
 def write_state(state: dict[str, Any], file: BinaryIO) -> None:
-    """torch's zip file, followed by a checksum of all of it; ``torch.load`` can read it."""
+    """Writes torch's zip file, followed by a checksum of all of it; ``torch.load`` can read it."""
     sealed = SealedWriter(file)
     torch.save(state, sealed)  # type: ignore[arg-type]
     sealed.finish()
 
 
 def read_state(file: BinaryIO) -> Any:
-    """What `write_state` wrote, on the CPU; SealError or an error of torch's if it was changed."""
+    """Reads what `write_state` wrote, to the CPU; raises SealError or an error of torch if it was changed."""
     check_trailer(file)
     file.seek(0)
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if any(entry.is_dir() or entry.external_attr & _FOLDER_BIT for entry in entries):
             raise SealError("holds a folder")
-        # torch writes no such files; a few kilobytes could unpack to all memory, and of two entries one would win.
+        # torch writes no such files. A few kilobytes could unpack to all memory, and of two entries with one name one
+        # would win.
         if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
             raise SealError("was packed again, with compression")
         if len({entry.filename for entry in entries}) < len(entries):
@@ -56,10 +57,10 @@ def read_state(file: BinaryIO) -> Any:
 
 
 def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[str, Any]:
-    """A whole checkpoint of this library, on the CPU, loaded with ``weights_only=True``.
+    """Reads a checkpoint of this library, to the CPU, with ``weights_only=True``.
 
-    identity: values that the checkpoint must carry (recipe, split, number of processes), otherwise it belongs to
-    another run.
+    identity: values that the checkpoint must contain (recipe, split, number of processes); otherwise it belongs to
+    another run
     """
     try:
         with open(path, "rb") as file:
@@ -81,9 +82,11 @@ def read_checkpoint(path: Path, identity: dict[str, Any] | None = None) -> dict[
 
 
 class Found(NamedTuple):
-    """What `latest` found.
+    """The result of `latest`.
 
-    state: of the newest usable checkpoint, or None; path: its file; refused: why newer ones cannot be used.
+    state: of the newest usable checkpoint, or None
+    path: its file
+    refused: why newer ones cannot be used
     """
 
     state: dict[str, Any] | None
@@ -94,11 +97,14 @@ class Found(NamedTuple):
 def latest(
     path: Path, identity: dict[str, Any], problem: Callable[[dict[str, Any]], str | None] = lambda state: None
 ) -> Found:
-    """The newest usable checkpoint: ``path``, or the one before it.
+    """Finds the newest usable checkpoint: ``path``, or the previous one.
 
-    problem: returns why a state cannot be used although its file is undamaged; None if it can. If there are checkpoints
-    and none can be used, that is an error: a new start would hide the loss. It is a DamagedRun, unless one of them is
-    undamaged and belongs to another run: then the caller's request is wrong, not the files.
+    problem: returns why a state cannot be used although its file is undamaged; None if it can
+
+
+    If there are checkpoints and none can be used, that is an error, because a new start would hide the loss. The error
+    is a DamagedRun, unless one of the checkpoints is undamaged and belongs to another run: then the request is wrong,
+    not the files.
     """
     refused: list[str] = []
     kind: type[CheckpointError] = DamagedRun
@@ -123,7 +129,7 @@ def latest(
 
 
 def keep_best(folder: RunFolder) -> None:
-    """last.ckpt is the best: gives it the name best.ckpt, too."""
+    """Gives last.ckpt, which is the best, the name best.ckpt too."""
     if folder.best.exists():
         if folder.best.samefile(folder.last):
             return
@@ -132,7 +138,7 @@ def keep_best(folder: RunFolder) -> None:
 
 
 def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The checkpoint of the best epoch, ``epoch``; DamagedRun if it is missing or damaged."""
+    """Returns the checkpoint of the best epoch, ``epoch``; raises DamagedRun if it is missing or damaged."""
     problems: list[str] = []
     for path in (folder.best, previous_of(folder.best)):
         if not path.exists():
@@ -145,7 +151,7 @@ def read_best(folder: RunFolder, epoch: int, identity: dict[str, Any] | None = N
             continue
         if state.get("epoch") == epoch and state.get("batch") == 0:
             return state
-        problems.append(f"{path} is of epoch {state.get('epoch')}")
+        problems.append(f"{path} belongs to epoch {state.get('epoch')}")
     raise DamagedRun(
         f"{problems[0]}: the best epoch ({epoch}) cannot be tested; restore the file and --resume, or train again in "
         "another folder (--out)"

@@ -48,11 +48,11 @@ def _cpu_name() -> str:
 
 
 def commit() -> str | None:
-    """The commit of the library's own checkout (with +changes if files differ from it), if it is one."""
+    """Returns the commit of the library's own checkout (with +changes if files differ from it), if it is one."""
     here = Path(__file__).parent
 
     def git(*arguments: str) -> str | None:
-        # Without optional locks: `status` would write the index, and leave its lock behind if the disk is full.
+        # Without optional locks, because `status` would write the index, and leave its lock file if the disk is full.
         command = ["git", "--no-optional-locks", "-C", str(here), *arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=10)
@@ -67,14 +67,14 @@ def commit() -> str | None:
 
 
 def size(count: float) -> str:
-    """A number of bytes in words: ``"84 MB"``, ``"1.5 GB"``."""
+    """Formats a number of bytes: ``"84 MB"``, ``"1.5 GB"``."""
     return f"{count / 2**30:.1f} GB" if count >= 2**30 else f"{count / 2**20:.0f} MB"
 
 
 def memory_held() -> tuple[int, int]:
-    """(bytes of memory that this process holds now, the most that it held so far).
+    """Returns (bytes of memory that this process uses now, the most that it has used so far).
 
-    Zeros if the system does not report it.
+    Both are zero if the system does not report them.
     """
     try:
         fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line)
@@ -90,7 +90,7 @@ def memory_held() -> tuple[int, int]:
 
 
 def most_memory() -> dict[str, int]:
-    """Returns the most bytes that this process held so far, and on its GPU; as far as the system reports it."""
+    """Returns the most bytes that this process has used so far, and on its GPU, if the system reports it."""
     import torch
 
     gpu = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else 0

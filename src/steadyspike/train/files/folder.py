@@ -38,7 +38,7 @@ from steadyspike.train.files.forms import form_problem
 from steadyspike.train.recipe import Recipe, RecipeError, dumps, parse, toml
 from steadyspike.train.recipe.identity import difference
 
-NETWORKS = Path(__file__).parents[2] / "zoo" / "networks"  # the folders of runs, without checkpoints
+NETWORKS = Path(__file__).parents[2] / "zoo" / "networks"  # the folders that contain runs, without checkpoints
 _TRIES, _PAUSE = 5, 0.02  # to take a lock that a process in `in_use` may hold for a moment
 
 
@@ -47,7 +47,7 @@ class RunError(PlainError, RuntimeError):
 
 
 class DamagedRun(RunError, CheckpointError):
-    """A run that cannot be continued, because its files are damaged or missing; only a new start helps."""
+    """A run that cannot be continued, because its files are damaged or missing; a new start is needed."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class RunFolder:
                 self.root.parent.rmdir()
 
     def has_results(self) -> bool:
-        """Whether a table has rows or weights were written, which a start from the beginning would delete."""
+        """Returns whether a table has rows or weights were written, which a new start would delete."""
         tables = (self.root / f"{name}.csv" for name in ("metrics", "layers", "steps", "health"))
         return self.weights.exists() or any(t.exists() and t.read_bytes().count(b"\n") > 1 for t in tables)
 
     def read_recipe(self) -> Recipe:
-        """The recipe of this run; RunError if its file is missing or was changed."""
+        """Returns the recipe of this run; raises RunError if its file is missing or was changed."""
         path = self.root / "recipe.toml"
         if not path.is_file():
             raise RunError(f"{self.root} is not a run folder: it has no recipe.toml")
@@ -95,7 +95,7 @@ class RunFolder:
             return parse(document, str(path))
 
     def read_json(self, name: str) -> dict[str, Any]:
-        """The content of a file of `write_json`; RunError if it is missing or was changed."""
+        """Returns the content of a file of `write_json`; raises RunError if it is missing or was changed."""
         path = self.root / name
         if not path.is_file():
             raise RunError(f"{self.root} has no {name}: did the run end?")
@@ -119,7 +119,7 @@ class RunFolder:
         write_atomically(self.root / "recipe.toml", lambda file: file.write(seal(text.encode())))
 
     def intact(self, name: str) -> bool:
-        """Whether a JSON file is there and is what the run wrote."""
+        """Returns whether a JSON file exists and is unchanged."""
         try:
             self.read_json(name)
         except RunError:
@@ -127,7 +127,7 @@ class RunFolder:
         return True
 
     def data_dir(self) -> Path | None:
-        """The data folder that the run remembers, if it is still there."""
+        """Returns the data folder that is stored in the run, if it still exists."""
         if not self.intact("run.json"):
             return None
         remembered = self.read_json("run.json").get("data_dir")
@@ -150,11 +150,11 @@ class RunFolder:
             yield
 
     def in_use(self) -> bool:
-        """Whether a process is training in this folder now."""
+        """Returns whether a process is training in this folder now."""
         try:
             with open(self.root / ".lock") as file:
                 return not lock_file(file, shared=True)
-        except OSError:  # there is no file, or the disk has no locks
+        except OSError:  # there is no file, or the disk does not support locks
             return False
 
 
@@ -169,21 +169,24 @@ def _named(path: Path) -> Iterator[None]:
 
 
 def _below_runs(name: str) -> Path:
-    """The folder of a recipe's runs; RunError if the recipe's file name cannot be a folder's name (``...toml``)."""
+    """Returns the folder of a recipe's runs.
+
+    Raises RunError if the recipe's file name cannot name a folder (``...toml``).
+    """
     if name in ("", ".", "..") or Path(name).name != name:
         raise RunError(f"a recipe file called {name + '.toml'!r} gives no name for a run folder: give one with --out")
     return Path("runs") / name
 
 
 def new_folder(out: Path | None, name: str) -> RunFolder:
-    """``out``, which must hold no files that a run would overwrite, or the next free ``runs/NAME/001``."""
+    """Returns ``out``, which must not contain files that a run would overwrite, or the next free ``runs/NAME/001``."""
     if out is not None:
         if out.is_file():
             raise RunError(f"{out} is a file; a run needs a folder, so choose another --out")
         if (out / "recipe.toml").exists():
-            raise RunError(f"{out} holds a run already; continue it with --resume or choose another --out")
+            raise RunError(f"{out} contains a run already; continue it with --resume or choose another --out")
         if RunFolder(out).has_results():
-            raise RunError(f"{out} holds tables or weights that training would overwrite; choose another --out")
+            raise RunError(f"{out} contains tables or weights that training would overwrite; choose another --out")
         out.mkdir(parents=True, exist_ok=True)
         return RunFolder(out)
     parent = _below_runs(name)
@@ -198,7 +201,7 @@ def new_folder(out: Path | None, name: str) -> RunFolder:
 
 
 def open_folder(out: Path | None, name: str) -> RunFolder:
-    """The run to continue: ``out``, or the newest below ``runs/NAME``."""
+    """Returns the run to continue: ``out``, or the newest below ``runs/NAME``."""
     if out is not None:
         return RunFolder(out)
     parent = _below_runs(name)
@@ -209,7 +212,7 @@ def open_folder(out: Path | None, name: str) -> RunFolder:
 
 
 def resumable(folder: RunFolder, recipe: Recipe) -> None:
-    """Refuses to continue a run with another recipe.
+    """Raises an error if a run would be continued with another recipe.
 
     A damaged recipe.toml is ignored: the checkpoint contains its recipe, and the file is written again.
     """
@@ -223,21 +226,23 @@ def resumable(folder: RunFolder, recipe: Recipe) -> None:
 
 
 def packaged_names() -> list[str]:
-    """Names of the packaged networks."""
+    """Returns the names of the packaged networks."""
     return sorted(path.parent.name for path in NETWORKS.glob("*/network.json"))
 
 
 def find_packaged(name: str | Path) -> Path | None:
-    """The folder of the packaged network with this name; None if ``name`` is a path or unknown."""
+    """Returns the folder of the packaged network with this name; None if ``name`` is a path or unknown."""
     text = str(name)
     return NETWORKS / text if text in packaged_names() else None
 
 
 def run_folder(source: str | Path) -> Path:
-    """The folder of a run, given as a path or as the name of a packaged network; RunError if it is neither.
+    """Returns the folder of a run, given as a path or as the name of a packaged network.
 
-    A path that exists counts before a name. The folder of a packaged network is a copy in the user's cache, because
-    commands write files into a run's folder (folded.safetensors, report.html).
+    Raises RunError if it is neither.
+
+    If a path of this name exists, it is used instead of the packaged network. The folder of a packaged network is a
+    copy in the user's cache, because commands write files to a run's folder (folded.safetensors, report.html).
     """
     path = Path(source)
     if path.exists() or len(path.parts) != 1:

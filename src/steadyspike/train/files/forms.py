@@ -1,6 +1,6 @@
 """The required contents of run.json and result.json, on which all readers rely.
 
-A checksum proves that a file is unchanged; the form proves that this version wrote it for this purpose.
+A checksum proves that a file is unchanged. The form proves that this version wrote it for this purpose.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from steadyspike.train.recipe.kinds import kind_of_result
 
 
 class _Form(BaseModel):
-    """Other keys may be there, too."""
+    """Other keys may exist, too."""
 
     model_config = ConfigDict(extra="allow", strict=True)
 
@@ -74,7 +74,7 @@ class _About(_Form):
 
 
 def _wrong_score(test: dict[str, Any]) -> str | None:
-    """The first number of its kind that the test part of a result lacks."""
+    """Returns the first number of a kind of run that is missing in the test part of a result; None if none is."""
     kind = kind_of_result(test)
     for key, form in (kind.form if isinstance(kind.form, dict) else {kind.key: kind.form}).items():
         try:
@@ -87,7 +87,7 @@ def _wrong_score(test: dict[str, Any]) -> str | None:
 
 
 def form_problem(name: str, content: dict[str, Any]) -> str | None:
-    """What a file called ``name`` lacks, as the end of a sentence about it; None if its readers can rely on it."""
+    """What is wrong with the content of a file called ``name``, as the end of a sentence; None if nothing is."""
     try:
         if name == "run.json":
             _About.model_validate(content)
@@ -97,8 +97,8 @@ def form_problem(name: str, content: dict[str, Any]) -> str | None:
             form = forms.get(status, _EndedEarly)
             form.model_validate(content)
             if form is not _Interrupted and (key := _wrong_score(content["test"])) is not None:
-                return f"its {'test.' + key!r} is missing or of another kind"
+                return f"its {'test.' + key!r} is missing or has another type"
     except ValidationError as error:
         key = ".".join(str(part) for part in error.errors()[0]["loc"])
-        return f"its {key!r} is missing or of another kind"
+        return f"its {key!r} is missing or has another type"
     return None

@@ -20,7 +20,11 @@ from steadyspike.train.recipe import Recipe, RecipeError
 
 
 class Histogram(NamedTuple):
-    """Counts of values in equal bins from low to high; total: sum of the values, squares: of their squares."""
+    """Counts of values in equal bins from low to high.
+
+    total: sum of the values
+    squares: sum of their squares
+    """
 
     low: float
     high: float
@@ -56,7 +60,7 @@ class Board:
         self._write(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
 
     def add_histograms(self, prefix: str, rows: Mapping[str, Histogram], step: int) -> None:
-        """Writes counts in equal bins as prefix/name, as TensorBoard draws them."""
+        """Writes counts in equal bins as prefix/name, in the form that TensorBoard draws."""
         values = []
         for name, row in rows.items():
             width = (row.high - row.low) / len(row.counts)
@@ -76,7 +80,7 @@ class Board:
             raise CheckpointError(f"{self.path} could not be written: {why_not_written(self.path, error)}") from error
 
     def close(self) -> None:
-        """Closes the file; everything was written when it was added."""
+        """Closes the file; everything was already written when it was added."""
         with suppress(OSError):  # an error of writing was reported when it happened
             self._records.close()
 
@@ -99,7 +103,7 @@ def check_loggers(names: Sequence[str]) -> None:
 
 
 class Logger(Protocol):
-    """The destinations of a run's settings and numbers."""
+    """A destination for a run's settings and numbers."""
 
     def log_hyperparams(self, settings: dict[str, Any]) -> None: ...
     def log_metrics(self, row: dict[str, float], step: int) -> None: ...
@@ -107,7 +111,7 @@ class Logger(Protocol):
 
 
 class Wandb:
-    """A run of Weights & Biases; the same folder is the same run there, so that a resumed run continues it."""
+    """A run of Weights & Biases. The same folder is the same run there, so that a resumed run continues it."""
 
     def __init__(self, root: Path) -> None:
         import wandb
@@ -132,8 +136,8 @@ class Mlflow:
     def __init__(self, root: Path) -> None:
         from mlflow.tracking import MlflowClient
 
-        # MLflow's default is a file store, which raises an error from 3.13 on unless MLFLOW_ALLOW_FILE_STORE is set
-        # (github.com/mlflow/mlflow/issues/23634 and pull 23637).
+        # MLflow's default is a file store. From version 3.13 on it raises an error unless MLFLOW_ALLOW_FILE_STORE is
+        # set (github.com/mlflow/mlflow/issues/23634 and pull 23637).
         uri = os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.resolve() / 'mlflow.db'}"
         self._client = MlflowClient(tracking_uri=uri)
         experiment = self._client.get_experiment_by_name("steadyspike")
@@ -178,7 +182,7 @@ class Loggers:
         self._open[name] = logger
 
     def add(self, prefix: str, row: Mapping[str, float | None], step: int) -> None:
-        """The numbers of ``row`` as prefix/name; None is left out."""
+        """Returns the numbers of ``row`` as prefix/name; None is left out."""
         values = {f"{prefix}/{name}": value for name, value in row.items() if value is not None}
         for name, logger in list(self._open.items()):
             self._try(name, lambda logger=logger: logger.log_metrics(values, step=step))  # type: ignore[misc]
@@ -194,4 +198,4 @@ class Loggers:
         except Exception as error:
             self._open.pop(name, None)
             text = str(error).splitlines()[0] if str(error) else ""
-            self._tell(f"nothing more goes to {name}: {type(error).__name__}: {text}")
+            self._tell(f"{name} gets no more numbers: {type(error).__name__}: {text}")

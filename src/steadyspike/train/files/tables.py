@@ -17,10 +17,13 @@ Extent = dict[str, Any]  # {"length": bytes, "sha256": of these bytes}
 
 
 class Table:
-    """A CSV file with fixed columns. Numbers are written so that they read back equal; nothing depends on the clock."""
+    """A CSV file with fixed columns.
+
+    Numbers are written so that reading gives the same value; nothing depends on the clock.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str], extent: Extent | None = None) -> None:
-        """extent: continue a file from there and drop what is behind; None: start it again."""
+        """extent: continue a file from this length and drop what follows; None: start the file again"""
         self.path, self.columns = path, list(columns)
         self._digest = hashlib.sha256()
         self._file: BinaryIO
@@ -50,14 +53,14 @@ class Table:
             raise CheckpointError(f"{self.path} could not be written: {why_not_written(self.path, error)}") from error
 
     def add(self, **row: Cell) -> None:
-        """One row; a column that is not given stays empty."""
+        """Writes one row; columns without a value stay empty."""
         unknown = set(row) - set(self.columns)
         if unknown:
             raise ValueError(f"{self.path.name} has no column {sorted(unknown)[0]!r}")
         self._write([row.get(column) for column in self.columns])
 
     def sync(self) -> Extent:
-        """Makes sure that everything is on disk; returns the present length and checksum."""
+        """Syncs everything to disk; returns the current length and checksum."""
         with self._naming():
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -69,7 +72,7 @@ class Table:
 
 
 def extent_problem(path: Path, extent: Extent) -> str | None:
-    """Why a file does not begin with its earlier content; None if it does."""
+    """Returns why a file does not begin with its earlier content; None if it does."""
     try:
         with open(path, "rb") as file:
             content = file.read(extent["length"])
@@ -92,6 +95,6 @@ def _text(cell: Cell) -> str:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """The rows of such a file, as text."""
+    """Returns the rows of such a file, as text."""
     with open(path, newline="") as file:
         return list(csv.DictReader(file))

@@ -20,10 +20,10 @@ NOTED, NOTED_RECIPE = "weights_sha256", "recipe_sha256"  # keys of result.json
 
 
 def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """A model's state as safetensors, with ``about`` as JSON under the metadata key "steadyspike".
+    """Writes a model's state as safetensors, with ``about`` as JSON under the metadata key "steadyspike".
 
-    There is one metadata key only: the format does not fix the order of several, and equal weights must give equal
-    files. Tied parameters are stored once per name.
+    There is only one metadata key, because the format does not fix the order of several, and equal weights must give
+    equal files. Tied parameters are stored once for each name.
     """
     from safetensors.torch import save
 
@@ -33,7 +33,7 @@ def save_weights(path: Path, state: dict[str, Tensor], about: dict[str, Any]) ->
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state and what was saved about it; RunError if the file was changed."""
+    """Returns the state and what was saved about it; raises RunError if the file was changed."""
     from safetensors import SafetensorError
     from safetensors.torch import load
 
@@ -52,13 +52,16 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
-    """Loads weights of `save_weights` into ``model``; every name and shape must match; what was saved about them."""
+    """Loads weights of `save_weights` into ``model``; every name and shape must match.
+
+    Returns what was saved about them.
+    """
     state, about = read_weights(path)
     expected = model.state_dict()
     for name in expected.keys() | state.keys():
         here, there = expected.get(name), state.get(name)
         if here is None or there is None:
-            where = "has no" if there is None else "has a tensor that the network lacks:"
+            where = "has no" if there is None else "has a tensor that the network does not have:"
             raise RunError(f"{path} {where} {name!r}: it belongs to another network")
         if here.shape != there.shape:
             raise RunError(
@@ -69,14 +72,14 @@ def load_weights(path: Path, model: nn.Module) -> dict[str, Any]:
 
 
 def load_own_weights(folder: RunFolder, model: nn.Module) -> dict[str, Any]:
-    """`load_weights` of a run that has ended; RunError if they do not match result.json."""
+    """Does `load_weights` for a run that has ended; raises RunError if they do not match result.json."""
     about = load_weights(folder.weights, model)
     check_own(folder, folder.read_json("result.json"))
     return about
 
 
 def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
-    """RunError if recipe.toml or weights.safetensors does not match ``result``.
+    """Raises RunError if recipe.toml or weights.safetensors does not match ``result``.
 
     A file that was copied from another run has a correct checksum, so this is checked too. Runs without a recorded
     checksum are accepted.
@@ -84,20 +87,20 @@ def check_own(folder: RunFolder, result: dict[str, Any]) -> None:
     recipe = folder.root / "recipe.toml"
     if result.get(NOTED_RECIPE) is not None and not (recipe.is_file() and file_sha256(recipe) == result[NOTED_RECIPE]):
         raise RunError(
-            f"{recipe} does not match result.json, one of the two was copied from another run; --resume with the "
+            f"{recipe} does not match result.json; one of the two was copied from another run; --resume with the "
             "run's recipe writes both"
         )
     if result.get(NOTED) not in (None, file_sha256(folder.weights)):
         raise RunError(
-            f"{folder.weights} does not match result.json, it was copied from another run; --resume writes it again"
+            f"{folder.weights} does not match result.json; it was copied from another run; --resume writes it again"
         )
 
 
 def intact_result(folder: RunFolder) -> dict[str, Any] | None:
-    """result.json of a run that has ended, if nothing is left to do.
+    """Returns result.json of a run that has ended, if nothing is left to do.
 
-    None for a run that was interrupted, and if run.json, result.json, the weights or a table are missing, damaged or
-    from another run: continuing the run writes them again, or reports what is lost.
+    Returns None for a run that was interrupted, and if run.json, result.json, the weights or a table are missing,
+    damaged or from another run. Continuing the run then writes them again, or reports what is lost.
     """
     try:
         folder.read_json("run.json")
@@ -113,15 +116,15 @@ def intact_result(folder: RunFolder) -> dict[str, Any] | None:
 
 
 def _same_table(path: Path, extent: Extent) -> bool:
-    """Whether a CSV of a run that has ended is what the run wrote, with nothing behind it."""
+    """Returns whether a CSV of a run that has ended is unchanged, with nothing after the run's content."""
     return extent_problem(path, extent) is None and path.stat().st_size == extent["length"]
 
 
 def start_from(model: nn.Module, source: str) -> str:
     """Copies the weights of a run or a network of the zoo into ``model``; returns a sentence about what was copied.
 
-    Tensors of the same name and shape are copied, with statistics of norms and MP-Init; the others, such as a last
-    layer for other classes, keep their random start. RecipeError if nothing fits.
+    Tensors of the same name and shape are copied, including statistics of norms and MP-Init. All others, such as a last
+    layer for other classes, keep their random start. Raises RecipeError if no tensor matches.
     """
     try:
         state, _ = read_weights(RunFolder(run_folder(source)).weights)
@@ -130,7 +133,7 @@ def start_from(model: nn.Module, source: str) -> str:
     own = model.state_dict()
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     if not any(own[name].ndim > 1 for name in fits):
-        raise RecipeError(f"train.start = {source!r} is another network: none of its layers fits this one")
+        raise RecipeError(f"train.start = {source!r} is another network: none of its layers matches this one")
     with torch.no_grad():
         model.load_state_dict({**own, **fits})
     new = [name for name in own if name not in fits]
@@ -139,7 +142,7 @@ def start_from(model: nn.Module, source: str) -> str:
 
 
 def start_record(recipe: Recipe) -> dict[str, Any]:
-    """The entry of run.json about the weights that a run started with."""
+    """Returns the entry of run.json about the weights that a run started with."""
     if not recipe.train.start:
         return {}
     return {"start_sha256": file_sha256(RunFolder(run_folder(recipe.train.start)).weights)}

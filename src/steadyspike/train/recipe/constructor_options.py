@@ -17,10 +17,11 @@ _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 
 def kinds_of(build: Any) -> dict[str, Any]:
-    """The types of the named arguments of a function or a class.
+    """Returns the types of the named arguments of a function or a class.
 
-    An argument without annotation has the type of its default. An argument that has neither, a default of None, and a
-    type that only type checkers can resolve, count as Any, which accepts everything.
+    An argument without annotation has the type of its default. Three kinds of arguments count as Any, which accepts
+    everything: those with neither annotation nor default, those with a default of None, and those with a type that only
+    type checkers can resolve.
     """
     scope = vars(sys.modules[build.__module__])
     kinds: dict[str, Any] = {}
@@ -49,7 +50,9 @@ def check_options(
 ) -> None:
     """Raises an error for options that do not exist or have another type.
 
-    kinds: name -> type; key: the table's path; elsewhere: names that another key sets -> that key, "" for none.
+    kinds: name -> type
+    key: the table's path
+    elsewhere: names that another key sets -> that key, "" for none
     """
     for name, value in options.items():
         if elsewhere is not None and name in elsewhere:
@@ -66,7 +69,7 @@ def check_options(
 
 
 def _say(other: str) -> str:
-    return f": {other} says it" if other else ""
+    return f": {other} sets it" if other else ""
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -79,7 +82,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _words(kind: Any) -> Iterator[str]:
-    """The TOML values of a type, in words; nothing for other types."""
+    """Returns the TOML values of a type, in words; nothing for other types."""
     for member in _members(kind):
         if _is_list(member):
             yield "a list"
@@ -110,7 +113,7 @@ def _fits(value: Any, kind: Any) -> bool:
 def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
     """A constructor's error about a wrong value, as one line that names the key, or the table if the key is not clear.
 
-    values: key below the table (``"options.dropout"``) -> the recipe's value; None if it has none.
+    values: key below the table (``"options.dropout"``) -> the recipe's value; None if it has none
     """
     try:
         yield
@@ -122,7 +125,7 @@ def naming(table: str, values: Mapping[str, Any]) -> Iterator[None]:
 
 
 def told(table: str, values: Mapping[str, Any], text: str) -> str | None:
-    """``"table.key = value"`` of the one key whose last name is in ``text``; None if that is not one key."""
+    """``"table.key = value"`` of the one key whose last name is in ``text``; None if that is not exactly one key."""
     set_keys = [key for key, value in values.items() if value is not None]
     mentioned = [key for key in set_keys if re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", text)]
     return f"{table}.{mentioned[0]} = {values[mentioned[0]]!r}" if len(mentioned) == 1 else None

@@ -11,7 +11,7 @@
 
 ``{axis}`` is the value, or the table's ``name``; ``{axis.key}`` is another key of that table. The keys of a table's
 ``set`` override the recipe. Three keys of ``[grid]`` are not axes: ``name``; ``paper``, with the text that published
-numbers share and ``values`` by recipe name (a number, or a table with its spread); ``only``, with tables for single
+numbers share and ``values`` by recipe name (a number, or a table with its spread); and ``only``, with tables for single
 recipes, by name.
 """
 
@@ -30,7 +30,7 @@ Merge = Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]
 
 
 def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[str, Any]]:
-    """The recipes of a file with ``[grid]``, by name and still without their base; ``file`` is for messages."""
+    """Returns the recipes of a file with ``[grid]``, by name and still without their base; ``file`` is for messages."""
     grid, body = document["grid"], {key: item for key, item in document.items() if key != "grid"}
     if not isinstance(grid, dict) or not isinstance(grid.get("name"), str):
         raise RecipeError(f"{file}: [grid] needs a name, such as name = 'run-{{axis}}'")
@@ -57,7 +57,7 @@ def expand(document: dict[str, Any], file: str, merge: Merge) -> dict[str, dict[
 def _with_numbers(
     recipes: dict[str, dict[str, Any]], grid: dict[str, Any], file: str, merge: Merge
 ) -> dict[str, dict[str, Any]]:
-    """Published numbers and single exceptions, added to the recipes that they name."""
+    """Adds published numbers and single exceptions to the recipes that they name."""
     paper = dict(grid.get("paper", {}))
     extra = {
         name: {"paper": {**paper, **(value if isinstance(value, dict) else {"value": value})}}
@@ -72,7 +72,7 @@ def _with_numbers(
 
 
 def _filled(item: Any, chosen: dict[str, Any], file: str) -> Any:
-    """``item`` with every ``{axis}`` and ``{axis.key}`` replaced."""
+    """Returns ``item`` with every ``{axis}`` and ``{axis.key}`` replaced."""
     if isinstance(item, dict):
         return {key: _filled(value, chosen, file) for key, value in item.items()}
     if isinstance(item, list):

@@ -1,4 +1,4 @@
-"""One identity of a recipe: which keys decide a run's numbers. Resume, reproduce, record and compare use it.
+"""The identity of a recipe: which keys decide a run's numbers. Resume, reproduce, record and compare use it.
 
 The marks are in the schema (`TEXT`, `PLACE`, `REPEAT`, `LATER`); a key without a mark decides the numbers.
 """
@@ -21,7 +21,7 @@ def _has(field: FieldInfo, mark: Mark) -> bool:
 
 
 def _marked(mark: Mark) -> frozenset[str]:
-    """``"table.key"`` of every key with this mark."""
+    """Returns ``"table.key"`` of every key with this mark."""
     tables = {name: table_class(field.annotation) for name, field in Recipe.model_fields.items()}
     return frozenset(
         f"{name}.{key}"
@@ -32,7 +32,7 @@ def _marked(mark: Mark) -> frozenset[str]:
     )
 
 
-# Keys that describe a recipe; keys of a run's place; these and those that distinguish runs of one configuration.
+# Keys that describe a recipe; keys of a run's location; these and those that distinguish runs of one configuration.
 PRIVATE = tuple(name for name, field in Recipe.model_fields.items() if _has(field, TEXT))
 ANYWHERE = _marked(PLACE)
 INCIDENTAL = ANYWHERE | _marked(REPEAT)
@@ -44,13 +44,13 @@ _AROUND: Any = dict.fromkeys(PRIVATE, True) | {
 
 
 def keys_of(recipe: Recipe) -> dict[str, Any]:
-    """``{"table.key": value}`` of all tables but those that only describe the recipe."""
+    """Returns ``{"table.key": value}`` of all tables except those that only describe the recipe."""
     tables = recipe.model_dump(exclude=set(PRIVATE))
     return {f"{table}.{key}": value for table, keys in tables.items() if keys for key, value in keys.items()}
 
 
 def configuration(recipe: Recipe) -> dict[str, Any]:
-    """``{"table.key": value}`` of the configuration.
+    """Returns ``{"table.key": value}`` of the configuration.
 
     Two runs with the same configuration differ at most in their seed.
     """
@@ -58,12 +58,15 @@ def configuration(recipe: Recipe) -> dict[str, Any]:
 
 
 def deciding(recipe: Recipe, exclude_none: bool = False) -> dict[str, Any]:
-    """The tables with everything that decides a run's numbers, the seed included."""
+    """Returns the tables with everything that decides a run's numbers, including the seed."""
     return recipe.model_dump(exclude=_AROUND, exclude_none=exclude_none)
 
 
 def fingerprint(recipe: Recipe) -> str:
-    """Hash of `deciding`, which checkpoints carry; keys that were added after a run count only if they are set."""
+    """Returns a hash of `deciding`, which checkpoints contain.
+
+    Keys that were added after a run only count if they are set.
+    """
     tables, defaults = deciding(recipe), keys_of(Recipe())
     for name in _LATER:
         table, _, key = name.partition(".")
@@ -73,12 +76,12 @@ def fingerprint(recipe: Recipe) -> str:
 
 
 def difference(a: Recipe, b: Recipe) -> str | None:
-    """The first key in which two recipes would compute different numbers: ``"data.timesteps is 4, was 6"``."""
+    """Returns the first key in which two recipes would compute different numbers: ``"data.timesteps is 4, was 6"``."""
     left, right = deciding(a), deciding(b)
     for table, keys in left.items():
         if keys is None or right[table] is None:
             if keys != right[table]:
-                return f"[{table}] is {'missing' if keys is None else 'there'}, and was not so before"
+                return f"[{table}] is {'missing' if keys is None else 'there'}, which it was not before"
             continue
         for key, value in keys.items():
             if right[table][key] != value:

@@ -2,8 +2,8 @@
 
 `KINDS` is the registry. A new kind is one folder: a `Task` (train.build.task) and, if its data and networks are new,
 their entries in the registries of data sets and networks. Code that handles runs calls `kind_of(recipe)`, so that it
-does not depend on the kinds that exist. Places are written "module:name" and imported when they are needed: this file
-is read by commands that must start quickly.
+does not depend on the kinds that exist. Locations are written "module:name" and imported when they are needed, because
+commands that must start quickly read this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,11 @@ from steadyspike.train.recipe.schema import Recipe
 
 
 class Measure(NamedTuple):
-    """How a score is printed. unit: "%", or "" for a number from 0 to 1; digits: those after the decimal point."""
+    """How a score is printed.
+
+    unit: "%", or "" for a number from 0 to 1
+    digits: those after the decimal point
+    """
 
     name: str
     unit: str
@@ -26,26 +30,26 @@ class Measure(NamedTuple):
 
     @property
     def title(self) -> str:
-        """For axes and heads of tables: ``"accuracy (%)"``, ``"mAP@.5"``."""
+        """The name for axes and heads of tables: ``"accuracy (%)"``, ``"mAP@.5"``."""
         return f"{self.name} ({self.unit})" if self.unit else self.name
 
     def number(self, value: float | None) -> str:
-        """The number alone. COCO uses -1 for a class or size without boxes."""
+        """Formats only the number. COCO uses -1 for a class or size without boxes."""
         if value is None:
             return "–"
         return f"{value:.{self.digits}f}" if value >= 0 or self is not BOXES else "no boxes"
 
     def text(self, value: float) -> str:
-        """The number with its unit."""
+        """Formats the number with its unit."""
         return f"{self.number(value)} {self.unit}".rstrip()
 
     def difference(self, value: float, other: float) -> str:
-        """How much ``value`` is above ``other``."""
+        """Formats how much ``value`` is above ``other``."""
         return f"{value - other:+.{self.digits}f}"
 
 
 ACCURACY = Measure("accuracy", "%", 2)
-BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, as everywhere else in this library a share of one
+BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, written as a share of one as everywhere in this library
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,18 +91,18 @@ class Kind:
     smallest: str = ""
 
     def test_scores(self, test: dict[str, Any]) -> list[float]:
-        """The numbers of the test part: after 1, 2, ... time steps, or one."""
+        """Returns the numbers of the test part: after 1, 2, ... time steps, or one."""
         value = test.get(self.key)
         return [float(one) for one in (value if isinstance(value, list) else [value]) if one is not None]
 
     def columns(self, names: Iterable[str]) -> list[str]:
-        """The columns of metrics.csv that hold the measure, those of a part that was evaluated first."""
+        """Returns the columns of metrics.csv with the measure; those of a part that was evaluated come first."""
         own = [name for name in names if re.fullmatch(rf"[a-z]+_{re.escape(self.key)}(_\d+)?", name)]
         return sorted(own, key=lambda name: name.startswith("train_"))
 
 
 def imported(text: str) -> Any:
-    """What is at "module:name"."""
+    """Imports what is at "module:name"."""
     module, _, name = text.partition(":")
     return getattr(import_module(module), name)
 
@@ -132,7 +136,7 @@ KINDS: dict[str, Kind] = {
         scores="steadyspike.detection.score_table:map_table", glance="steadyspike.detection.score_table:glance",
         sheet="steadyspike.detection.drawing:write_sheet", smallest="detect-demo",
     ),
-    "classification": CLASSIFICATION,  # the last: every recipe that belongs to no other kind
+    "classification": CLASSIFICATION,  # the last one: every recipe that belongs to no other kind
 }  # fmt: skip
 
 
@@ -146,23 +150,26 @@ def register(kind: Kind) -> None:
 
 
 def kind_named(name: str) -> Kind:
-    """The kind that a data set or network is registered for; ValueError if there is none of this name."""
+    """Returns the kind for which a data set or network is registered.
+
+    Raises ValueError if there is none of this name.
+    """
     if name not in KINDS:
         raise ValueError(f"unknown kind of run {name!r}; known: {', '.join(KINDS)}")
     return KINDS[name]
 
 
 def kind_of(recipe: Recipe) -> Kind:
-    """What a recipe's network learns."""
+    """Returns what a recipe's network learns."""
     return next(kind for kind in KINDS.values() if kind.belongs(recipe))
 
 
 def kind_of_result(test: dict[str, Any]) -> Kind:
-    """The kind whose number the test part of a result has; classification if it has none of them."""
+    """Returns the kind whose number is in the test part of a result; classification if there is none."""
     return next((kind for kind in KINDS.values() if kind.key in test), CLASSIFICATION)
 
 
 def kind_of_columns(names: Iterable[str]) -> Kind:
-    """The kind whose number the columns of metrics.csv hold; classification if they hold none of them."""
+    """Returns the kind whose number is in the columns of metrics.csv; classification if there is none."""
     names = list(names)
     return next((kind for kind in KINDS.values() if kind.columns(names)), CLASSIFICATION)

@@ -19,7 +19,7 @@ _NUMBERS = ("shown", "paper")  # no longer true for a recipe that was changed
 
 
 def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
-    """A recipe with all its bases merged in; a base is a packaged name, or a path relative to the file."""
+    """Returns a recipe with all its bases merged in; a base is a packaged name, or a path relative to the file."""
     source = source._replace(path=source.path.resolve())
     if source in seen:
         raise RecipeError("recipes inherit in a circle: " + " -> ".join(s.name for s in (*seen, source)))
@@ -42,7 +42,7 @@ def inherited(source: Source, seen: tuple[Source, ...] = ()) -> dict[str, Any]:
 
 
 def overrides(settings: Iterable[str]) -> dict[str, Any]:
-    """``["a.b=1", "c=x"]`` as nested tables; the right side is a TOML value, or else a string."""
+    """Returns ``["a.b=1", "c=x"]`` as nested tables; the right side is a TOML value, or otherwise a string."""
     result: dict[str, Any] = {}
     for setting in settings:
         key, sign, text = setting.partition("=")
@@ -57,7 +57,7 @@ def overrides(settings: Iterable[str]) -> dict[str, Any]:
 
 
 def parse(document: dict[str, Any], name: str = "recipe") -> Recipe:
-    """Plain values, checked."""
+    """Returns plain values, checked."""
     try:
         return Recipe.model_validate(document)
     except ValidationError as error:
@@ -65,7 +65,7 @@ def parse(document: dict[str, Any], name: str = "recipe") -> Recipe:
 
 
 def _decides(changes: dict[str, Any]) -> bool:
-    """Whether overrides change the configuration, and not only how it runs."""
+    """Returns whether overrides change the configuration, and not only how it runs."""
     return any(
         f"{table}.{key}" not in INCIDENTAL
         for table, keys in changes.items()
@@ -74,7 +74,7 @@ def _decides(changes: dict[str, Any]) -> bool:
 
 
 def load_recipe(recipe: str | Path, settings: Iterable[str] = ()) -> Recipe:
-    """A packaged recipe by name, or a file by path, with ``--set`` overrides on top.
+    """Loads a packaged recipe by name, or a file by path, and applies ``--set`` overrides.
 
     An overridden recipe is no longer the paper's configuration, so it loses its published number.
     """
@@ -85,14 +85,15 @@ def load_recipe(recipe: str | Path, settings: Iterable[str] = ()) -> Recipe:
     return parse(merge(document, changes), source.name)
 
 
-ORIGIN = "origin.json"  # the file of a run that holds this
+ORIGIN = "origin.json"  # the file of a run that contains this
 
 
 def origin(recipe: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """``{"name", "base", "settings", "changed"}`` as plain values.
+    """Returns ``{"name", "base", "settings", "changed"}`` as plain values.
 
-    base: the recipe that this one builds on, or None for the defaults. changed: ``{"key", "base", "value", "by"}`` for
-    every key with another value than in the base; by: ``"recipe"`` or ``"--set"``.
+    base: the recipe on which this one is based, or None for the defaults
+    changed: ``{"key", "base", "value", "by"}`` for every key whose value differs from the base; by: ``"recipe"`` or
+        ``"--set"``
     """
     source = find_recipe(recipe)
     base = recipes_of(source.path.resolve())[source.name].get("base")
@@ -106,7 +107,7 @@ def origin(recipe: str | Path, settings: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _base(base: str | None, source: Source) -> Recipe:
-    """The base as a complete recipe; the defaults if there is none, or if it is not complete."""
+    """Returns the base as a complete recipe; the defaults if there is none, or if it is not complete."""
     if base is None:
         return Recipe()
     beside = source.path.resolve().parent / base

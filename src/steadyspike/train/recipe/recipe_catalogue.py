@@ -1,4 +1,4 @@
-"""Which recipes there are: the packaged files, and the names of the recipes in a file with ``[grid]``."""
+"""The available recipes: the packaged files, and the names of the recipes in a file with ``[grid]``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GROUPS = "groups.toml"  # titles of the folders, for lists
 
 
 class Source(NamedTuple):
-    """The source of a recipe: its name, its file, and whether the file is a grid that holds others too."""
+    """The source of a recipe: its name, its file, and whether the file is a grid with other recipes too."""
 
     name: str
     path: Path
@@ -26,22 +26,25 @@ class Source(NamedTuple):
 
     @property
     def group(self) -> str:
-        """The folder of a packaged recipe, which lists show together."""
+        """Returns the folder of a packaged recipe, whose recipes lists show together."""
         return self.path.parent.name
 
 
 def recipe_root() -> Path:
-    """The folder of the packaged recipes."""
+    """Returns the folder of the packaged recipes."""
     return Path(str(files("steadyspike"))) / "recipes"
 
 
 def group_titles() -> dict[str, str]:
-    """Folder -> what its recipes are, in the order of a list."""
+    """Returns folder -> what its recipes are, in the order of a list."""
     return dict(read(recipe_root() / GROUPS))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A recipe file as plain values, not yet expanded and not yet inherited. Not to be changed: it is kept."""
+    """Returns a recipe file as plain values, not yet expanded and without its base.
+
+    The result is cached, so do not change it.
+    """
     return _read(path, path.stat().st_mtime_ns)
 
 
@@ -54,7 +57,7 @@ def _read(path: Path, changed: int) -> dict[str, Any]:
 
 
 def recipes_of(path: Path) -> dict[str, dict[str, Any]]:
-    """The recipes of a file, by name: one with the file's name, or those of its grid."""
+    """Returns the recipes of a file, by name: one with the file's name, or those of its grid."""
     document = read(path)
     if "grid" not in document:
         return {path.stem: dict(document)}
@@ -68,7 +71,7 @@ def _grid(path: Path, changed: int) -> dict[str, dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def packaged() -> dict[str, Source]:
-    """All packaged recipes by name, those in ``base/`` too. Not to be changed: it is kept."""
+    """Returns all packaged recipes by name, including those in ``base/``. The result is cached, so do not change it."""
     sources: dict[str, Source] = {}
     for path in sorted(path for path in recipe_root().rglob("*.toml") if path.name != GROUPS):
         in_grid = "grid" in read(path)
@@ -80,12 +83,12 @@ def packaged() -> dict[str, Source]:
 
 
 def recipe_names(bases: bool = False) -> list[str]:
-    """Names of the packaged recipes; those in the folder ``base/`` only on request."""
+    """Returns the names of the packaged recipes; those in the folder ``base/`` only on request."""
     return sorted(name for name, source in packaged().items() if bases or source.group != "base")
 
 
 def find_recipe(recipe: str | Path) -> Source:
-    """A packaged recipe by name, or a file by path; ``FILE.toml:NAME`` is one recipe of a file with ``[grid]``."""
+    """Finds a packaged recipe by name, or a file by path; ``FILE.toml:NAME`` is one recipe of a file with a grid."""
     text = str(recipe)
     file, _, cell = text.rpartition(":") if ".toml:" in text else (text, "", "")
     if file.endswith(".toml"):
@@ -109,7 +112,7 @@ def _in_file(path: Path, cell: str) -> Source:
         raise RecipeError(f"there is no recipe file {named(str(path))}")
     if "grid" not in read(path):
         if cell:
-            raise RecipeError(f"{path} holds one recipe: leave out ':{cell}'")
+            raise RecipeError(f"{path} contains one recipe: leave out ':{cell}'")
         return Source(path.stem, path, False)
     names = list(recipes_of(path))
     if cell not in names:
@@ -121,13 +124,13 @@ def _in_file(path: Path, cell: str) -> Source:
 
 
 def each_of(recipe: str) -> list[str]:
-    """The names of all recipes for ``FILE.toml:all`` of a file with ``[grid]``; otherwise the one that was given."""
+    """Returns the names of all recipes for ``FILE.toml:all`` of a file with ``[grid]``; otherwise the given name."""
     file, _, cell = recipe.rpartition(":")
     return names_in(file) if cell == ALL and file.endswith(".toml") else [recipe]
 
 
 def names_in(file: str) -> list[str]:
-    """All recipes of a file, as `find_recipe` takes them."""
+    """Returns all recipes of a file, as `find_recipe` accepts them."""
     path = Path(file)
     if not path.is_file():
         raise RecipeError(f"there is no recipe file {named(file)}")
@@ -135,5 +138,5 @@ def names_in(file: str) -> list[str]:
 
 
 def recipe_path(recipe: str | Path) -> Path:
-    """The file that contains a recipe."""
+    """Returns the file that contains a recipe."""
     return find_recipe(recipe).path

@@ -1,7 +1,7 @@
 """The typed form of a recipe: one class per TOML table, every key with its meaning and default.
 
-An unknown key is an error. A key whose default is None is left to the thing it configures (a neuron's published
-constants, a model's own width, a data set's own split).
+An unknown key is an error. A key whose default is None is left to what it configures (a neuron's published constants, a
+model's own width, a data set's own split).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The base of a recipe's tables: their types, the marks of their keys, and what is wrong with one in one line."""
+"""The base of a recipe's tables: their types, the marks of their keys, and errors in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from steadyspike.disk.plain_text import PlainError
 Mark = dict[str, JsonValue]
 # Marks of keys; a key without one decides a run's numbers. `train.recipe.identity` reads them.
 TEXT: Mark = {"decides": "text"}  # describes one recipe, and is not inherited
-PLACE: Mark = {"decides": "place"}  # where a run happens and what it writes: may change when it is resumed
+PLACE: Mark = {"decides": "place"}  # where a run is and what it writes: may change when it is resumed
 REPEAT: Mark = {"decides": "repeat"}  # which run of one configuration this is, and how it is measured
 LATER: Mark = {"since": "later"}  # added after runs were made: at its default it does not change their fingerprint
 
@@ -29,7 +29,7 @@ class RecipeError(PlainError, ValueError):
 
 
 def shortened(value: Any) -> str:
-    """``repr(value)`` for a message of one line: its first characters, if it is longer."""
+    """Returns ``repr(value)`` for a message of one line; only its first characters if it is long."""
     try:
         text = repr(value)
     except ValueError:  # a number with more digits than Python prints
@@ -38,12 +38,12 @@ def shortened(value: Any) -> str:
 
 
 def named(text: str) -> str:
-    """A name for a message of one line: unchanged, or `shortened` if it is long or not printable."""
+    """Returns a name for a message of one line: unchanged, or `shortened` if it is long or not printable."""
     return text if len(text) <= 80 and text.isprintable() else shortened(text)
 
 
 def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseModel] | None:
-    """The class of the table that holds the key at ``location``."""
+    """Returns the class of the table that contains the key at ``location``."""
     current: type[BaseModel] | None = model
     for part in location[:-1]:
         if isinstance(part, int):
@@ -54,14 +54,14 @@ def table_at(model: type[BaseModel], location: tuple[Any, ...]) -> type[BaseMode
 
 
 def table_class(annotation: Any) -> type[BaseModel] | None:
-    """The class of the table that a key holds; None for a plain value."""
+    """Returns the class of the table that a key contains; None for a plain value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((inner for arg in get_args(annotation) if (inner := table_class(arg)) is not None), None)
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """The first of pydantic's errors as one sentence, and the number of further ones."""
+    """Returns the first of pydantic's errors as one sentence, and the number of other errors."""
     problems = error.errors(include_url=False)
     # A union gives one error per member; only the key matters.
     keys = list(dict.fromkeys(_key(e["loc"]) for e in problems))
@@ -101,7 +101,7 @@ def _expected(e: Any) -> str:
 
 
 def all_keys(model: type[BaseModel]) -> list[str]:
-    """``"table.key"`` for every key of every table."""
+    """Returns ``"table.key"`` for every key of every table."""
     keys = []
     for table, field in model.model_fields.items():
         inner = table_class(field.annotation)
@@ -113,7 +113,7 @@ def unknown_key(key: str, valid: list[str], elsewhere: Sequence[str] = ()) -> st
     """The sentence about a key that does not exist; ``elsewhere``: keys of other tables, one of which may be meant."""
     name = key.rsplit(".", 1)[-1]
     near = get_close_matches(name, valid, n=1)
-    if not near:  # the right name in the wrong table, or a name almost right
+    if not near:  # the right name in the wrong table, or a similar name
         last = {k.rsplit(".", 1)[-1] for k in elsewhere}
         close = [name] if name in last else get_close_matches(name, sorted(last), n=1, cutoff=0.75)
         near = [k for k in elsewhere if close and k.rsplit(".", 1)[-1] == close[0]]

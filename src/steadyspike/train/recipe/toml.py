@@ -1,4 +1,4 @@
-"""TOML in and out. Reading is the standard library's; writing covers what a recipe holds."""
+"""Reads and writes TOML. The standard library reads it; the writer supports what a recipe contains."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ else:
     import tomli as tomllib
 
 TOMLDecodeError = tomllib.TOMLDecodeError
-# The library's time grows with the square of the parts of a dotted key (40 kB of "a.a.a..." take minutes), and no real
-# recipe has a thousand kilobytes.
+# The library's time grows with the square of the number of parts of a dotted key (40 kB of "a.a.a..." take minutes),
+# and no real recipe has a thousand kilobytes.
 _MOST_DOTS, _MOST_TEXT = 500, 1 << 20
 
 
 def loads(text: str) -> dict[str, Any]:
-    """A TOML document as plain values; raises a one-line TOMLDecodeError if the text is not TOML."""
+    """Returns a TOML document as plain values; raises a one-line TOMLDecodeError if the text is not TOML."""
     if len(text) > _MOST_TEXT:
-        raise TOMLDecodeError(f"it has {len(text)} characters; {_MOST_TEXT} are read")
+        raise TOMLDecodeError(f"it has {len(text)} characters; at most {_MOST_TEXT} are read")
     if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
         raise TOMLDecodeError(f"a line has more than {_MOST_DOTS} dots")
     try:
@@ -37,7 +37,7 @@ def loads(text: str) -> dict[str, Any]:
 
 
 def value(text: str) -> Any:
-    """One TOML value (``0.5``, ``true``, ``[1, 2]``, ``"x"``); anything else is taken as a string."""
+    """Returns one TOML value (``0.5``, ``true``, ``[1, 2]``, ``"x"``); anything else is taken as a string."""
     try:
         return loads(f"value = {text}")["value"]
     except TOMLDecodeError:
@@ -45,12 +45,12 @@ def value(text: str) -> Any:
 
 
 def dumps(document: dict[str, Any]) -> str:
-    """Plain values as TOML; None is left out, since TOML cannot express it."""
+    """Returns plain values as TOML; None is left out, because TOML cannot represent it."""
     return "\n".join(_table(document, ())).strip() + "\n"
 
 
 def text(item: Any) -> str:
-    """One value as TOML writes it, tables on one line."""
+    """Returns one value as TOML, with tables on one line."""
     return _value(item)
 
 
@@ -90,14 +90,16 @@ def _value(item: Any) -> str:
     raise TypeError(f"TOML cannot hold {type(item).__name__} {item!r}")
 
 
-# Another neuron, loss or optimizer drops the base's keys of that table, which belong to the base's choice.
+# Another neuron, loss or optimizer drops the base's keys of that table, because they belong to the base's choice.
 CHOICES: dict[str, Any] = {"neuron": Neuron, "loss": Loss, "optimizer": Optimizer}
 
 
 def merge(base: dict[str, Any], over: dict[str, Any], choices: dict[str, Any] = CHOICES) -> dict[str, Any]:
-    """``base`` overridden by ``over``, table by table; a new name in a table of ``choices`` drops the base's keys.
+    """Returns ``base`` overridden by ``over``, table by table.
 
-    An empty ``options = {}`` removes the base's: another network may not have them.
+    A new name in a table of ``choices`` drops the base's keys.
+
+    An empty ``options = {}`` removes the base's options, because another network may not support them.
     """
     merged = dict(base)
     for key, item in over.items():

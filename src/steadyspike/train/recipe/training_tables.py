@@ -1,4 +1,4 @@
-"""The tables of a recipe about training: optimizer, learning rate, how a run goes and is watched, boxes."""
+"""The tables of a recipe about training: optimizer, learning rate, the run and its health checks, boxes."""
 
 from __future__ import annotations
 

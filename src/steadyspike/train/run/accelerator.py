@@ -23,9 +23,9 @@ with torch.autocast("cpu", torch.bfloat16):
 
 @cache
 def bf16_problem() -> str | None:
-    """None if a bfloat16 layer runs on this CPU; otherwise a message with what to do.
+    """Returns None if a bfloat16 layer runs on this CPU; otherwise a message with what to do.
 
-    It is tried in a separate process: some virtual machines announce AMX and then kill the process that uses it.
+    It is tried in a separate process, because some virtual machines report AMX and then kill the process that uses it.
     """
     done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True)
     if done.returncode == 0:
@@ -43,7 +43,7 @@ def device_of(recipe: Recipe, number: int = 0) -> torch.device:
 
 
 def accelerator_of(recipe: Recipe) -> str:
-    """ "gpu", "mps" or "cpu"; an explicit choice that this machine cannot meet is an error."""
+    """Returns "gpu", "mps" or "cpu"; an explicit choice that is not possible on this machine is an error."""
     asked = recipe.train.accelerator
     if asked == "gpu" and not torch.cuda.is_available():
         raise RecipeError("train.accelerator = 'gpu', but torch sees no GPU here")
@@ -71,6 +71,6 @@ def _check_mps(recipe: Recipe) -> None:
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Mixed precision, if the recipe sets it; neurons compute in fp32 in any case."""
+    """Sets mixed precision, if the recipe requests it; neurons always compute in fp32."""
     half = _HALF.get(precision)
     return nullcontext() if half is None else torch.autocast(device.type, dtype=half)

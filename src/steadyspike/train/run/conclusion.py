@@ -17,7 +17,7 @@ from steadyspike.train.state.session import EndOfRun, Session
 
 
 def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank: int = 0) -> dict[str, Any]:
-    """The result of a run that a signal stopped; its folder can be resumed from any point."""
+    """Returns the result of a run that a signal stopped; its folder can be resumed from any point."""
     result = {"status": "interrupted", "signal": int(number), "where": where}
     if rank == 0:
         if not (folder.root / "recipe.toml").exists():
@@ -27,7 +27,7 @@ def interrupted(recipe: Recipe, folder: RunFolder, number: int, where: str, rank
 
 
 def conclude(session: Session, ended: EndOfRun | None, seconds: float) -> dict[str, Any]:
-    """Weights, their test accuracy and result.json."""
+    """Writes weights, their test accuracy and result.json."""
     folder, recipe = session.folder, session.recipe
     result: dict[str, Any] = {"status": ended.status if ended else "finished", "seconds": round(seconds, 1)}
     if ended is not None:
@@ -79,7 +79,7 @@ def _final_weights(session: Session, ended: EndOfRun | None, result: dict[str, A
 
 
 def write_about(session: Session, data_dir: Path | None) -> None:
-    """Writes run.json, unless it is there and the run continues; a new data folder is remembered in any case."""
+    """Writes run.json, unless it exists and the run continues; a new data folder is always stored."""
     folder, data_folder = session.folder, None if data_dir is None else str(data_dir.expanduser().resolve())
     if session.resumed is not None and folder.intact("run.json"):
         about = folder.read_json("run.json")

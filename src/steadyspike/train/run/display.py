@@ -33,7 +33,7 @@ class Display(Observer):
         self._epoch_start = time.monotonic()
         self._titled = False
         self._moved = 0.0
-        self._held = 0  # bytes that the process held before the first step
+        self._held = 0  # bytes that the process used before the first step
 
     def say(self, text: str, style: str | None = None) -> None:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
@@ -151,13 +151,13 @@ class Display(Observer):
     def close(self, failed: bool) -> None:
         self._say_messages()
         if self.bar is not None:
-            self.bar.stop()  # the cursor comes back
+            self.bar.stop()  # show the cursor again
 
 
 def loaded_machine() -> str:
-    """A remark for an estimate of time if other programs use the processors too; otherwise empty.
+    """Returns a remark for an estimate of time if other programs use the processors too; otherwise an empty text.
 
-    The load of the last minute counts this program's own threads as well, so a little more than the cores is normal.
+    The load of the last minute includes this program's own threads, so a little more than the cores is normal.
     """
     try:
         load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
@@ -171,9 +171,9 @@ def loaded_machine() -> str:
 
 
 def memory_line(session: Session, before: int) -> str:
-    """The memory that must be free for this run, estimated after its first steps.
+    """Returns the memory that must be free for this run, estimated after its first steps.
 
-    before: bytes that the process held before the first step.
+    before: bytes that the process used before the first step
     """
     each = " for each process" if session.processes.count > 1 else ""
     most = max(before, memory_held()[1])
@@ -181,6 +181,6 @@ def memory_line(session: Session, before: int) -> str:
         reserved = torch.cuda.max_memory_reserved(session.device)
         return f"memory: about {size(reserved)} on the GPU and {size(most)} must be free in addition{each}"
     return (
-        f"memory: about {size(most)} must be free{each}: {size(before)} held before training, "
-        f"{size(most - before)} more in the first steps"
+        f"memory: about {size(most)} must be free{each}: {size(before)} used before training, {size(most - before)} "
+        "more in the first steps"
     )

@@ -24,7 +24,7 @@ from steadyspike.train.watch.scores import EpochScores
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Puts a model into evaluation mode; afterwards every module has the mode that it had."""
+    """Sets a model to evaluation mode; afterwards every module has its previous mode."""
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:
@@ -35,7 +35,7 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def evaluation_device(recipe: Recipe) -> torch.device:
-    """Returns the device for an evaluation by one process: that of the recipe if this machine has it, else the CPU."""
+    """The device for an evaluation by one process: that of the recipe if this machine has it, otherwise the CPU."""
     asked = recipe.train.accelerator
     if asked == "mps" and torch.backends.mps.is_available():
         return torch.device("mps")
@@ -43,12 +43,12 @@ def evaluation_device(recipe: Recipe) -> torch.device:
 
 
 def evaluate_part(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> EpochScores:
-    """Evaluates a task's present weights on one part, in this process, in the batches that ``processes`` would make."""
+    """Evaluates a task's current weights on one part, in this process, in the batches that ``processes`` would make."""
     return part_sums(task, bundle, part, processes).scores(everyone=False)
 
 
 def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> Any:
-    """The sums of `evaluate_part`; afterwards the task has its earlier sums again."""
+    """Returns the sums of `evaluate_part`; afterwards the task has its earlier sums again."""
     recipe, device, kept = task.recipe, evaluation_device(task.recipe), task.eval_sums
     total = task.new_sums(bundle)
     task.model.to(device)
@@ -69,9 +69,13 @@ def part_sums(task: Task, bundle: DataBundle, part: str, processes: int = 1) -> 
 
 
 class Evaluation(NamedTuple):
-    """scores: now; logged: what the run recorded for this part, if anything; same_split: on the run's own samples.
+    """An evaluation, and the number with which it is compared.
 
-    processes: how many processes summed the recorded loss; with more than two, the order of the sum is not fixed.
+    scores: the new ones
+    logged: what the run recorded for this part, if anything
+    same_split: whether the run's own samples were used
+
+    processes: how many processes summed the recorded loss; with more than two, the order of the sum is not fixed
     """
 
     scores: EpochScores
@@ -82,7 +86,7 @@ class Evaluation(NamedTuple):
 
     @property
     def reproduces(self) -> bool | None:
-        """Whether the numbers equal the logged ones exactly; None if there is nothing to compare."""
+        """Returns whether the numbers equal the logged ones exactly; None if there is nothing to compare."""
         if self.logged is None or not self.same_split:
             return None
         now, then = self.scores.record(), dict(self.logged)
@@ -97,10 +101,10 @@ class Evaluation(NamedTuple):
 def evaluate_run(
     root: Path, data_dir: Path | None = None, *, part: str = "test", split: str | None = None, download: bool = True
 ) -> Evaluation:
-    """The weights of a finished run on a part of its data; if the split differs from the run's, there is a warning.
+    """Evaluates the weights of a finished run on a part of its data; warns if the split differs from the run's.
 
-    The test part is compared with result.json, the validation part with the row that metrics.csv has for the epoch of
-    the weights.
+    The test part is compared with result.json. The validation part is compared with the row of metrics.csv for the
+    epoch of the weights.
     """
     folder = RunFolder(root)
     recipe, about, result = folder.read_recipe(), folder.read_json("run.json"), folder.read_json("result.json")
@@ -113,7 +117,7 @@ def evaluate_run(
     if logged is None and epoch is not None and part != "train":  # training scores belong to earlier weights
         columns = task.columns(part)
         logged = logged_epoch(folder, part, int(epoch), columns, result["tables"]["metrics"])
-        processes = about.get("processes", 1)  # who together made that number
+        processes = about.get("processes", 1)  # the processes that made that number together
     return Evaluation(evaluate_part(task, bundle, part, processes), logged, same, bundle, processes)
 
 
@@ -122,8 +126,8 @@ def logged_epoch(
 ) -> dict[str, Any] | None:
     """Returns the row of metrics.csv about a part after an epoch; None if it was not evaluated then.
 
-    columns: of metrics.csv for this part. extent: length and checksum that the file must have; RunError if it was
-    changed.
+    columns: of metrics.csv for this part
+    extent: length and checksum that the file must have; raises RunError if it was changed
     """
     if extent is not None and (problem := extent_problem(folder.root / "metrics.csv", extent)) is not None:
         raise RunError(f"{problem}; restore it from a copy")

@@ -1,4 +1,4 @@
-"""Watches a run: a loss or membrane that is not finite, exploding gradients, silent layers, collapsed thresholds."""
+"""Health checks of a run: non-finite loss or membrane, exploding gradients, silent layers, collapsed thresholds."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from steadyspike.nn.membrane_health import non_finite_layers
 from steadyspike.nn.model_check import dead_layers
 from steadyspike.train.state.session import EndOfRun, Session
 
-_LOST = 1.01  # the loss of a silent network varies around that of a constant guess; this factor is clearly above
+_LOST = 1.01  # the loss of a silent network varies around that of a constant guess; this factor is clearly above it
 COLUMNS = ("epoch", "step", "kind", "layer", "message")
 
 
 def first_bad_layer(session: Session, batch: Any) -> tuple[str | None, str]:
-    """The first layer, in the order they run, whose potential is not finite on ``batch``, and what is wrong with it.
+    """Returns the first layer, in running order, whose potential is not finite on ``batch``, and what is wrong with it.
 
-    Runs the batch once more and restores the statistics afterwards. If every potential is finite, it names the last
-    layer whose gradient is not, because gradients flow from the last layer to the first.
+    It runs the batch once more and restores the statistics afterwards. If every potential is finite, it names the last
+    layer with a non-finite gradient, because gradients flow from the last layer to the first.
     """
     model = session.task.model
     buffers = {name: b.clone() for name, b in model.named_buffers()}
@@ -47,7 +47,7 @@ class HealthWatch:
     def before_update(self) -> None:
         """Checks the loss and the gradient of the next optimizer step."""
         session, table, step = self.session, self.session.recipe.health, self.session.step
-        # Under fp16 the loss scale searches its size by overflowing gradients, and skips those steps itself.
+        # Under fp16 the loss scaler finds its scale by overflowing gradients, and skips those steps itself.
         scaled = session.recipe.train.precision == "fp16"
         if step.bad_loss or (not math.isfinite(step.gradient) and not scaled):
             layer, what = first_bad_layer(session, session.inputs)
@@ -80,7 +80,7 @@ class HealthWatch:
 
         This does not end the run: running statistics may need more epochs.
         """
-        why = "in training but not once in evaluation: running statistics (norm, MP-Init) do not fit yet"
+        why = "in training but not once in evaluation: running statistics (norm, MP-Init) do not match yet"
         for layer in silent:
             self._write("silent_in_evaluation", layer, f"layer '{layer}' fires {why}")
         if silent:

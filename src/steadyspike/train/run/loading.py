@@ -34,7 +34,7 @@ class LoadedRun:
 
     @cached_property
     def data(self) -> DataBundle:
-        """The run's data with its split: ``run.data.eval_loader("test", 256)``."""
+        """Returns the run's data with its split: ``run.data.eval_loader("test", 256)``."""
         return load_data(self.recipe.data, self.data_dir)
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class LoadedRun:
 
 
 def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
-    """A finished run by its folder; ``data_dir`` replaces the folder of the run's data."""
+    """Loads a finished run from its folder; ``data_dir`` replaces the folder of the run's data."""
     root = RunFolder(Path(folder))
     recipe, model, data_folder = _network(root, data_dir)
     result = root.read_json("result.json")
@@ -54,7 +54,10 @@ def load_run(folder: str | Path, data_dir: str | Path | None = None) -> LoadedRu
 
 
 def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> LoadedRun:
-    """A run with the weights of one of its checkpoints, ``RUN/checkpoints/last.ckpt``; it need not have ended."""
+    """Loads a run with the weights of one of its checkpoints, ``RUN/checkpoints/last.ckpt``.
+
+    The run need not have ended.
+    """
     path = Path(file)
     root = RunFolder(path.resolve().parent.parent)
     if not (root.root / "recipe.toml").is_file():
@@ -72,7 +75,7 @@ def load_checkpoint(file: str | Path, data_dir: str | Path | None = None) -> Loa
 
 
 def _network(root: RunFolder, data_dir: str | Path | None) -> tuple[Recipe, nn.Module, Path | None]:
-    """A run's recipe, its network without the trained weights, and the folder of its data."""
+    """Returns a run's recipe, its network without the trained weights, and the folder of its data."""
     recipe, about = root.read_recipe(), root.read_json("run.json")
     channels, height, width = about["data"]["shape"]
     model = build_model(recipe, num_classes=about["data"]["classes"], in_channels=channels, image_size=(height, width))

@@ -26,8 +26,10 @@ from steadyspike.train.state.session import EndOfRun, Observer, Session, Step
 class Loop:
     """Trains a session to the end of its last epoch.
 
-    recorder: writes the tables. health: checks every gradient before it is used, and may end the run. observers: show
-    the run. look: called after an epoch, when all its files are written.
+    recorder: writes the tables
+    health: checks every gradient before it is used, and may end the run
+    observers: show the run
+    look: called after an epoch, when all its files are written
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Loop:
             session.average.start()
         if state is not None:
             restore(session, state)
-        if session.epoch < session.epochs:  # else only the test evaluation is left
+        if session.epoch < session.epochs:  # otherwise only the test evaluation is left
             for observer in (self.recorder, *self.observers):
                 observer.start()
         if state is None:
@@ -97,7 +99,10 @@ class Loop:
                 self._save_or_stop()
 
     def _add_gradient(self, batch: Any, last: bool) -> None:
-        """Adds the gradient of one forward pass; ``last``: of this optimizer step, so processes exchange gradients."""
+        """Adds the gradient of one forward pass.
+
+        last: it is the last one of this optimizer step, so processes exchange gradients
+        """
         waits = isinstance(self.loss, DistributedDataParallel) and not last
         with self.loss.no_sync() if waits else nullcontext():  # type: ignore[operator]
             with autocast(self.session.device, self.session.recipe.train.precision):
@@ -126,7 +131,7 @@ class Loop:
             session.average.update(session.steps)
 
     def _summary(self) -> Step:
-        """Loss and gradient norms of the next step: one read from the device, and one all-reduce."""
+        """Returns loss and gradient norms of the next step: one read from the device, and one all-reduce."""
         session = self.session
         norms, losses = session.gradients.norms(*session.task.step_losses)
         session.gradients.add(norms)
@@ -178,7 +183,7 @@ class Loop:
         task.last_eval = task.eval_sums.scores()
 
     def _stop_asked(self) -> bool:
-        """Whether a signal has come to any process."""
+        """Returns whether any process has got a signal."""
         return least(-int(self.session.signals()), self.session.device) < 0
 
     def _end_epoch(self) -> None:
@@ -199,7 +204,7 @@ class Loop:
 
 
 def _ddp(session: Session) -> DistributedDataParallel:
-    """DDP that does not broadcast rank 0's buffers at every step: norms and MP-Init synchronise themselves."""
+    """DDP that does not broadcast rank 0's buffers at every step, because norms and MP-Init synchronise themselves."""
     new = "forward_sync_buffers" in inspect.signature(DistributedDataParallel.__init__).parameters
     options: dict[str, Any] = {"forward_sync_buffers" if new else "broadcast_buffers": False}
     devices = [session.device] if session.device.type == "cuda" else None

@@ -17,12 +17,12 @@ LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient
 
 
 def table_names(task: Task) -> set[str]:
-    """Names of the tables that a run of this task writes."""
+    """Returns the names of the tables that a run of this task writes."""
     return {*TABLES, *task.extra_tables}
 
 
 def open_tables(root: Path, task: Task, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
-    """The tables of `table_names`; ``extents`` of a checkpoint cut them back to their length at that checkpoint."""
+    """Opens the tables of `table_names`; ``extents`` of a checkpoint cut them back to their length at that time."""
     steps = task.recipe.data.timesteps
     evaluated = [] if part is None else task.columns(part)
     columns: dict[str, tuple[str, ...]] = {

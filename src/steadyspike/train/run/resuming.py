@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a run continues from, and checks that everything it needs is there, before training."""
+"""Finds the checkpoint from which a run continues, and checks before training that everything it needs exists."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 def continue_from(session: Session) -> list[str]:
     """Sets ``session.resumed`` to the newest usable checkpoint; returns a note for the user.
 
-    Everything that could only fail later is checked here: the content of the checkpoint, the tables it continues, and
-    the checkpoint of the best epoch.
+    Everything that would otherwise fail later is checked here: the content of the checkpoint, the tables that it
+    continues, and the checkpoint of the best epoch.
     """
     folder, identity, first = session.folder, session.identity(), session.processes.first
     checkpoint = latest(folder.last, identity, lambda state: content_problem(session, state))
@@ -34,12 +34,13 @@ def continue_from(session: Session) -> list[str]:
     if checkpoint.state is None:
         if folder.has_results():
             raise DamagedRun(
-                f"{folder.root} holds results but no checkpoint: {folder.last.name} is gone, so there is nothing to "
-                "continue from; delete the folder, or choose another with --out, to start again"
+                f"{folder.root} contains results but no checkpoint: {folder.last.name} is missing, so there is "
+                "nothing to continue from; delete the folder, or choose another with --out, to start again"
             )
         return [f"there is no checkpoint in {folder.root} yet: starting from the beginning"]
     if first and checkpoint.path != folder.last:
-        # Before anything is written: otherwise the next checkpoint would replace this one by the damaged file.
+        # This is checked before anything is written; otherwise the next checkpoint would replace this one by the
+        # damaged file.
         link(checkpoint.path, folder.last)
     best, at_end_of_epoch = int(checkpoint.state["best"][0]), checkpoint.state["batch"] == 0
     if best > 0:
@@ -48,11 +49,11 @@ def continue_from(session: Session) -> list[str]:
                 keep_best(folder)  # this checkpoint is the best one itself
         else:
             read_best(folder, best, identity)
-    return [f"refused a checkpoint: {reason}; continuing from the one before" for reason in checkpoint.refused]
+    return [f"refused a checkpoint: {reason}; continuing from the previous one" for reason in checkpoint.refused]
 
 
 def content_problem(session: Session, state: dict[str, Any]) -> str | None:
-    """Why a whole checkpoint cannot continue this run; None if it can."""
+    """Returns why an undamaged checkpoint cannot continue this run; None if it can."""
     for key, kinds in _KINDS.items():
         if key not in state:
             return f"it has no {key}"
@@ -68,7 +69,7 @@ def content_problem(session: Session, state: dict[str, Any]) -> str | None:
 def _weights_problem(session: Session, state: dict[str, Any]) -> str | None:
     here = session.task.model.state_dict()
     if (session.average is None) != (state["average"] is None):
-        return "it has a weight average and this run has none, or the other way round"
+        return "it has a weight average but this run has none, or the other way round"
     for key in ("state_dict", "average"):
         if state[key] is not None and (text := _tensor_problem(here, state[key])) is not None:
             return f"{key}: {text}"
@@ -104,7 +105,7 @@ def _optimizer_problem(session: Session, state: dict[str, Any]) -> str | None:
 
 def _ranks_problem(session: Session, state: dict[str, Any]) -> str | None:
     if len(state["ranks"]) != session.processes.count:
-        return f"it is of {len(state['ranks'])} processes"
+        return f"it was written by {len(state['ranks'])} processes"
     before, sums = rng_state(), session.accumulators()
     try:
         for mine in state["ranks"]:
@@ -126,18 +127,18 @@ def _same_kind(expected: dict[str, Any], actual: dict[str, Any]) -> str | None:
 
 def _position_problem(session: Session, state: dict[str, Any]) -> str | None:
     epoch, *scores = state["best"]
-    numbers = 1 <= len(scores) <= 2 and all(type(score) is float for score in scores)  # earlier runs kept no loss
+    numbers = 1 <= len(scores) <= 2 and all(type(score) is float for score in scores)  # earlier runs stored no loss
     if type(epoch) is not int or not numbers or not 0 <= epoch <= state["epoch"]:
         return f"its best epoch is {state['best']}"
     if min(state["epoch"], state["batch"], state["step"]) < 0 or state["batch"] > session.batches:
-        return "its position is not one of this run"
+        return "its position does not exist in this run"
     session.data.train_loader.load_state_dict(state["loader"])
     return None
 
 
 def _files_problem(session: Session, state: dict[str, Any]) -> str | None:
     if state["files"].keys() != table_names(session.task):
-        return f"it knows the tables {', '.join(sorted(state['files']))}"
+        return f"it has the tables {', '.join(sorted(state['files']))}"
     for name, extent in state["files"].items():
         if type(extent["length"]) is not int or extent["length"] < 0:
             return f"its length of {name}.csv is {extent['length']!r}"

@@ -1,4 +1,4 @@
-"""Starts or continues a run: in this process, in several of this machine, or as one process of torchrun's."""
+"""Starts or continues a run: in this process, in several of this machine, or as one process of torchrun."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from steadyspike.train.state.signals import Signals, Stopped
 class Order:
     """What to train.
 
-    name: of the recipe, for the folder; origin: for origin.json; arguments: those of ``steadyspike train`` that give
-    the same recipe in another process.
+    name: of the recipe, for the folder
+    origin: for origin.json
+    arguments: those of ``steadyspike train`` that give the same recipe in another process
     """
 
     recipe: Recipe
@@ -42,9 +43,11 @@ class Order:
 
 
 class Started(NamedTuple):
-    """result: content of result.json; before: the run had ended already; told: another process reports.
+    """result: content of result.json
+    before: the run had already ended
+    told: another process reports
 
-    folder: of the run.
+    folder: of the run
     """
 
     folder: RunFolder
@@ -59,10 +62,10 @@ Live = Callable[[RunFolder], Callable[[], None] | None]
 def start(order: Order, signals: Signals, display: Display | None = None, live: Live = lambda folder: None) -> Started:
     """Trains to the end, or until a signal comes; all checks run before a folder is made.
 
-    live: returns a function that is called after epochs, or None.
+    live: returns a function that is called after epochs, or None
     """
     recipe = order.recipe
-    # The process is ours: large activations need no new pages at every step, and nothing here compiles.
+    # The process belongs to this run: large activations need no new pages at every step, and nothing here compiles.
     keep_freed_memory()
     postpone_compiler()
     check_recipe(recipe)
@@ -86,7 +89,7 @@ def start(order: Order, signals: Signals, display: Display | None = None, live: 
 
 
 def _ended_before(order: Order, folder: RunFolder) -> Started | None:
-    """A run that has ended; None if there is something to resume, or a file to write again."""
+    """Returns a run that has ended; None if there is something to resume, or a file to write again."""
     if not order.resume or not (folder.root / "recipe.toml").exists():
         return None
     resumable(folder, order.recipe)
@@ -95,7 +98,7 @@ def _ended_before(order: Order, folder: RunFolder) -> Started | None:
 
 
 def _write_origin(order: Order, folder: RunFolder) -> None:
-    """origin.json, which is only shown: an error in writing it is reported by the next file that is needed."""
+    """Writes origin.json, which is only displayed: an error in writing it is reported by the next required file."""
     with suppress(CheckpointError, OSError):
         folder.write_json(ORIGIN, order.origin)
 
@@ -113,16 +116,16 @@ def _alone(order: Order, folder: RunFolder, signals: Signals, display: Display |
 
 
 def _several(order: Order, folder: RunFolder, devices: int) -> Started:
-    """Each process is `_one_of_several`; the first of them reports about the run."""
+    """Trains in several processes, each of which is `_one_of_several`; the first of them reports about the run."""
     data_dir = order.data_dir or (folder.data_dir() if order.resume else None)
-    load_data(order.recipe.data, data_dir)  # downloads and caches once, before several processes need it
+    load_data(order.recipe.data, data_dir)  # downloads and caches once, before several processes need the data
     (folder.root / "result.json").unlink(missing_ok=True)  # the result of the interrupted run
     data_option = ["--data-dir", str(data_dir)] if data_dir is not None else []
     more = [*data_option, "--out", str(folder.root), *(["--resume"] if order.resume else [])]
     try:
         number = launch(devices, [*order.arguments, *more], folder.root / "logs")
     except RunError:
-        # All of them end with the code of a signal that one of them got.
+        # All of them end with the exit code of a signal that one of them got.
         if not folder.intact("result.json"):
             raise
         number = None
@@ -136,7 +139,7 @@ def _one_of_several(order: Order, here: Processes, signals: Signals, display: Di
     if order.out is None:
         raise RunError("under torchrun every process needs the run folder: give it with --out")
     die_with_parent()
-    # Only rank 0 checks that the folder is free: when the others start, it may already have written to it.
+    # Only rank 0 checks that the folder is free, because it may already have written to it when the others start.
     folder = new_folder(order.out, order.name) if here.first and not order.resume else RunFolder(order.out)
     if (ended := _ended_before(order, folder)) is not None:
         return ended

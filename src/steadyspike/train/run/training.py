@@ -41,9 +41,11 @@ def train(
 ) -> dict[str, Any]:
     """Trains, or continues, the recipe in ``folder``; returns the content of result.json (rank 0; others: the status).
 
-    display: a factory ``display(session, notes) -> Observer`` for the screen. after_epoch: called after epochs as long
-    as that takes 1 % of the time at most (rank 0). SIGTERM and SIGINT end the run with status "interrupted", at any
-    point.
+    display: a factory ``display(session, notes) -> Observer`` for the screen
+    after_epoch: called after epochs, so rarely that it takes at most 1 % of the time (rank 0)
+
+
+    SIGTERM and SIGINT end the run with status "interrupted", at any point.
     """
     started, rank = time.monotonic(), processes.rank
     with signals or Signals() as signals:
@@ -72,7 +74,7 @@ def train(
                 if (told := worker_ended(error)) is not None:
                     raise told from None
                 raise
-            # An error after a signal comes from the signal: other processes of the run got it, too.
+            # An error after a signal is caused by the signal: other processes of the run got it, too.
             text = f"{signals.where} ({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
             return interrupted(recipe, folder, signals.number, text, rank)
 
@@ -129,7 +131,7 @@ class Sparingly:
         self._began, self._cost, self._spent, self._told = clock(), _GUESS, 0.0, False
 
     def __call__(self) -> bool:
-        """Whether it was called."""
+        """Returns whether it was called."""
         start = self._clock()
         if self._spent + self._cost > SHARE * (start - self._began):
             return False

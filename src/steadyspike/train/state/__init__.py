@@ -1,1 +1,1 @@
-"""The state of a run while it runs: what its callbacks share, signals, random generators."""
+"""The state of a run while it runs: the values that its observers share, signals, random generators."""

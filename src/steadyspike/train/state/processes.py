@@ -20,7 +20,10 @@ from steadyspike.train.files.folder import RunError
 
 @dataclass(frozen=True)
 class Processes:
-    """rank: of this process, from 0; count: of all processes on all machines; local: its number on this machine."""
+    """rank: of this process, from 0
+    count: of all processes on all machines
+    local: its number on this machine
+    """
 
     rank: int = 0
     count: int = 1
@@ -28,13 +31,13 @@ class Processes:
 
     @classmethod
     def of_torchrun(cls) -> Processes:
-        """The values that torchrun put into the environment."""
+        """Returns the values that torchrun has put into the environment."""
         rank, count, local = (int(os.environ[key]) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         return cls(rank, count, local)
 
     @property
     def first(self) -> bool:
-        """Whether this process writes the files of the run."""
+        """Returns whether this process writes the files of the run."""
         return self.rank == 0
 
 
@@ -54,7 +57,7 @@ def leave_group() -> None:
 
 
 def of_all(value: Any) -> list[Any]:
-    """``value`` of every process, in the order of their ranks."""
+    """Returns ``value`` of every process, in the order of their ranks."""
     if world_size() == 1:
         return [value]
     gathered: list[Any] = [None] * world_size()
@@ -63,7 +66,7 @@ def of_all(value: Any) -> list[Any]:
 
 
 def least(value: int, device: torch.device) -> int:
-    """The smallest ``value`` of any process."""
+    """Returns the smallest ``value`` of any process."""
     if world_size() == 1:
         return value
     smallest = torch.tensor(value, device=device)
@@ -76,15 +79,15 @@ _PATIENCE = "120"  # seconds that processes have to write their checkpoint after
 
 
 def under_torchrun() -> bool:
-    """True in a process that torchrun started."""
+    """Returns True in a process that torchrun started."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def die_with_parent() -> None:
-    """On Linux, ends this process with its parent; otherwise it would continue to train and keep the folder's lock.
+    """Ends this process when its parent ends (Linux); otherwise it would train on and keep the folder's lock.
 
-    Ends at once if the command that called `launch` has already ended: torchrun may lose processes that it is starting
-    when a signal comes.
+    It ends at once if the command that called `launch` has already ended, because torchrun may lose processes that it
+    is starting when a signal comes.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)
@@ -95,8 +98,8 @@ def die_with_parent() -> None:
 def launch(devices: int, arguments: list[str], logs: Path) -> int | None:
     """Runs ``steadyspike ARGUMENTS`` in ``devices`` processes to their end; returns the number of a signal that came.
 
-    The first process writes to the screen, the others to ``logs``. A signal is passed on to all of them. RunError with
-    the last message of the process that died first.
+    The first process writes to the screen, the others to ``logs``. A signal is passed on to all of them. Raises
+    RunError with the last message of the process that died first.
     """
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -123,7 +126,7 @@ def launch(devices: int, arguments: list[str], logs: Path) -> int | None:
 
 
 def how_it_died(rank: int, count: int, code: int, logs: Path) -> str:
-    """One line about a process that ended before the run did."""
+    """Returns one line about a process that ended before the run did."""
     how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
     files = sorted(logs.glob(f"*/attempt_0/{rank}/stderr.log"), key=lambda path: path.stat().st_mtime)
     lines = [line for path in files[-1:] for line in path.read_text(errors="replace").splitlines() if line.strip()]

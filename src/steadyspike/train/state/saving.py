@@ -21,7 +21,7 @@ from steadyspike.train.state.session import Best, Session
 
 
 def checkpoint(session: Session, rng: dict[str, Any]) -> dict[str, Any]:
-    """The content of a checkpoint; every process must call it."""
+    """Returns the content of a checkpoint; every process must call it."""
     best = session.best
     return {
         "format": FORMAT,
@@ -45,7 +45,7 @@ def checkpoint(session: Session, rng: dict[str, Any]) -> dict[str, Any]:
 def save(session: Session, rng: dict[str, Any] | None = None) -> None:
     """Writes last.ckpt, and best.ckpt if the epoch that ended is the best; every process must call it.
 
-    rng: the random generators to continue with, if not the present ones.
+    rng: the random generators to continue with, if not the current ones
     """
     state = checkpoint(session, rng or rng_state())
     session.saved_step = session.steps
@@ -75,12 +75,12 @@ def restore(session: Session, state: dict[str, Any]) -> None:
 
 
 def restore_random(session: Session, state: dict[str, Any]) -> None:
-    """Puts the random generators of this process back, after everything else that might draw from them."""
+    """Restores the random generators of this process, after everything else that might draw from them."""
     set_rng_state(state["ranks"][session.processes.rank]["rng"])
 
 
 def rng_state() -> dict[str, Any]:
-    """Python's, NumPy's and torch's generators, and those of all CUDA devices."""
+    """Returns the states of Python's, NumPy's and torch's generators, and those of all CUDA devices."""
     # NumPy's old global generator, because users' code may draw from it.
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)  # noqa: NPY002
     version, internal, following = random.getstate()
@@ -93,7 +93,7 @@ def rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Back to a state of `rng_state`."""
+    """Restores a state of `rng_state`."""
     version, internal, following = state["python"]
     random.setstate((version, tuple(internal), following))
     name, keys, position, has_gauss, gauss = state["numpy"]

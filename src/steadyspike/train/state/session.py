@@ -27,7 +27,7 @@ from steadyspike.train.watch.scores import EpochScores
 class EndOfRun(Exception):
     """Ends a run before its last epoch; ``status`` is written to result.json.
 
-    present: the result has the present weights, not those of the last checkpoint.
+    present: the result has the current weights, not those of the last checkpoint
     """
 
     def __init__(self, status: str, message: str, *, layer: str | None = None, present: bool = False) -> None:
@@ -38,8 +38,8 @@ class EndOfRun(Exception):
 class Best(NamedTuple):
     """The best epoch so far, counted from 1; 0 if there is none yet.
 
-    accuracy: or another measure that selects the epoch; loss: of the same evaluation, which decides between equal
-    accuracies.
+    accuracy: or another measure that selects the epoch
+    loss: of the same evaluation; it decides between equal accuracies
     """
 
     epoch: int = 0
@@ -47,7 +47,10 @@ class Best(NamedTuple):
     loss: float = math.inf
 
     def or_better(self, epoch: int, scores: EpochScores) -> Best:
-        """The better of the two; of equal accuracies the one of lower loss, of equal losses the later epoch."""
+        """Returns the better of the two: the higher accuracy; if equal, the lower loss.
+
+        If equal too, the later epoch.
+        """
         loss = scores.loss if math.isfinite(scores.loss) else math.inf
         return max(self, Best(epoch, scores.selects, loss), key=lambda best: (best.accuracy, -best.loss, best.epoch))
 
@@ -55,9 +58,11 @@ class Best(NamedTuple):
 class Step(NamedTuple):
     """The last optimizer step.
 
-    loss: mean over accumulation and processes; gradient: norm over all parameters; norms: per group of
-    `GradientWatch`; bad_loss: whether the loss of any process was not finite; stop_asked: whether a signal has come to
-    any process.
+    loss: mean over accumulation and processes
+    gradient: norm over all parameters
+    norms: per group of `GradientWatch`
+    bad_loss: whether the loss of any process was not finite
+    stop_asked: whether any process has got a signal
     """
 
     loss: float = math.nan
@@ -69,9 +74,11 @@ class Step(NamedTuple):
 
 @dataclass
 class Session:
-    """One run in one process: what the loop changes and observers read.
+    """One run in one process: the values that the loop changes and observers read.
 
-    epoch: of the present or next step, from 0; batch: forward passes made in this epoch; steps: optimizer steps made.
+    epoch: of the current or next step, from 0
+    batch: forward passes made in this epoch
+    steps: optimizer steps made
     """
 
     recipe: Recipe
@@ -94,7 +101,7 @@ class Session:
     best: Best = field(default_factory=Best)
     resumed: dict[str, Any] | None = None  # the checkpoint to continue from, until it is restored
     losses: list[float] = field(default_factory=list)  # losses since the last row of steps.csv
-    lost_epochs: int = 0  # in a row, worse than a constant guess
+    lost_epochs: int = 0  # epochs in a row that are worse than a constant guess
     inputs: Any = None  # the last training batch
     step: Step = field(default_factory=lambda: Step())
     rows: list[LayerRow] = field(default_factory=list)  # layers in the last finished epoch
@@ -128,7 +135,7 @@ class Session:
 
     @property
     def batches(self) -> int:
-        """Forward passes of an epoch in this process."""
+        """Returns the forward passes of an epoch in this process."""
         return len(self.data.train_loader)
 
     @property
@@ -140,11 +147,11 @@ class Session:
         return steps_per_epoch(self.recipe, self.data)
 
     def rate_of(self, step: int) -> float:
-        """The learning rate of optimizer step ``step`` (from 1); the schedule itself has already advanced."""
+        """Returns the learning rate of optimizer step ``step`` (from 1); the schedule itself has already advanced."""
         return float(self.optimizer.param_groups[0]["initial_lr"] * self.schedule.lr_lambdas[0](step - 1))
 
     def identity(self) -> dict[str, Any]:
-        """The values that a checkpoint and the run that continues it must share."""
+        """Returns the values that a checkpoint and the run that continues it must share."""
         return {
             "recipe": fingerprint(self.recipe),
             "split": self.bundle.split.fingerprint,
@@ -152,7 +159,7 @@ class Session:
         }
 
     def accumulators(self) -> dict[str, Any]:
-        """Sums of the epoch so far in this process."""
+        """Returns the sums of the epoch so far in this process."""
         return {
             "scores": self.task.train_sums.values.cpu(),
             "active": self.watch.active.cpu(),
@@ -170,7 +177,7 @@ class Session:
         self.losses, self.warned = list(state["losses"]), set(state["warned"])
 
     def start_epoch(self) -> None:
-        """All sums to zero."""
+        """Sets all sums to zero."""
         self.task.train_sums.reset()
         self.watch.reset()
         self.gradients.reset()
@@ -178,13 +185,13 @@ class Session:
         self.warned = set()
 
     def close_epoch(self) -> None:
-        """Brings the sums of all processes together."""
+        """Combines the sums of all processes."""
         self.train_scores = self.task.train_sums.scores()
         self.rows = layer_rows(self.watch, self.gradients)
 
 
 def steps_per_epoch(recipe: Recipe, data: RunData) -> int:
-    """Optimizer steps of an epoch; the last one may have fewer accumulated passes."""
+    """Returns the optimizer steps of an epoch; the last one may have fewer accumulated passes."""
     return -(-len(data.train_loader) // recipe.train.accumulate)
 
 

@@ -1,4 +1,4 @@
-"""Handles SIGTERM and SIGINT: a run stops at once, or at the next safe place while it trains."""
+"""Handles SIGTERM and SIGINT: a run stops at once, or at the next safe point while it trains."""
 
 from __future__ import annotations
 
@@ -23,17 +23,18 @@ class Stopped(BaseException):
 
 
 def exit_code(number: int) -> int:
-    """The exit code of a process that a signal ended, as shells count it: 130 for SIGINT, 143 for SIGTERM."""
+    """Returns the exit code of a process that a signal ended, as shells define it: 130 for SIGINT, 143 for SIGTERM."""
     return 128 + number
 
 
 class Signals:
     """A context manager that handles SIGTERM and SIGINT; it does nothing outside the main thread.
 
-    A signal raises `Stopped` at once. After ``wait()`` it is only remembered; ``signals()`` returns whether one came.
+    A signal raises `Stopped` at once. After ``wait()`` it is only stored; ``signals()`` returns whether one came.
 
-    where: what the program is doing, for the message. commands: a second SIGINT calls everything in ``at_once`` and
-    ends the process; without it, it raises KeyboardInterrupt.
+    where: what the program is doing, for the message
+    commands: a second SIGINT calls everything in ``at_once`` and ends the process; without it, it raises
+        KeyboardInterrupt
     """
 
     def __init__(self, *, commands: bool = False) -> None:
@@ -48,17 +49,18 @@ class Signals:
         return self.number is not None
 
     def wait(self, where: str) -> None:
-        """From here on, signals are kept until they are queried."""
+        """From here on, signals are stored until they are queried."""
         self.where, self._waits = where, True
 
     def now(self, where: str) -> None:
-        """From here on, a signal stops the run at once; so does one that came after `wait`."""
+        """From here on, a signal stops the run at once, also one that came after `wait`."""
         self.where, self._waits = where, False
         if self.number is not None:
             raise Stopped(self.number)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a forked child process, such as one that decodes images: its parent decides
+        # in a forked child process, such as one that decodes images, the parent decides
+        if os.getpid() != self._process:
             if number == signal.SIGTERM:
                 os._exit(exit_code(number))
             return

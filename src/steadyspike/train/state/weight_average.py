@@ -1,4 +1,4 @@
-"""An exponential moving average of weights and statistics, which is evaluated in their place."""
+"""An exponential moving average of weights and statistics, which is evaluated instead of them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from steadyspike.core.torch_private import move_towards
 class WeightAverage:
     """``average = decay * average + (1 - decay) * value`` after every optimizer step, for parameters and statistics.
 
-    Statistics (norms, MP-Init) are averaged too: they belong to the averaged weights. Whole numbers
-    (batch counters) are copied.
-    ramp: after step n the decay is ``decay * (1 - exp(-n / ramp))``, so that the average forgets its start; 0: none.
+    Statistics (norms, MP-Init) are averaged too, because they belong to the averaged weights. Whole numbers (batch
+    counters) are copied.
+    ramp: after step n the decay is ``decay * (1 - exp(-n / ramp))``, so that the average forgets its start; 0: no ramp
     """
 
     def __init__(self, model: nn.Module, decay: float, ramp: int = 0) -> None:
@@ -28,13 +28,13 @@ class WeightAverage:
         return {name: value.detach() for name, value in self.model.state_dict().items()}
 
     def start(self) -> None:
-        """Starts at the model's present values, unless an average was restored."""
+        """Starts at the model's current values, unless an average was restored."""
         if not self.average:
             self.average = {name: value.clone() for name, value in self._values().items()}
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Adds the model's present values; called after every optimizer step, with its number from 1 on."""
+        """Adds the model's current values; called after every optimizer step, with its number from 1 on."""
         now = self._values()
         decay = self.decay * (1 - math.exp(-step / self.ramp)) if self.ramp else self.decay
         smooth = [name for name, value in now.items() if value.is_floating_point()]
@@ -44,7 +44,7 @@ class WeightAverage:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The model holds the average while the block runs."""
+        """Puts the average into the model while the block runs."""
         present = {name: value.clone() for name, value in self._values().items()}
         self.model.load_state_dict(self.average)
         try:
@@ -53,7 +53,7 @@ class WeightAverage:
             self.model.load_state_dict(present)
 
     def state(self) -> dict[str, Tensor]:
-        """The average on the CPU, for a checkpoint."""
+        """Returns the average on the CPU, for a checkpoint."""
         return {name: value.cpu() for name, value in self.average.items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:

@@ -19,7 +19,7 @@ from steadyspike.nn.sync import summed
 
 
 def _groups(module: nn.Module, waiting: list[nn.Parameter], groups: list[list[nn.Parameter]]) -> None:
-    """The parameters in registration order, in groups: each group ends with a neuron layer."""
+    """Returns the parameters in registration order, in groups; each group ends with a neuron layer."""
     if isinstance(module, Neuron):
         groups.append([*waiting, *module.parameters()])
         waiting.clear()
@@ -54,7 +54,7 @@ class GradientWatch:
 
     @torch.no_grad()
     def norms(self, *also: Tensor) -> tuple[list[float], list[float]]:
-        """Norm per group now, and the values of further scalars: one read from the device for all."""
+        """The current norm per group, and the values of further scalars, with one read from the device for all."""
         there = [(p.grad, index) for p, index in zip(self.parameters, self._group_of) if p.grad is not None]
         scalars = [*tensor_norms([grad for grad, _ in there]), *(a.detach() for a in also)]
         if len({scalar.dtype for scalar in scalars}) > 1:
@@ -80,9 +80,11 @@ class GradientWatch:
 class LayerRow(NamedTuple):
     """One neuron layer over one epoch; None if it was not measured or does not exist.
 
-    rate: mean of S in evaluation; rates: the same per time step; silent: share of neurons without a spike in a training
-    window; threshold, tau, running_mean: at the end (mean over channels); gradient: mean norm of the gradient of the
-    layer's own parameters and of the weights that feed it.
+    rate: mean of S in evaluation
+    rates: the same per time step
+    silent: share of neurons without a spike in a training window
+    threshold, tau, running_mean: at the end (mean over channels)
+    gradient: mean norm of the gradient of the layer's own parameters and of the weights that feed it
     """
 
     layer: str
@@ -99,7 +101,8 @@ class LayerWatch:
     """Counts spikes of every neuron layer by taps.
 
     In training the scan returns how many neurons fired. These counts are collected and added up many at a time, because
-    a few operations per layer and step would cost time. They are whole numbers, so the order of adding does not matter.
+    even a few operations per layer and step would cost time. They are whole numbers, so the order of addition does not
+    matter.
     """
 
     _MANY = 512  # tensors of a few numbers each
@@ -143,7 +146,7 @@ class LayerWatch:
 
     @property
     def active(self) -> Tensor:
-        """[layers, 2]: how many neurons fired in a training window, and how many there were, in this epoch."""
+        """Returns [layers, 2]: how many neurons fired in a training window, and how many there were, in this epoch."""
         self._add_up()
         return torch.stack([self._fired, self._fired.new_tensor(self._seen)], 1)
 
@@ -153,12 +156,15 @@ class LayerWatch:
         self._aside = []
 
     def silent(self) -> list[float | None]:
-        """Share of silent neurons per layer over the training forwards so far, over all processes."""
+        """Returns the share of silent neurons per layer over the training forwards so far, over all processes."""
         rows = summed(self.active).tolist()
         return [1 - fired / count if count else None for fired, count in rows]
 
     def step_rates(self) -> list[list[float]]:
-        """Firing rate per layer and time step over the evaluation forwards so far; empty if there were none."""
+        """Returns the firing rate per layer and time step over the evaluation forwards so far.
+
+        Empty if there were none.
+        """
         rows = summed(self.rates).tolist()
         return [[fired / row[-1] for fired in row[:-1]] if row[-1] else [] for row in rows]
 
@@ -172,13 +178,13 @@ class LayerWatch:
 
 
 def layer_rows(watch: LayerWatch, gradients: GradientWatch) -> list[LayerRow]:
-    """The epoch's table of layers, and a last row for the gradient of the head."""
+    """Returns the epoch's table of layers, and a last row for the gradient of the head."""
     silent, rates, norms = watch.silent(), watch.step_rates(), gradients.means()
     rows = []
     for (name, layer), quiet, steps in zip(watch.layers.items(), silent, rates):
         mean = getattr(layer.init, "running_mean", None)
         with torch.no_grad():
-            leak = layer.leak.cpu().double().mean()  # not on the device: some have no float64
+            leak = layer.leak.cpu().double().mean()  # not on the device, because some devices have no float64
             threshold = float(layer.threshold.cpu().double().mean())
             tau = float(1 / leak) if leak > 0 else float("inf")
         rows.append(

@@ -18,7 +18,7 @@ BINS = 48
 class MembraneWatch:
     """Collects U[T] / V, the potential after the last time step, in the first batch of an evaluation.
 
-    It has taps from `start` to `take` only, because a tap that requests U[T] makes the scan write it.
+    It has taps only from `start` to `take`, because a tap that requests U[T] makes the scan write it.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -42,7 +42,7 @@ class MembraneWatch:
         return see
 
     def take(self) -> dict[str, Histogram]:
-        """The histograms of this evaluation by layer, of layers whose potentials are finite."""
+        """Returns the histograms of this evaluation by layer, for layers whose potentials are finite."""
         self.close()
         histograms = {}
         for name, (counts, ends) in self._seen.items():

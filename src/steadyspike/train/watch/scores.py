@@ -27,24 +27,26 @@ class EpochScores(Protocol):
 
     @property
     def selects(self) -> float:
-        """The number by which the best epoch is chosen; more is better."""
+        """Returns the number by which the best epoch is chosen; higher is better."""
         ...
 
     def cells(self, part: str) -> dict[str, float]:
-        """Columns of metrics.csv."""
+        """Returns the columns of metrics.csv."""
         ...
 
     def line(self) -> str:
-        """For the display."""
+        """Returns the scores for the display."""
         ...
 
     def record(self) -> dict[str, Any]:
-        """For result.json."""
+        """Returns the scores for result.json."""
         ...
 
 
 class Scores(NamedTuple):
-    """loss: mean over samples; accuracy: in percent, after 1, 2, ..., T time steps (training: after T only)."""
+    """loss: mean over samples
+    accuracy: in percent, after 1, 2, ..., T time steps (training: after T only)
+    """
 
     loss: float
     accuracy: list[float]
@@ -55,23 +57,23 @@ class Scores(NamedTuple):
         return self.accuracy[-1]
 
     def cells(self, part: str) -> dict[str, float]:
-        """Columns of metrics.csv: for training one accuracy, otherwise one per number of time steps."""
+        """Returns the columns of metrics.csv: for training one accuracy, otherwise one per number of time steps."""
         if part == "train":
             return {"train_loss": self.loss, "train_accuracy": self.accuracy[-1]}
         return {f"{part}_loss": self.loss, **{f"{part}_accuracy_{t}": a for t, a in enumerate(self.accuracy, 1)}}
 
     def line(self) -> str:
-        """The accuracies, for the display."""
+        """Returns the accuracies, for the display."""
         return "  ".join(f"{a:6.2f}" for a in self.accuracy)
 
     def record(self) -> dict[str, Any]:
-        """For result.json; a loss that is not finite becomes null, since JSON cannot express it."""
+        """Returns the values for result.json; a non-finite loss becomes null, because JSON cannot represent it."""
         loss = self.loss if math.isfinite(self.loss) else None
         return {"accuracy": self.accuracy, "loss": loss, "samples": self.samples}
 
 
 class ScoreSums:
-    """Loss and correct answers, summed over samples: [loss, samples, correct after each counted step]."""
+    """Sums over samples: [loss, samples, correct answers after each counted step]."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -80,7 +82,12 @@ class ScoreSums:
 
     @torch.no_grad()
     def add(self, loss: Tensor, logits: Tensor, target: Tensor, predict: Predict) -> None:
-        """loss: mean of the batch; logits [T, B, K]; counts the last ``steps`` prefixes of time. NaN is wrong."""
+        """loss: mean of the batch
+        logits: [T, B, K]; the last ``steps`` prefixes of time are counted
+
+
+        NaN counts as wrong.
+        """
         total, batch = logits.shape[0], len(target)
         target = target if target.ndim == 1 else target.argmax(-1)  # mixed labels: the larger share counts
         if batch != self._batch or self._count.device != logits.device:
@@ -92,7 +99,7 @@ class ScoreSums:
         self.values += torch.stack([loss.detach() * self._count, self._count, *correct])
 
     def scores(self, everyone: bool = True) -> Scores:
-        """Means over all samples of all processes, or of this one alone."""
+        """Returns the means over all samples of all processes, or of this one alone."""
         loss, samples, *correct = (summed(self.values) if everyone else self.values).tolist()
         count = max(samples, 1.0)
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
@@ -101,5 +108,5 @@ class ScoreSums:
         self.values = self.values.to(other.values) + other.values
 
     def reset(self) -> None:
-        # New, not zeroed: tensors made in inference mode cannot be changed outside it.
+        # New tensors, not zeroed ones: tensors made in inference mode cannot be changed outside it.
         self.values = self.values.new_zeros(self.values.shape)
