@@ -2,13 +2,14 @@
 
     python -m benchmarks.learned [NAME, folder or checkpoint] [--timesteps 4 2]
 
-Prints how often each layer fires: what its events cost depends on that. The data is found as for `steadyspike train`
-(STEADYSPIKE_DATA).
+Prints how often each layer fires: what its events cost depends on that. The data is found as for `steadyspike train`,
+or in the folder STEADYSPIKE_DATA.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 from functools import cache
 from pathlib import Path
 
@@ -29,7 +30,8 @@ FOLDER = Path(__file__).parent / "results"
 @cache
 def network(name: str) -> Pretrained | LoadedRun:
     """The network by its name in the zoo, the folder of a run, or a checkpoint of one that need not have ended."""
-    return load_checkpoint(name) if name.endswith(".ckpt") else ss.load(name)
+    data = os.environ.get("STEADYSPIKE_DATA")
+    return load_checkpoint(name) if name.endswith(".ckpt") else ss.load(name, data_dir=data)
 
 
 def batch(name: str, size: int) -> tuple[Tensor, Tensor]:

@@ -15,8 +15,8 @@ extern const ConvLoops steadyspike_conv_avx2, steadyspike_conv_avx512;
 namespace {
 
 constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to use each loaded weight several times
-// bytes of the gradient that stay in the second-level cache
-constexpr int64_t TILE_BYTES = 192 << 10, INPUT_TILE_BYTES = 96 << 10;
+// bytes of the gradient that stay in the second-level cache, and about those that stay in the first
+constexpr int64_t TILE_BYTES = 96 << 10, INPUT_TILE_BYTES = 44 << 10;
 constexpr int64_t UNITS = 16;             // parts of the weight gradient, if splitting the images can make this many
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 

@@ -12,6 +12,7 @@ constexpr int64_t WEIGHT_BYTES = 36 << 10;
 // second-level cache.
 constexpr int64_t ROW_BYTES = 48 << 10, FEW = 10;
 constexpr int64_t PIXELS_TOGETHER = 128;    // output pixels per pass over those weights
+constexpr int64_t AT_ONCE = 32;             // entries that are copied without a check of how many there are
 
 // Lists of active channels, times the block, on a grid of input pixels; the pixels of the padding are empty. The lists
 // of neighbours in a row are adjacent in memory, so the lists under a whole kernel row are one list. An entry then also
@@ -31,7 +32,7 @@ struct ChannelLists {
           end(top + rows < task.conv.height ? top + rows : task.conv.height),
           total(end > begin ? count_bits(task.conv, part.image0, part.image1, begin, end) : 0),
           taps_as_one(in_rows(task, part.image1 - part.image0) ? task.conv.kernel[1] : 1),
-          starts((part.image1 - part.image0) * rows * columns + 1), entries(total + LANES) {
+          starts((part.image1 - part.image0) * rows * columns + 1), entries(total + AT_ONCE) {
         const SpikeConv& conv = task.conv;
         PixelWords words(conv, end > begin ? end - begin : 1);
         uint32_t *next = entries.get(), *start = starts.get();
@@ -89,7 +90,10 @@ inline int64_t join_lists(const uint32_t* starts, const uint32_t* entries, int64
     for (int64_t g = 0; g < groups; ++g, shift += group_size) {
         const uint32_t *at = starts + offset[g], *from = entries + at[0];
         const int64_t count = int64_t(at[taps]) - int64_t(at[0]);
-        for (int64_t e = 0; e < count; e += LANES) put<true>(take<true, Words>(from + e, 0) + shift, joined + total + e, 0);
+        const auto copy = [&](int64_t e) { put<true>(take<true, Words>(from + e, 0) + shift, joined + total + e, 0); };
+#pragma GCC unroll 8
+        for (int64_t e = 0; e < AT_ONCE; e += LANES) copy(e);
+        for (int64_t e = AT_ONCE; e < count; e += LANES) copy(e);
         total += count;
     }
     return total;
@@ -103,7 +107,7 @@ void add_events(const ChannelLists& lists, const OutputPixel* pixel, int64_t pix
                 const float* weights, int64_t group_size, float* sums, int64_t block) {
     const uint32_t *starts = lists.starts.get(), *entries = lists.entries.get();
     const int64_t taps = lists.taps_as_one;
-    uint32_t joined[MOST_ENTRIES + LANES];
+    uint32_t joined[MOST_ENTRIES + AT_ONCE];
     for (int64_t p = 0; p < pixels; ++p, sums += block) {
         Floats s[SUMS][R] = {};
         for (int r = 0; r < R; ++r) s[0][r] = load<true>(sums + r * LANES, 0);
@@ -119,22 +123,29 @@ void add_events(const ChannelLists& lists, const OutputPixel* pixel, int64_t pix
         }
         for (; e + (SUMS - 1) < end; e += SUMS)
 #pragma GCC unroll 2
-            for (int i = 0; i < SUMS; ++i) {
-                const float* from = shifted + e[i];
+            for (int i = 0; i < SUMS; i += 2) {
+                uint64_t two;  // one load for two entries, because loads limit this loop
+                std::memcpy(&two, e + i, sizeof two);
+                const float *from = shifted + uint32_t(two), *next = shifted + (two >> 32);
 #pragma GCC unroll 8
                 for (int r = 0; r < R; ++r) s[i][r] += load<true>(from + r * LANES, 0);
+#pragma GCC unroll 8
+                for (int r = 0; r < R; ++r) s[i + 1][r] += load<true>(next + r * LANES, 0);
             }
-        if (SUMS > 1 && e < end)
+        for (; e < end; ++e)
+#pragma GCC unroll 8
             for (int r = 0; r < R; ++r) s[0][r] += load<true>(shifted + *e + r * LANES, 0);
-        for (int r = 0; r < R; ++r) store<true>(SUMS > 1 ? s[0][r] + s[SUMS - 1][r] : s[0][r], sums + r * LANES, 0);
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r)
+            store<true>(SUMS == 4 ? (s[0][r] + s[2 % SUMS][r]) + (s[1][r] + s[3 % SUMS][r]) : s[0][r] + s[1][r], sums + r * LANES, 0);
     }
 }
 
 using AddEvents = void (*)(const ChannelLists&, const OutputPixel*, int64_t, const int64_t*, int64_t, const float*, int64_t, float*, int64_t);
 
 inline AddEvents add_events_of(int64_t block, int64_t registers) {
-    if (block <= 32) return registers == 4 ? add_events<4, 2> : registers == 2 ? add_events<2, 2> : add_events<1, 2>;
-    return registers == 8 ? add_events<8, 1> : add_events<4, 1>;
+    if (block <= 32) return registers == 4 ? add_events<4, 4> : registers == 2 ? add_events<2, 4> : add_events<1, 4>;
+    return registers == 8 ? add_events<8, 2> : add_events<4, 2>;
 }
 
 inline void write_out(const ConvTask& task, int64_t image, int64_t first, int64_t pixels, int64_t channel, const float* sums) {
@@ -146,9 +157,13 @@ inline void write_out(const ConvTask& task, int64_t image, int64_t first, int64_
     if (task.conv.channels_last) {
         float* out = task.out + (image * size + first) * total + channel;
         for (int64_t p = 0; p < pixels; ++p, out += total, sums += shape.block) {
-            for (int64_t k = 0; k < channels; ++k) out[k] = sums[k] * scale;
-            if (bias)
-                for (int64_t k = 0; k < channels; ++k) out[k] += bias[k];
+            int64_t k = 0;
+            for (; k + LANES <= channels; k += LANES) {
+                Floats value = load<true>(sums + k, 0) * scale;
+                if (bias) value += load<true>(bias + k, 0);
+                store<true>(value, out + k, 0);
+            }
+            for (; k < channels; ++k) out[k] = sums[k] * scale + (bias ? bias[k] : 0);
         }
         return;
     }

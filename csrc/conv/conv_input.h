@@ -5,129 +5,184 @@
 
 namespace {
 
-constexpr int64_t PLACES = 8;  // dot products at a time
+// Dot products at a time: their sums stay in registers.
+constexpr int MOST_PLACES = STEADYSPIKE_REGISTER == 64 ? 16 : 8;
 
 #if STEADYSPIKE_REGISTER == 64
-inline __m256 half_sum(__m512 s) {  // masks with all lanes: GCC 12 warns about the plain functions
-    return _mm256_add_ps(_mm512_maskz_extractf32x8_ps(0xff, s, 0), _mm512_maskz_extractf32x8_ps(0xff, s, 1));
+// Sums of the four lanes of a, b, c and d, one after the other. Masks with all lanes: GCC 12 warns about the plain functions.
+inline Floats lane_sums(Floats a, Floats b, Floats c, Floats d) {
+    const auto halves = [](Floats x, Floats y) {
+        return _mm512_add_ps(_mm512_maskz_shuffle_f32x4(0xffff, x, y, 0x44), _mm512_maskz_shuffle_f32x4(0xffff, x, y, 0xee));
+    };
+    const __m512 x = halves(a, b), y = halves(c, d);
+    return _mm512_add_ps(_mm512_maskz_shuffle_f32x4(0xffff, x, y, 0x88), _mm512_maskz_shuffle_f32x4(0xffff, x, y, 0xdd));
+}
+
+// to[k] = the sum of the elements of s[k].
+template <int N>
+__attribute__((always_inline)) inline void write_sums(const Floats* s, float* to) {
+    const auto quad = [&](int j, int step) {
+        const Floats none{};
+        const auto at = [&](int k) { return k < N ? s[k] : none; };
+        return lane_sums(at(j), at(j + step), at(j + 2 * step), at(j + 3 * step));
+    };
+    const auto pairs = [](__m512 a, __m512 b) {
+        return _mm512_add_ps(_mm512_maskz_unpacklo_ps(0xffff, a, b), _mm512_maskz_unpackhi_ps(0xffff, a, b));
+    };
+    if (N > 8) {
+        const __m512 a = pairs(quad(0, 4), quad(1, 4)), b = pairs(quad(2, 4), quad(3, 4));
+        store<true>(_mm512_add_ps(_mm512_maskz_shuffle_ps(0xffff, a, b, 0x44), _mm512_maskz_shuffle_ps(0xffff, a, b, 0xee)), to, 0);
+    } else {
+        const __m512 a = pairs(quad(0, 2), quad(1, 2));
+        const __m512 sums = _mm512_add_ps(a, _mm512_maskz_shuffle_ps(0xffff, a, a, 0xee));
+        store<true>(Floats(_mm512_maskz_compress_ps(0x3333, sums)), to, 0);
+    }
 }
 #elif STEADYSPIKE_REGISTER == 32
-inline __m256 half_sum(__m256 s) { return s; }
-#endif
-
-// to[k] += the sum of the elements of s[k].
-inline void add_sums(const Floats* s, float* to) {
-#if STEADYSPIKE_REGISTER >= 32
-    const auto pairs = [&](int k) { return _mm256_hadd_ps(half_sum(s[k]), half_sum(s[k + 1])); };
+template <int N>
+__attribute__((always_inline)) inline void write_sums(const Floats* s, float* to) {
+    const __m256 none{};
+    const auto pairs = [&](int k) { return _mm256_hadd_ps(k < N ? __m256(s[k]) : none, k + 1 < N ? __m256(s[k + 1]) : none); };
     const __m256 low = _mm256_hadd_ps(pairs(0), pairs(2)), high = _mm256_hadd_ps(pairs(4), pairs(6));
-    const __m256 sums = _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
-    _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), sums));
-#else
-    for (int64_t k = 0; k < PLACES; ++k) {
-        float parts[LANES];
-        store<true>(s[k], parts, 0);
-        for (int64_t half = LANES / 2; half > 0; half /= 2)
-            for (int64_t l = 0; l < half; ++l) parts[l] += parts[l + half];
-        to[k] += parts[0];
-    }
-#endif
+    _mm256_storeu_ps(to, _mm256_add_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31)));
 }
+#else
+template <int N>
+__attribute__((always_inline)) inline void write_sums(const Floats* s, float* to) {
+    for (int k = 0; k < N; ++k) {
+        to[k] = 0;
+        for (int64_t l = 0; l < LANES; ++l) to[k] += s[k][l];
+    }
+}
+#endif
 
-// Adds to `sums` the dot products for PLACES elements, over `taps` taps and R registers each.
-template <int R>
-void add_products(const float* tile, const uint32_t* list, const float* weights, const int64_t* tap, const int64_t* place,
-                  int64_t taps, int64_t block, float* sums) {
-    Floats s[PLACES] = {};
-    const float* from[PLACES];
-    for (int64_t k = 0; k < PLACES; ++k) from[k] = tile + list[k];
+// The dot products at N pixels of a list, over `taps` taps and R registers of each, in to[0 .. N).
+template <int R, int N>
+void dot_products(const float* tile, const uint32_t* places, const uint32_t* list, const float* weights, const int64_t* tap,
+                  const int64_t* moved, int64_t taps, int64_t block, float* to) {
+    Floats s[N];
+    const float* from[N];
+#pragma GCC unroll 16
+    for (int k = 0; k < N; ++k) s[k] = Floats{}, from[k] = tile + places[list[k]];
     for (int64_t t = 0; t < taps; ++t) {
         const float* w = weights + tap[t] * block;
-        const int64_t moved = place[t];
+        const int64_t by = moved[t];
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
             const Floats value = load<true>(w + r * LANES, 0);
-#pragma GCC unroll 8
-            for (int64_t k = 0; k < PLACES; ++k) s[k] = multiply_add(value, load<true>(from[k] + moved + r * LANES, 0), s[k]);
+#pragma GCC unroll 16
+            for (int k = 0; k < N; ++k) s[k] = multiply_add(value, load<true>(from[k] + by + r * LANES, 0), s[k]);
         }
     }
-    add_sums(s, sums);
+    write_sums<N>(s, to);
 }
 
-// The elements in a part whose gradient is needed, per channel and phase: positions of the gradients in the tile, and
-// their own positions in dx.
-struct PlaceLists {
-    int64_t capacity;
-    Room<int64_t> counts;
-    Room<uint32_t> places, pixels;
-    Room<float> sums;
+using DotProducts = void (*)(const float*, const uint32_t*, const uint32_t*, const float*, const int64_t*, const int64_t*, int64_t,
+                             int64_t, float*);
 
-    PlaceLists(const GradientTile& tile, int64_t channels)
-        : capacity((tile.capacity() + PLACES - 1) / PLACES * PLACES), counts(tile.phases() * channels),
-          places(tile.phases() * channels * capacity), pixels(tile.phases() * channels * capacity),
-          sums(tile.phases() * channels * capacity) {}
+// For 1, 2, ... places.
+template <int R>
+const DotProducts* dot_products_of() {
+    static const DotProducts OF[] = {
+        dot_products<R, 1>,  dot_products<R, 2>,  dot_products<R, 3>,  dot_products<R, 4>,  dot_products<R, 5>,  dot_products<R, 6>,
+        dot_products<R, 7>,  dot_products<R, 8>,
+#if STEADYSPIKE_REGISTER == 64
+        dot_products<R, 9>,  dot_products<R, 10>, dot_products<R, 11>, dot_products<R, 12>, dot_products<R, 13>, dot_products<R, 14>,
+        dot_products<R, 15>, dot_products<R, 16>,
+#endif
+    };
+    return OF;
+}
 
-    void fill(const SpikeConv& conv, const ConvPart& part, const GradientTile& tile, int64_t image_pixels) {
-        const int64_t phases = tile.phases(), lists = phases * conv.in_channels;
-        std::memset(counts.get(), 0, size_t(lists) * sizeof(int64_t));
-        PixelWords words(conv, part.row1 - part.row0);
-        const auto load = [&](int64_t n) { words.load(part.image0 + n, part.row0, part.row1); };
-        tile.for_pixels(part, load, [&](int64_t n, int64_t i, int64_t j, int64_t phase, int64_t place) {
-            const uint32_t pixel = uint32_t(n * image_pixels + i * conv.width + j);
-            for (int64_t w = 0; w < words.words; ++w)
-                for_each_bit(words.at(i, j, w), [&](int64_t k) {
-                    const int64_t list = (64 * w + k) * phases + phase, at = list * capacity + counts[list]++;
-                    places[at] = uint32_t(place), pixels[at] = pixel;
-                });
-        });
-        for (int64_t list = 0; list < lists; ++list) {
-            const int64_t first = list * capacity, full = (counts[list] + PLACES - 1) / PLACES * PLACES;
-            for (int64_t e = counts[list]; e < full; ++e) places[first + e] = places[first];
-            std::memset(sums.get() + first, 0, size_t(full) * sizeof(float));
+// The number of places that are computed together. A small rest would wait for its own additions.
+inline int64_t places_together(int64_t left) {
+    return left <= MOST_PLACES ? left : left < 2 * MOST_PLACES ? (left + 1) / 2 : MOST_PLACES;
+}
+
+constexpr int64_t TOGETHER = 16;  // input channels whose results are written together: one cache line
+
+// Sums of a part for up to TOGETHER channels: [pixel][channel] for an image in channels_last, else [channel][pixel].
+struct Results {
+    const ConvTask& task;
+    const ConvPart& part;
+    const bool last;
+    const int64_t pixels, count, per_pixel, per_channel;  // pixels: of an image in the part; count: of all
+    Room<float> values;
+
+    Results(const ConvTask& t, const ConvPart& p)
+        : task(t), part(p), last(t.conv.channels_last), pixels((p.row1 - p.row0) * t.conv.width),
+          count((p.image1 - p.image0) * pixels), per_pixel(last ? TOGETHER : 1), per_channel(last ? 1 : count),
+          values(count * TOGETHER) {}
+
+    void clear() { std::memset(values.get(), 0, size_t(count * TOGETHER) * sizeof(float)); }
+
+    // Writes to the output from channel `first` on; more: adds to it.
+    void write(int64_t first, int64_t channels, bool more) const {
+        const SpikeConv& conv = task.conv;
+        const int64_t size = conv.height * conv.width, row = last ? conv.in_channels : 1;
+        const int64_t lines = last ? pixels : channels, to_next = last ? conv.in_channels : size;
+        const int64_t length = last ? channels : pixels, from_next = last ? TOGETHER : count;
+        for (int64_t n = part.image0; n < part.image1; ++n) {
+            float* to = task.out + n * size * conv.in_channels + part.row0 * conv.width * row + first * (last ? 1 : size);
+            const float* from = values.get() + (n - part.image0) * pixels * per_pixel;
+            for (int64_t line = 0; line < lines; ++line, to += to_next, from += from_next)
+                for (int64_t k = 0; k < length; k += LANES) {
+                    const bool full = k + LANES <= length;
+                    const int64_t rest = length - k;
+                    Floats value = full ? load<true>(from + k, 0) : load<false>(from + k, rest);
+                    if (more) value += full ? load<true>(to + k, 0) : load<false>(to + k, rest);
+                    full ? store<true>(value, to + k, 0) : store<false>(value, to + k, rest);
+                }
         }
     }
 };
-
-inline void clear(const ConvTask& task, const ConvPart& part) {
-    const SpikeConv& conv = task.conv;
-    const int64_t row = conv.width * (conv.channels_last ? conv.in_channels : 1), planes = conv.channels_last ? 1 : conv.in_channels;
-    for (int64_t plane = part.image0 * planes; plane < part.image1 * planes; ++plane)
-        std::memset(task.out + (plane * conv.height + part.row0) * row, 0, size_t((part.row1 - part.row0) * row) * sizeof(float));
-}
 
 // Unit: a part of the input.
 bool input_gradient_unit(const ConvTask& task, int64_t unit) {
     const SpikeConv& conv = task.conv;
     const ConvShape& shape = task.shape;
     const ConvPart part(task.plan, shape, conv.height, unit);
-    const int64_t size = conv.height * conv.width, per_pixel = conv.channels_last ? conv.in_channels : 1;
+    const int64_t width = task.plan.width, registers = registers_of(width);
     GradientTile tile(task);
-    const int64_t phases = tile.phases(), width = task.plan.width;
-    PlaceLists lists(tile, conv.in_channels);
+    const PixelTable pixels(tile, part);
     const PhaseTaps taps(tile, shape.taps);
-    clear(task, part);
-    lists.fill(conv, part, tile, conv.channels_last ? size : size * conv.in_channels);
-    const int64_t registers = registers_of(width);
-    const auto add = registers == 8 ? add_products<8> : registers == 4 ? add_products<4> : registers == 2 ? add_products<2> : add_products<1>;
+    ChannelMasks needed(conv, 0, conv.in_channels, pixels.words);
+    needed.load(part, pixels, [](int64_t n) { return n; });
+    Results results(task, part);
+    Room<uint32_t> list(64 * pixels.words + LANES), numbers(64 * pixels.words);  // numbers: pixel of a slot in the part
+    for (int64_t slot = 0; slot < 64 * pixels.words; ++slot)
+        numbers[slot] = pixels.pixels[slot] - uint32_t(part.row0 * conv.width) + pixels.images[slot] * uint32_t(results.pixels);
+    const DotProducts* const dots = registers == 8   ? dot_products_of<8>()
+                                    : registers == 4 ? dot_products_of<4>()
+                                    : registers == 2 ? dot_products_of<2>()
+                                                     : dot_products_of<1>();
     bool finite = true;
     for (int64_t channel = 0; channel < conv.out_channels; channel += width) {
         finite = tile.copy(part, channel) && finite;
-        for (int64_t c = 0; c < conv.in_channels; ++c) {
-            const float* weights = task.packed + (channel / shape.block * conv.in_channels + c) * shape.taps * shape.block + channel % shape.block;
-            for (int64_t phase = 0; phase < phases; ++phase) {
-                const int64_t list = c * phases + phase, begin = taps.begin(phase), count = taps.ends[phase] - begin;
+        const float* weights = task.packed + (channel / shape.block * conv.in_channels * shape.taps) * shape.block + channel % shape.block;
+        for (int64_t c = 0; c < conv.in_channels; ++c, weights += shape.taps * shape.block) {
+            if (c % TOGETHER == 0) results.clear();
+            for (int64_t phase = 0; phase < tile.phases(); ++phase) {
+                const int64_t begin = taps.begin(phase), count = taps.ends[phase] - begin;
                 if (count == 0) continue;
-                for (int64_t e = list * lists.capacity; e < list * lists.capacity + lists.counts[list]; e += PLACES)
-                    for (int64_t k = 0; k < width; k += registers * LANES)
-                        add(tile.values.get() + k, lists.places.get() + e, weights + k, taps.tap.get() + begin,
-                            taps.moved.get() + begin, count, shape.block, lists.sums.get() + e);
+                uint32_t* end = list.get();
+                for (int64_t w = pixels.begin(phase); w < pixels.ends[phase]; ++w)
+                    end = append(needed.of(c)[w], 64, uint32_t(64 * w), 1, end);
+                const int64_t total = end - list.get();
+                float* const to = results.values.get() + c % TOGETHER * results.per_channel;
+                for (int64_t e = 0, together; e < total; e += together) {
+                    together = places_together(total - e);
+                    for (int64_t k = 0; k < width; k += registers * LANES) {
+                        alignas(64) float sums[MOST_PLACES];
+                        dots[together - 1](tile.values.get() + k, pixels.places.get(), list.get() + e, weights + k, taps.tap.get() + begin,
+                                           taps.moved.get() + begin, count, shape.block, sums);
+                        for (int64_t n = 0; n < together; ++n) to[numbers[list[e + n]] * results.per_pixel] += sums[n];
+                    }
+                }
             }
+            if (c % TOGETHER == TOGETHER - 1 || c == conv.in_channels - 1)
+                results.write(c / TOGETHER * TOGETHER, c % TOGETHER + 1, channel > 0);
         }
-    }
-    float* out = task.out + part.image0 * size * conv.in_channels;
-    for (int64_t list = 0; list < conv.in_channels * phases; ++list) {
-        const int64_t c = list / phases, channel = conv.channels_last ? c : c * size;
-        for (int64_t e = list * lists.capacity; e < list * lists.capacity + lists.counts[list]; ++e)
-            out[int64_t(lists.pixels[e]) * per_pixel + channel] = lists.sums[e];
     }
     return finite;
 }

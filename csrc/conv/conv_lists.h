@@ -77,6 +77,33 @@ inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t b
     return next;
 }
 
+// Appends table[k] + more for every bit k of 64, and may write up to LANES - 1 entries more.
+inline uint32_t* append_from(uint64_t word, const uint32_t* table, uint32_t more, uint32_t* next) {
+    if (word == 0) return next;
+#if STEADYSPIKE_REGISTER == 64
+    for (int64_t k = 0; k < 64; k += LANES, word >>= LANES) {
+        const __m512i entries = _mm512_add_epi32(_mm512_loadu_si512(table + k), _mm512_set1_epi32(int32_t(more)));
+        _mm512_storeu_si512(next, _mm512_maskz_compress_epi32(__mmask16(word), entries));
+        next += __builtin_popcount(uint32_t(word & 0xffff));
+    }
+#else
+    for_each_bit(word, [&](int64_t k) { *next++ = table[k] + more; });
+#endif
+    return next;
+}
+
+// Bit k of word i becomes bit i of word k.
+inline void transpose(uint64_t* words) {
+    uint64_t mask = 0xffffffffu;
+    for (int64_t j = 32; j; j /= 2, mask ^= mask << j)
+        for (int64_t first = 0; first < 64; first += 2 * j)
+            for (int64_t i = first; i < first + j; ++i) {
+                const uint64_t swapped = ((words[i] >> j) ^ words[i + j]) & mask;
+                words[i] ^= swapped << j;
+                words[i + j] ^= swapped;
+            }
+}
+
 // One word of 64 channels for each pixel of some rows of an image: channels [64 w, 64 w + 64) of pixel p are at(p, w).
 struct PixelWords {
     const SpikeConv& conv;
@@ -123,31 +150,6 @@ struct StepsOf {
         const int64_t step = n / conv.batch * shape.pair;
         image = step * conv.batch + n % conv.batch;
         count = conv.steps - step < shape.pair ? conv.steps - step : shape.pair;
-    }
-};
-
-// The words of both steps of an image; if there is only one step, the second has none.
-struct PairWords {
-    PixelWords first, second;
-    const ConvShape& shape;
-    bool both = false;
-
-    PairWords(const SpikeConv& conv, const ConvShape& s, int64_t rows)
-        : first(conv, rows), second(conv, s.pair > 1 ? rows : 1), shape(s) {}
-
-    void load(int64_t n, int64_t begin, int64_t end) {
-        const StepsOf steps(first.conv, shape, n);
-        first.load(steps.image, begin, end);
-        both = steps.count > 1;
-        if (both) second.load(steps.image + first.conv.batch, begin, end);
-    }
-
-    // Calls f(channel, pattern) for the channels [64 w, 64 w + 64) of a pixel that fired; the pattern is 1 for the
-    // first step only, 2 for the second only, 3 for both.
-    template <class F>
-    void for_each(int64_t row, int64_t column, int64_t w, F f) const {
-        const uint64_t a = first.at(row, column, w), b = both ? second.at(row, column, w) : 0;
-        for_each_bit(a | b, [&](int64_t k) { f(64 * w + k, uint32_t((a >> k & 1) | (b >> k & 1) << 1)); });
     }
 };
 

@@ -7,6 +7,7 @@
 // q - (a dilation) / stride.
 #pragma once
 #include "conv_lists.h"
+#include "units.h"
 
 namespace {
 
@@ -31,7 +32,7 @@ struct GradientTile {
     const ConvTask& task;
     const Axis down, across;
     const int64_t width, pixel;               // channels per tile; floats of a pixel
-    int64_t rows, columns, row0 = -1, row1 = -1, image_size;
+    int64_t rows, columns, image_size;
     Room<float> values;
     Room<int64_t> column_place, column_phase;  // of every input column; phase -1: no tap reads it
 
@@ -55,51 +56,32 @@ struct GradientTile {
         return (down.tap_place(t / across.kernel) * columns + across.tap_place(t % across.kernel)) * pixel;
     }
 
-    // Calls f(n, i, j, phase, position) for the pixels of a part's rows that a tap reads; load(n) comes before those of
-    // image n.
-    template <class Load, class F>
-    void for_pixels(const ConvPart& part, Load load, F f) const {
-        for (int64_t n = 0; n < part.image1 - part.image0; ++n) {
-            load(n);
-            for (int64_t i = part.row0; i < part.row1; ++i) {
-                if (!down.meets(i)) continue;
-                const int64_t phase = down.phase(i) * across.stride;
-                const int64_t place = n * image_size + (down.place(i) - down.place(part.row0)) * columns * pixel;
-                for (int64_t j = 0; j < task.conv.width; ++j)
-                    if (column_phase[j] >= 0) f(n, i, j, phase + column_phase[j], place + column_place[j]);
-            }
-        }
-    }
-    // The number of pixels of one phase that a part can have.
-    int64_t capacity() const {
-        return task.plan.images * ((task.plan.rows - 1) / down.stride + 1) * ((task.conv.width - 1) / across.stride + 1);
-    }
-
     // Channels [channel, channel + width) of the output's gradient that the part's input pixels need. False: not all
     // are finite.
     bool copy(const ConvPart& part, int64_t channel) {
         const ConvShape& shape = task.shape;
-        if (part.row0 != row0 || part.row1 != row1) {
-            row0 = part.row0, row1 = part.row1;
-            std::memset(values.get(), 0, size_t(task.plan.images * image_size) * sizeof(float));
-        }
         const int64_t total = task.conv.out_channels, size = shape.out_height * shape.out_width;
         const int64_t channels = total - channel < width ? total - channel : width;
-        const int64_t used = down.extent(row0, row1), left = across.place(0) - across.border;
-        const int64_t begin = left < 0 ? -left : 0, end = shape.out_width - left < columns ? shape.out_width - left : columns;
+        const int64_t used = down.extent(part.row0, part.row1), left = across.place(0) - across.border;
+        const int64_t begin = left < 0 ? smaller(-left, columns) : 0, end = larger(begin, smaller(shape.out_width - left, columns));
         const bool last = task.conv.channels_last;
         const int64_t per_pixel = last ? total : 1, per_channel = last ? 1 : size;
         uint32_t infinite = 0;
         for (int64_t n = part.image0; n < part.image1; ++n) {
             const StepsOf steps(task.conv, shape, n);
             for (int64_t r = 0; r < used; ++r) {
-                const int64_t i = r + down.place(row0) - down.border;
-                if (i < 0 || i >= shape.out_height) continue;
+                const int64_t i = r + down.place(part.row0) - down.border;
+                float* const row = values.get() + (n - part.image0) * image_size + r * columns * pixel;
+                if (i < 0 || i >= shape.out_height) {
+                    std::memset(row, 0, size_t(columns * pixel) * sizeof(float));
+                    continue;
+                }
+                std::memset(row, 0, size_t(begin * pixel) * sizeof(float));
+                std::memset(row + end * pixel, 0, size_t((columns - end) * pixel) * sizeof(float));
                 const int64_t first = i * shape.out_width + begin + left;
                 const float* from = task.g + steps.image * size * total + channel * per_channel + first * per_pixel;
-                float* to = values.get() + (n - part.image0) * image_size + (r * columns + begin) * pixel;
                 infinite |= copy_row(from, steps.count > 1 ? from + task.conv.batch * size * total : nullptr, per_pixel,
-                                     per_channel, end - begin, channels, to);
+                                     per_channel, end - begin, channels, row + begin * pixel);
             }
         }
         return infinite == 0;
@@ -142,6 +124,84 @@ struct GradientTile {
                 infinite |= Words((Words(sum) & 0x7f800000u) == 0x7f800000u);
             }
         return lane_bits(infinite);
+    }
+};
+
+// The input pixels of a part that a tap reads, ordered by phase of the stride, 64 per word. Each phase starts a new word.
+struct PixelTable {
+    static constexpr uint32_t NONE = ~uint32_t(0);  // image of the unused slots at the end of a phase
+    int64_t words = 0;
+    Room<int64_t> ends;                       // of each phase, in words
+    Room<uint32_t> places, images, pixels;    // per slot: its position in a gradient tile, its image in the part, its pixel in the image
+
+    PixelTable(const GradientTile& tile, const ConvPart& part)
+        : PixelTable(tile, part, 64 * tile.phases() + (part.image1 - part.image0) * (part.row1 - part.row0) * tile.task.conv.width) {}
+
+    int64_t begin(int64_t phase) const { return phase ? ends[phase - 1] : 0; }
+
+  private:
+    PixelTable(const GradientTile& tile, const ConvPart& part, int64_t most)
+        : ends(tile.phases()), places(most), images(most), pixels(most) {
+        const int64_t stride = tile.across.stride;
+        int64_t slot = 0;
+        for (int64_t phase = 0; phase < tile.phases(); ++phase) {
+            for (int64_t n = 0; n < part.image1 - part.image0; ++n)
+                for (int64_t i = part.row0; i < part.row1; ++i) {
+                    if (tile.down.phase(i) != phase / stride || !tile.down.meets(i)) continue;
+                    const int64_t row = n * tile.image_size + (tile.down.place(i) - tile.down.place(part.row0)) * tile.columns * tile.pixel;
+                    for (int64_t j = 0; j < tile.task.conv.width; ++j) {
+                        if (tile.column_phase[j] != phase % stride) continue;
+                        places[slot] = uint32_t(row + tile.column_place[j]);
+                        images[slot] = uint32_t(n);
+                        pixels[slot++] = uint32_t(i * tile.task.conv.width + j);
+                    }
+                }
+            for (; slot % 64; ++slot) places[slot] = 0, images[slot] = NONE, pixels[slot] = 0;
+            ends[phase] = words = slot / 64;
+        }
+    }
+};
+
+// The bits of channels [first, first + channels) in the order of a table's slots.
+struct ChannelMasks {
+    const SpikeConv& conv;
+    int64_t first, channels, words;
+    Room<uint64_t> masks;
+
+    ChannelMasks(const SpikeConv& c, int64_t first_, int64_t channels_, int64_t words_)
+        : conv(c), first(first_), channels(channels_), words(words_), masks(channels * words) {}
+
+    const uint64_t* of(int64_t channel) const { return masks.get() + (channel - first) * words; }
+
+    // image(n): the index of image n among the images of all steps; -1: there is none, its bits are 0.
+    template <class Image>
+    void load(const ConvPart& part, const PixelTable& table, Image image) {
+        const int64_t images = part.image1 - part.image0, size = conv.height * conv.width;
+        Room<const uint64_t*> steps(images);
+        Room<int64_t> starts(images);
+        for (int64_t n = 0; n < images; ++n) {
+            const int64_t at = image(part.image0 + n);
+            steps[n] = at < 0 ? nullptr : conv.bits + at / conv.batch * conv.words;
+            starts[n] = at < 0 ? 0 : at % conv.batch * size * conv.in_channels;
+        }
+        const int64_t per_pixel = conv.channels_last ? conv.in_channels : 1, per_channel = conv.channels_last ? 1 : size;
+        uint64_t block[64];
+        for (int64_t w = 0; w < words; ++w)
+            for (int64_t c = 0; c < channels; c += 64) {
+                const int64_t count = channels - c < 64 ? channels - c : 64;
+                std::memset(block, 0, sizeof block);
+                for (int64_t k = 0; k < 64; ++k) {
+                    const uint32_t n = table.images[64 * w + k];
+                    if (n == PixelTable::NONE || !steps[n]) continue;
+                    const int64_t bit = starts[n] + table.pixels[64 * w + k] * per_pixel + (first + c) * per_channel;
+                    if (conv.channels_last)
+                        block[k] = bits_from(steps[n], bit, count);
+                    else
+                        for (int64_t i = 0; i < count; ++i) block[i] |= bits_from(steps[n], bit + i * size, 1) << k;
+                }
+                if (conv.channels_last) transpose(block);
+                for (int64_t i = 0; i < count; ++i) masks[(c + i) * words + w] = block[i];
+            }
     }
 };
 

@@ -6,30 +6,39 @@
 
 namespace {
 
-// The pixels of a part at which channels [first, first + channels) fired, as positions in a gradient tile, per phase of
-// the stride.
-struct PixelLists {
-    int64_t channels, capacity;
+// The pixels of a part at which channels fired, as positions in a gradient tile, per phase of the stride. In every word of 64
+// pixels those of the first step of a pair alone come first, then the second alone, then both.
+struct PlaceLists {
+    int64_t channels;
     Room<uint32_t> entries;
-    Room<uint32_t*> ends;
+    Room<int64_t> starts;
 
-    PixelLists(const GradientTile& tile, int64_t channels_)
-        : channels(channels_), capacity(tile.capacity()), entries(tile.phases() * channels * capacity),
-          ends(tile.phases() * channels) {}
+    PlaceLists(int64_t channels_, int64_t phases, int64_t pixels)
+        : channels(channels_), entries(channels * pixels + LANES), starts(phases * channels + 1) {}
 
-    const uint32_t* begin(int64_t list) const { return entries.get() + list * capacity; }
-
-    void fill(const ConvPart& part, const GradientTile& tile, PairWords& words, int64_t first) {
-        for (int64_t list = 0; list < tile.phases() * channels; ++list) ends[list] = entries.get() + list * capacity;
-        const auto load = [&](int64_t n) { words.load(part.image0 + n, part.row0, part.row1); };
-        const uint32_t width = uint32_t(tile.width);
-        tile.for_pixels(part, load, [&](int64_t, int64_t i, int64_t j, int64_t phase, int64_t place) {
-            uint32_t** const end = ends.get() + phase * channels;
-            for (int64_t w = first / 64; 64 * w < first + channels; ++w)
-                words.for_each(i, j, w, [&](int64_t c, uint32_t pattern) {
-                    *end[c - first]++ = uint32_t(place) + (pattern - 1) * width;
-                });
+    void fill(const ConvPart& part, const GradientTile& tile, const ConvShape& shape, int64_t first) {
+        const SpikeConv& conv = tile.task.conv;
+        const PixelTable pixels(tile, part);
+        const bool pairs = shape.pair > 1;
+        ChannelMasks a(conv, first, channels, pixels.words), b(conv, first, pairs ? channels : 0, pixels.words);
+        a.load(part, pixels, [&](int64_t n) { return StepsOf(conv, shape, n).image; });
+        b.load(part, pixels, [&](int64_t n) {
+            const StepsOf steps(conv, shape, n);
+            return steps.count > 1 ? steps.image + conv.batch : -1;
         });
+        const uint32_t width = uint32_t(tile.width);
+        uint32_t* end = entries.get();
+        for (int64_t phase = 0; phase < tile.phases(); ++phase)
+            for (int64_t c = 0; c < channels; ++c) {
+                starts[phase * channels + c] = end - entries.get();
+                for (int64_t w = pixels.begin(phase); w < pixels.ends[phase]; ++w) {
+                    const uint32_t* const table = pixels.places.get() + 64 * w;
+                    const uint64_t x = a.of(first + c)[w], y = pairs ? b.of(first + c)[w] : 0;
+                    end = append_from(x & ~y, table, 0, end);
+                    if (pairs) end = append_from(x & y, table, 2 * width, append_from(y & ~x, table, width, end));
+                }
+            }
+        starts[tile.phases() * channels] = end - entries.get();
     }
 };
 
@@ -94,13 +103,13 @@ bool weight_gradient_unit(const ConvTask& task, int64_t unit) {
     float* const sums = task.out + unit * shape.taps * task.plan.chunk * shape.block;
     std::memset(sums, 0, size_t(shape.taps * task.plan.chunk * shape.block) * sizeof(float));
     GradientTile tile(task);
-    PixelLists lists(tile, channels);
-    PairWords words(conv, shape, task.plan.rows);
     const PhaseTaps taps(tile, shape.taps);
+    const int64_t most = task.plan.images * task.plan.rows * conv.width;
+    PlaceLists lists(channels, tile.phases(), most);
     bool finite = true;
     for (int64_t p = task.plan.parts * split / task.plan.splits; p < task.plan.parts * (split + 1) / task.plan.splits; ++p) {
         const ConvPart part(task.plan, shape, conv.height, p);
-        lists.fill(part, tile, words, first);
+        lists.fill(part, tile, shape, first);
         for (int64_t from = 0; from < shape.block && from < last; from += width) {
             finite = tile.copy(part, b * shape.block + from) && finite;
             for (int64_t phase = 0; phase < tile.phases(); ++phase)
@@ -109,10 +118,10 @@ bool weight_gradient_unit(const ConvTask& task, int64_t unit) {
                     const int64_t registers = registers_for(together, width);
                     const AddPlaces add = add_places_of(together, registers);
                     for (int64_t c = 0; c < channels; ++c) {
-                        const int64_t list = phase * channels + c, count = lists.ends[list] - lists.begin(list);
+                        const int64_t list = phase * channels + c, count = lists.starts[list + 1] - lists.starts[list];
                         if (count == 0) continue;
                         for (int64_t k = 0; k < width; k += registers * LANES)
-                            add(tile.values.get() + k, taps.moved.get() + t, lists.begin(list), count,
+                            add(tile.values.get() + k, taps.moved.get() + t, lists.entries.get() + lists.starts[list], count,
                                 taps.tap.get() + t, shape.block, sums + c * shape.taps * shape.block + from + k);
                     }
                 }

@@ -9,9 +9,7 @@ from torch import nn
 
 from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
-from steadyspike.kernels.conv.geometry import ConvGeometry
-from steadyspike.kernels.conv.pointwise import pointwise_conv2d
-from steadyspike.kernels.conv.rule import AVX2, Costs, input_gradient_by_places, weight_gradient_by_events
+from steadyspike.kernels.conv.rule import Costs
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
 ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
@@ -56,34 +54,11 @@ def test_conv2d_equals_the_dense_one(order, level, rate):
 
 @pytest.mark.parametrize("events", ["all", "forward", "weight gradient"])
 def test_a_1x1_kernel_equals_the_dense_one_where_a_part_stays_dense(events):
-    """What stays dense is then a product of matrices."""
     costs = {"all": ALWAYS, "forward": ALWAYS, "weight gradient": replace(ALWAYS, add=1e9)}[events]
     costs = replace(costs, add_weight=1e9, product=1e9) if events == "forward" else costs
     x, weight, bias = spikes(6, 20, 5, 4, level=0.7, order=ORDERS[1]), torch.randn(33, 20, 1, 1), torch.randn(33)
     out = compare(lambda *t: spike_conv2d(*t, costs=costs), F.conv2d, x, weight, bias)
     assert out.is_contiguous(memory_format=ORDERS[1]) and out.grad_fn.name() == "_SpikeConvBackward"
-
-
-def test_a_1x1_convolution_as_a_product_of_matrices():
-    x, weight, bias = (
-        torch.randn(6, 20, 5, 4).contiguous(memory_format=ORDERS[1]),
-        torch.randn(9, 20, 1, 1),
-        torch.randn(9),
-    )
-    for parameters in ((weight, bias), (weight, None)):
-        there = [t for t in (x, *parameters) if t is not None]
-        out = compare(lambda x, w, b=None: pointwise_conv2d(x, w, b, (1, 1), (0, 0)), F.conv2d, *there)
-        assert out.is_contiguous(memory_format=ORDERS[1])
-    for other in (
-        (x.contiguous(), weight, bias, (1, 1), (0, 0)),
-        (x, weight, bias, (2, 2), (0, 0)),
-        (x, weight, bias, (1, 1), (1, 1)),
-        (x, torch.randn(9, 20, 3, 3), bias, (1, 1), (0, 0)),
-        (x.half(), weight.half(), None, (1, 1), (0, 0)),
-    ):
-        assert pointwise_conv2d(*other) is None
-    with torch.autocast("cpu"):
-        assert pointwise_conv2d(x, weight, bias, (1, 1), (0, 0)) is None
 
 
 @pytest.mark.parametrize("shape", [(7, 40), (4, 3, 40), (2, 2, 3, 40)])
@@ -216,14 +191,3 @@ def test_only_bits_are_kept():
     assert sum(t.numel() * t.element_size() for t in kept if t is not weight and t.data_ptr() != weight.data_ptr()) <= (
         x.numel() // 8 + 64
     )
-
-
-def test_the_rule_knows_that_a_dense_1x1_convolution_is_a_product_of_matrices():
-    matrix = ConvGeometry(4, 8, 128, 16, 16, 128, channels_last=True)
-    planes = replace(matrix, channels_last=False)
-    assert matrix.is_matrix and not planes.is_matrix
-    between = [n for n in range(0, matrix.inputs, 256) if weight_gradient_by_events(planes, n, AVX2)]
-    assert between and not weight_gradient_by_events(matrix, between[-1], AVX2)
-    same = replace(AVX2, dense_weight=AVX2.dense, dense_input=AVX2.dense)
-    for decide in (weight_gradient_by_events, input_gradient_by_places):
-        assert [decide(matrix, n, AVX2) for n in between] == [decide(matrix, n, same) for n in between]

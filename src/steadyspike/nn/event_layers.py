@@ -14,23 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
-from steadyspike.kernels.conv.pointwise import pointwise_conv2d
 
 Model = TypeVar("Model", bound=nn.Module)
 
 
 class EventConv2d(nn.Conv2d):
-    """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster.
-
-    A 1x1 convolution that stays dense is computed as a matrix product if the memory format allows it.
-    """
+    """`torch.nn.Conv2d` that computes by events if its input is spikes and that is faster."""
 
     def forward(self, input: Tensor) -> Tensor:
         padding = None if "_conv_forward" in self.__dict__ else self._symmetric_padding()
         if self.groups == 1 and padding is not None and input.ndim == 4:
             out = spike_conv2d(input, self.weight, self.bias, self.stride, padding, self.dilation)  # type: ignore[arg-type]
-            if out is None:
-                out = pointwise_conv2d(input, self.weight, self.bias, self.stride, padding)
             if out is not None:
                 return out
         return super().forward(input)
@@ -58,7 +52,7 @@ def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
     weight = torch.cat(weights)
     bias = None if biases[0] is None else torch.cat(biases)
     out = spike_conv2d(x, weight, bias)
-    return pointwise_conv2d(x, weight, bias, (1, 1), (0, 0)) if out is None else out
+    return torch.conv2d(x, weight, bias) if out is None else out
 
 
 class EventLinear(nn.Linear):

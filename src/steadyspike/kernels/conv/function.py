@@ -22,7 +22,6 @@ from steadyspike.kernels.conv.call import (
     supports,
 )
 from steadyspike.kernels.conv.geometry import ConvGeometry, Pair, conv_geometry, linear_geometry
-from steadyspike.kernels.conv.pointwise import pointwise_conv2d
 from steadyspike.kernels.conv.rule import (
     COSTS,
     Costs,
@@ -162,8 +161,7 @@ def _run(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan) -> Tensor 
 def _forward(x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
     g, spikes = plan.geometry, plan.spikes
     if packed is None:
-        dense = pointwise_conv2d(x, weight, bias, g.stride, g.padding)
-        return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation) if dense is None else dense
+        return torch.conv2d(x, weight, bias, g.stride, g.padding, g.dilation)
     scale = 1.0 if spikes.level.numel() > 1 or has_no_values(spikes.level) else float(spikes.level)
     return conv_forward(g, spikes.words, packed, scale, None if bias is None else bias.detach().contiguous())
 
@@ -217,12 +215,7 @@ def _gradients(
 def _dense_gradients(
     geometry: ConvGeometry, g: Tensor, weight: Tensor, spikes: PackedSpikes, mask: tuple[bool, bool, bool]
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Returns the dense gradients by input and by weight, each if ``mask`` is set."""
-    if geometry.is_matrix:
-        rows = g.permute(0, 2, 3, 1).reshape(-1, geometry.out_channels)
-        dx = _image(rows @ weight.flatten(1), geometry) if mask[0] else None
-        dw = (rows.mT @ spikes.block().view(-1, geometry.in_channels)).view_as(weight) if mask[1] else None
-        return dx, dw
+    """The dense gradients by input and by weight, each if ``mask`` is set."""
     x = _image(spikes.block(), geometry) if mask[1] else geometry.empty_input()
     gradients = torch.ops.aten.convolution_backward(
         g, x, weight, None, geometry.stride, geometry.padding, geometry.dilation, False, (0, 0), 1, mask

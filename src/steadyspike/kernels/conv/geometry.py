@@ -47,11 +47,6 @@ class ConvGeometry:
     def taps(self) -> int:
         return self.kernel[0] * self.kernel[1]
 
-    @property
-    def is_matrix(self) -> bool:
-        """Returns True if the dense convolution is a matrix product in which a pixel's channels are a row."""
-        return self.channels_last and self.taps == 1 and self.stride == (1, 1) and self.padding == (0, 0)
-
     @cached_property
     def out_size(self) -> Pair:
         """Returns height and width of the output."""

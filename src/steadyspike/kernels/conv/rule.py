@@ -1,7 +1,7 @@
 """Predicts which is faster for a call, dense or events, from its shape and the number of spikes.
 
 The constants are nanoseconds of one thread, fitted by hand to ``benchmarks/spike_conv.py`` at rates from 1 to 50 % on
-two AMD EPYC: Zen 3 with AVX2 and Zen 4 with AVX-512. The benchmark marks calls that would have been faster the other
+two AMD EPYC: Zen 3 with AVX2 and Zen 5 with AVX-512. The benchmark marks calls that would have been faster the other
 way. Several threads divide the time of both ways, so only their ratio matters. The fixed cost of a call is not divided;
 it is paid by every thread (`for_threads`).
 """
@@ -21,8 +21,7 @@ from steadyspike.kernels.layout import KEPT_SHAPES
 class Costs:
     """The costs of one instruction set.
 
-    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient; for a
-        matrix product (`ConvGeometry.is_matrix`) all three take the time of the first
+    dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient
     add, add_weight, product: an addition of the event loops, per output channel; product is that of the input gradient
     listed: to find a spike and put it on a list
     visit: to look up a list, per output pixel and tap, or per kernel row if
@@ -37,7 +36,7 @@ class Costs:
     per_place: to add up the products for an element of the input gradient, per block of output channels
     word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels
     near: bytes of a block's weights that stay in the second-level cache
-    dense_element: to read or write an element of the input or output densely, if that is not a matrix product
+    dense_element: to read or write an element of the input or output densely
     tile: to copy an element of the output's gradient for the input gradient
     """
 
@@ -84,26 +83,26 @@ AVX2 = Costs(
     weight_gradient=6.0,
 )
 AVX512 = Costs(
-    dense=0.0165,
-    dense_weight=0.018,
-    dense_input=0.018,
-    add=0.029,
-    add_weight=0.043,
-    product=0.028,
+    dense=0.0073,
+    dense_weight=0.0088,
+    dense_input=0.0073,
+    add=0.0095,
+    add_weight=0.01,
+    product=0.011,
     listed=1.0,
-    visit=11.0,
-    element=0.26,
-    output=0.5,
+    visit=3.0,
+    element=0.15,
+    output=0.4,
     weight=2.5,
     call=100_000.0,
-    add_far=0.05,
+    add_far=0.018,
     weight_gradient=6.0,
-    per_place=2.5,
+    per_place=2.0,
     word=6.0,
     near=1 << 20,
-    dense_element=0.5,
-    tile=0.8,
-    product_far=0.034,
+    dense_element=0.25,
+    tile=0.6,
+    product_far=0.014,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
 # if a kernel row's weights have at most this size, csrc/conv/conv_forward.h processes the row's lists as one
@@ -163,8 +162,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     )
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
     packing = weights * costs.weight + costs.call
-    by_weight, by_input = (costs.dense,) * 2 if g.is_matrix else (costs.dense_weight, costs.dense_input)
-    moved = 0 if g.is_matrix else (g.inputs + outputs) * costs.dense_element
+    moved = (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
     return _Limits(
@@ -174,7 +172,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * add + costs.listed,
         ),
         _limit(
-            g.work * by_weight + moved,
+            g.work * costs.dense_weight + moved,
             words * blocks * costs.word
             + outputs * costs.output * chunks
             + weights * costs.weight_gradient
@@ -182,7 +180,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
-            g.work * by_input + moved,
+            g.work * costs.dense_input + moved,
             g.inputs * costs.output + outputs * costs.tile + packing,
             sums * product + costs.per_place * blocks + costs.listed,
         ),
