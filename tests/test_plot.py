@@ -97,3 +97,8 @@ def test_a_recording_without_what_is_drawn():
     for draw in (ss.plot.raster, ss.plot.rates, lambda recording: ss.plot.traces(recording[""])):
         with pytest.raises(ValueError, match="holds no"):
             draw(seen)
+
+
+def test_traces_of_a_whole_recording_ask_for_one_layer(seen):
+    with pytest.raises(TypeError, match=r"one layer, got the recording of .*; use recording\[name\]"):
+        ss.plot.traces(seen)

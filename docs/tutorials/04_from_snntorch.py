@@ -92,12 +92,23 @@ print(f"MP-Init's mean {stable.lif1.running_mean.item():.3f}, V {stable.lif1.thr
 # %% [markdown]
 # `ss.undo(stable)` restores the snnTorch neurons, with the trained weights.
 #
+# ## Look at its spikes
+#
+# The loop calls `lif1` once per step, so there is a record of each call. `joined` puts them together along time.
+
+# %% mystnb={"image": {"alt": "Spike raster of the first layer of the stabilised network for one image"}}
+with torch.no_grad(), ss.probe(stable) as seen:
+    stable(images.flatten(1))
+_ = ss.plot.raster(seen.joined(), sample=0)
+
+# %% [markdown]
 # ## The same network with this library's layers
 #
 # A converted model still calls its neurons once per step, so it is not faster. Written with `ss.LIF` a layer gets the whole
-# sequence `[T, B, ...]` and runs as one operator. `decay_input=False` makes it the same neuron: snnTorch charges the membrane
-# with the input I itself, this library's default, like the paper, with I / tau. At tau = 10 the default would make
-# currents and logits ten times smaller, and the network would learn slowly.
+# sequence `[T, B, ...]` and runs as one operator. `decay_input=False` charges the membrane with the input I itself, as snnTorch
+# does; the default of this library is I / tau, as in the paper. At tau = 10 the default would make currents and logits ten
+# times smaller, and the network would learn slowly. The reset by subtraction differs a little
+# ([what differs](../from-snntorch.md#what-differs-and-why)).
 
 
 # %%
@@ -117,14 +128,8 @@ print(ss.check_model(model, images.flatten(1), batch_dim=0).ok)
 print(f"ss.LIF: test accuracy {accuracy(train(model)):.1f} %")
 
 # %% [markdown]
-# All three numbers are of one seed. The spikes of one image:
-
-# %% mystnb={"image": {"alt": "Spike raster of the hidden layer for one image"}}
-with torch.no_grad(), ss.probe(model, "fire") as seen:
-    model(images.flatten(1))
-_ = ss.plot.raster(seen, sample=0)
-
-# %% [markdown]
+# All three numbers are of one seed.
+#
 # Time of a training step on this machine, shortest of ten (your numbers will differ):
 
 

@@ -66,6 +66,8 @@ def traces(record: LayerRecord, *, sample: int = 0, neurons: int | Sequence[int]
     neurons: indices into the flattened neurons of a sample, or a number: then the neurons of the sample that spike
     most.
     """
+    if isinstance(record, Recording):
+        raise TypeError(f"traces draws one layer, got the recording of {', '.join(record)}; use recording[name]")
     if record.m is None:
         raise ValueError('the record holds no membrane; use ss.probe(model, record=("m", "spikes"))')
     membrane = _one_sample(record.m, sample)

@@ -277,3 +277,13 @@ def test_class_names_the_font_cannot_draw() -> None:
     font = ImageFont.load_default(size=13)
     assert drawable("cat", font) == "cat" and drawable("\u732b", font) == "\\u732b"
     assert drawable("M\u00fcll \u2019", font) == "Mull \u2019"
+
+
+def test_images_of_different_shapes_name_the_shapes_and_a_way_out() -> None:
+    class Mixed(Pictures):
+        def __getitem__(self, index: int):  # type: ignore[no-untyped-def]
+            return torch.rand(1, 8 + index % 2, 8), index % 2
+
+    shapes = r"differ in shape: \[\(1, 8, 8\), \(1, 9, 8\)\]; give all of them one shape"
+    with pytest.raises(data.DataError, match=shapes):
+        next(iter(data.from_dataset(Mixed(60)).train_loader(8, seed=0)))

@@ -296,3 +296,17 @@ def test_a_model_in_evaluation_mode_has_the_rates_of_analyse(example):
     silent = failed(ss.check_model(model, example), "activity")
     assert silent[0].layer == "lif1" and "measured in evaluation mode" in silent[0].message
     assert not failed(ss.check_model(model.train(), example), "activity")
+
+
+def test_a_static_batch_that_is_read_as_frames_is_recognised():
+    class OwnSteps(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.lif = nn.Linear(6, 3), ss.LIF()
+
+        def forward(self, x):  # [B, 6] -> [T, B, 3]
+            return self.lif(self.fc(x).expand(4, -1, -1))
+
+    (failure,) = ss.check_model(OwnSteps(), torch.randn(8, 6)).failures[:1]
+    assert failure.name == "output" and failure.message.endswith("use batch_dim=0")
+    assert not failed(ss.check_model(OwnSteps(), torch.randn(8, 6), batch_dim=0), "output")

@@ -175,3 +175,28 @@ def test_a_memory_saving_model_gives_tensors(graph: bool) -> None:
     if graph:
         record.current.square().sum().backward()
         assert x.grad is not None and x.grad.any()
+
+
+def test_a_model_that_is_called_once_per_step_has_one_joined_record() -> None:
+    layer, x = LIF(init="zero"), torch.randn(5, 3, 4)
+    with torch.no_grad(), probe(layer) as whole:
+        layer(x)
+    state = None
+    with torch.no_grad(), probe(layer) as stepwise:
+        for frame in x:
+            _, state = layer.scan(frame[None], state)
+    joined = stepwise.joined()
+    assert list(joined) == list(stepwise) and len(stepwise.all("")) == 5
+    for what in RECORDS:
+        assert torch.equal(getattr(joined[""], what), getattr(whole[""], what)), what
+    with torch.no_grad(), probe(layer, record="spikes") as seen:
+        layer(x)
+    assert seen.joined()[""].m is None and torch.equal(seen.joined()[""].spikes, whole[""].spikes)
+
+
+def test_a_name_that_was_not_recorded_is_named_with_those_that_were() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), LIF())
+    with probe(model) as seen:
+        model(torch.randn(2, 3, 4))
+    with pytest.raises(KeyError, match="'fire' was recorded, only of 1"):
+        seen["fire"]

@@ -195,5 +195,8 @@ def _collate(items: list[Tensor | DataError]) -> Tensor | DataError:
             return item
         tensors.append(item)
     if len({t.shape for t in tensors}) > 1:
-        return DataError(f"samples of one batch differ in shape: {sorted({tuple(t.shape) for t in tensors})}.")
+        return DataError(
+            f"samples of one batch differ in shape: {sorted({tuple(t.shape) for t in tensors})}; give all of them one "
+            "shape, such as by a transform that resizes or crops"
+        )
     return torch.stack(tensors)

@@ -229,7 +229,10 @@ def _check_output(model: nn.Module, x: Tensor, batch_dim: int, tolerance: float)
     shaped = out.ndim >= 2 and out.shape[1] == batch and timed
     expected = f"[{x.shape[0] if batch_dim else 'T'}, {batch}, ...] or [{batch}, classes]"
     shape = list(out.shape[1:] if _averages(model) else out.shape)
-    checks.append(Check("output", shaped, f"output is {shape}, {'as' if shaped else 'not'} {expected}"))
+    # A model that makes its own time steps gets [B, ...]; its output has the batch on axis 1 or 0.
+    static = not shaped and batch_dim == 1 and x.shape[0] in out.shape[:2]
+    hint = "; if the model makes its own time steps, the example is [B, ...]: use batch_dim=0" if static else ""
+    checks.append(Check("output", shaped, f"output is {shape}, {'as' if shaped else 'not'} {expected}{hint}"))
     layer, what = bad[0] if bad else (None, None)
     finite = bool(out.isfinite().all()) and not bad
     message = "everything is finite" if finite else f"layer '{layer}': {what}" if layer else "the output is not finite"

@@ -56,13 +56,25 @@ class Recording(Mapping[str, LayerRecord]):
         self._calls.setdefault(name, []).append(record)
 
     def all(self, name: str) -> list[LayerRecord]:
+        """The records of every forward of a layer."""
         return list(self._calls[name])
 
     def calls(self) -> list[LayerRecord]:
         """Returns the records of every forward of every layer; a layer that is used twice in a network has two."""
         return [record for records in self._calls.values() for record in records]
 
+    def joined(self) -> Recording:
+        """The forwards of every layer as one, along time: for a model that is called once per time step."""
+        result = Recording()
+        for name, records in self._calls.items():
+            columns = {what: [getattr(record, what) for record in records] for what in RECORDS}
+            tensors = {what: None if None in parts else torch.cat(parts) for what, parts in columns.items()}
+            result.add(name, LayerRecord(records[-1].layer, **tensors))
+        return result
+
     def __getitem__(self, name: str) -> LayerRecord:
+        if name not in self._calls:
+            raise KeyError(f"no forward of {name!r} was recorded, only of {', '.join(self._calls) or 'no layer'}")
         return self._calls[name][-1]
 
     def __iter__(self) -> Iterator[str]:
