@@ -307,6 +307,6 @@ def test_a_static_batch_that_is_read_as_frames_is_recognised():
         def forward(self, x):  # [B, 6] -> [T, B, 3]
             return self.lif(self.fc(x).expand(4, -1, -1))
 
-    (failure,) = ss.check_model(OwnSteps(), torch.randn(8, 6)).failures[:1]
+    (failure,) = ss.check_model(OwnSteps(), torch.randn(8, 6), batch_dim=1).failures[:1]
     assert failure.name == "output" and failure.message.endswith("use batch_dim=0")
     assert not failed(ss.check_model(OwnSteps(), torch.randn(8, 6), batch_dim=0), "output")
