@@ -23,6 +23,8 @@ from tests.docs.markdown import pages, prose  # noqa: E402
 
 END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"(])")
 LIST_MARK = re.compile(r"^\s*(?:[-*>#]+|\d+\.)\s+")
+# A docstring begins a new block at an empty line, a list entry, or a line about an argument (``name: meaning``).
+BREAK = re.compile(r"\n\s*\n|\n\s*(?=(?:[-*]|\d+\.) |[\w`]+(?:, [\w`]+)*: )")
 
 
 def of_page(path: Path) -> list[str]:
@@ -42,16 +44,17 @@ def of_code(path: Path) -> list[str]:
     """Returns the paragraphs of docstrings, the comments and the messages of a Python file."""
     text = path.read_text()
     strings = [node.value for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Constant)]
-    blocks = [part for s in strings if isinstance(s, str) for part in re.split(r"\n\s*\n", s)]
+    blocks = [part for s in strings if isinstance(s, str) for part in BREAK.split(s)]
     last = -1
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not re.match(r"# ?(fmt|type|noqa|mypy|%)", token.string):
             words = token.string.lstrip("# ")
-            if token.start[0] == last + 1:
+            own_line = not token.line[: token.start[1]].strip()
+            if own_line and token.start[0] == last + 1:
                 blocks[-1] += " " + words
             else:
                 blocks.append(words)
-            last = token.start[0]
+            last = token.start[0] if own_line else -1
     return blocks
 
 

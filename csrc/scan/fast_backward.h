@@ -83,7 +83,7 @@ inline __attribute__((always_inline)) void recompute(const HeldRows<ONE>& c, Cur
     if constexpr (!USUAL) EACH_PAIR(k, COUNT) nan.look(u[k], u[k + 1]);
 }
 
-// The sums of one group that has dx in the place of m.
+// The sums of one group that has dx instead of m.
 template <int COUNT, class Step>
 inline void norm_sums(const Step* group, const Steps<const float>& x, const NormSumRows& norm, int64_t steps, int64_t i) {
     for (int k = 0; k < COUNT; ++k) {

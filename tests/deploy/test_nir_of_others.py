@@ -47,7 +47,7 @@ def integrate(shape, **changes):
 
 
 def chain(nodes, shape, extra=(), inside=None):
-    """A graph of nodes one behind the other, n0, n1, ...; extra: further edges; inside: further nodes."""
+    """A graph of nodes in sequence, n0, n1, ...; extra: further edges; inside: further nodes."""
     named = {"input": nir.Input({"input": np.array(shape)}), **{f"n{i}": node for i, node in enumerate(nodes)}}
     out = shape if not nodes else list(nodes)[-1].output_type["output"]
     named["output"] = nir.Output({"output": np.array(out)})

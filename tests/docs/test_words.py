@@ -48,7 +48,7 @@ def test_comments_of_kernels_and_descriptions_of_recipes_are_read(name: str, tex
     [
         "harms nobody", "The file says so.", "no error is told", "it is no number", "Where nothing fires, it is 0.",
         "None where the layer is silent", "DataError where it is damaged", "it runs in a process of its own",
-        "is kept as it is",
+        "is kept as it is", "layers one behind the other",
     ],
 )  # fmt: skip
 def test_the_search_finds_what_it_looks_for(sentence: str) -> None:

@@ -31,6 +31,9 @@ BANNED = {
         r"|\b(NaN|dash|-1|0) where (it|the|a|both|all|there)\b(?! reference)"
         r"|\bwhere (there|nothing|none|that is (faster|possible|not allowed)|it can(not)?|they can(not)?|one is|no)\b"
     ),
+    'words of place for an order: "in sequence", "instead of", "restore", "processed"': (
+        r"\bone behind the other\b|\bin the place of\b|\bputs? (it |them )?back\b|\blaid out\b|\bgone through\b"
+    ),
     'old forms: "next to" or "with", "again", "separate", "unchanged"': (
         r"\bbeside (it|them|the|each|every|its|ours|other)\b|\banew\b|\bprocess of its own\b|\bis of another\b"
         r"|\brefused by name\b|\b(kept|left|stays?|used|taken|returned) as (it is|they are)\b"

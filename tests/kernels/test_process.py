@@ -116,7 +116,7 @@ def test_thousands_of_shapes_take_no_more_memory_than_the_last_ones() -> None:
     try:
         shapes(KEPT_SHAPES + 1, 4 * KEPT_SHAPES)
         gc.collect()
-        # The last shapes are in the place of the first ones, which were allocated before.
+        # The last shapes replace the first ones, which were allocated before.
         assert tracemalloc.get_traced_memory()[0] < 6000 * KEPT_SHAPES
     finally:
         tracemalloc.stop()

@@ -141,7 +141,7 @@ def ilif(layer: LIF, x: Tensor) -> Tensor:
 
 
 def mpd(layer: LIF, x: Tensor) -> Tensor:
-    """The authors' form, with the spread of the current in the place of mean(gamma) V of their norm."""
+    """The authors' form, with the spread of the current instead of mean(gamma) V of their norm."""
     mem, out, spread = torch.zeros_like(x[0]), [], float(x.detach().std(correction=0))
     for t, x_t in enumerate(x):
         mem = 0.2 * mem + x_t

@@ -86,7 +86,7 @@ def add_details(view: RunView, data_dir: Path | None, no_data: bool) -> None:
         return
     view.details = None
     if not view.kind.classifies:
-        return  # its predictions are the pictures that it stored
+        return  # a detection run has stored pictures of its predictions
     if no_data:
         view.notes.append(f"{view.label}: predictions were left out (--no-data).")
         return

@@ -10,7 +10,7 @@ from steadyspike.core.torch_private import in_forward_mode, in_function_transfor
 def is_transformed() -> bool:
     """Returns True inside torch.func's transforms and forward-mode differentiation.
 
-    Always False under torch.compile.
+    It is always False under torch.compile.
     """
     if torch.compiler.is_compiling():
         return False

@@ -50,7 +50,7 @@ class DataSet:
         return torch.from_numpy(self.population.labels)
 
     def augmented(self, x: Tensor, generator: torch.Generator) -> Tensor:
-        """Augments a raw training batch; pixels that an image is moved away from get the data set's mean colour."""
+        """Augments a raw training batch; empty pixels of a moved image get the data set's mean colour."""
         if self.mean is None:
             return self.augment(x, generator)
         return self.augment(x, generator, [min(255.0, round(255 * value)) for value in self.mean])

@@ -265,7 +265,7 @@ def ratio(graph: Graph, node: Node) -> int:
 
 
 def averaged(graph: Graph, name: str) -> int:
-    """Returns the product of the sizes of all averages that this value has passed since the last neuron."""
+    """Returns the product of the sizes of all averages between the last neuron and this value."""
     node = graph[name]
     if node.op in ("lif", "input", "conv", "linear"):
         return 1

@@ -150,8 +150,8 @@ class Verdict:
         which = "the spiking network" if self.spiking_wins else "the quantised twin"
         return (
             f"with memory (22 nm, arXiv 2409.08290, 8-bit weights): spiking {self.spiking:.3f} uJ, quantised twin "
-            f"{self.quantised:.3f} uJ, ReLU twin {self.relu:.3f} uJ\nfiring rate that synapses see {self.rate:.2%}, "
-            f"crossing {self.crossing:.2%}: {which} takes less"
+            f"{self.quantised:.3f} uJ, ReLU twin {self.relu:.3f} uJ\n"
+            f"firing rate of the synapses' inputs {self.rate:.2%}, crossing {self.crossing:.2%}: {which} takes less"
         )
 
 

@@ -61,7 +61,7 @@ class Proof:
 def watched_spikes(model: nn.Module) -> Iterator[dict[str, Tensor]]:
     """Collects, inside the block, the spikes (bool, [T, B, ...]) of every neuron layer by name.
 
-    A second call gets ``name:2``.
+    The second call of a layer has the name ``name:2``.
     """
     seen: dict[str, Tensor] = {}
     layers = {layer: name for name, layer in neurons(model).items() if layer.spiking}

@@ -82,7 +82,7 @@ def dense_steps(x: Tensor) -> Tensor:
 def laid_out_like(g: Tensor, x: Tensor, dtype: torch.dtype) -> Tensor:
     """Returns the gradient ``g`` [T, B, ...] in ``dtype`` with the inner strides of ``x[0]``.
 
-    Copied only if it differs.
+    It is copied only if it differs.
     """
     if g.shape != x.shape:
         raise ValueError(f"the gradient must have x's shape {list(x.shape)}, got {list(g.shape)}")

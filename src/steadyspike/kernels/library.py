@@ -20,7 +20,7 @@ CAPABILITIES = ("base", "avx2", "avx512")
 def load_library(functions: Sequence[str], path: Path = LIBRARY) -> ctypes.CDLL | str:
     """Returns the library, with its ``functions`` returning int64.
 
-    Or the reason, in one sentence, why it cannot be used.
+    If the library cannot be used, returns the reason in one sentence.
     """
     if not path.exists():
         return "the C++ extension is not built (no compiler at install?); reinstall steadyspike with GCC or Clang"

@@ -174,8 +174,8 @@ def _fused(
     job.potential, job.norms = potential, statistics
     if extra is not None and second[0] is None:
         job.spikes = _bits(extra, y)
-        # The bits replace the values of `extra`. An empty tensor stands for it in the graph, so that a second
-        # derivative still raises its error.
+        # The bits replace the values of `extra`. An empty tensor takes the position of `extra` in the graph, so that a
+        # second derivative still raises its error.
         job.source = None if job.spikes is None else trace_of(extra)
     return finish(neuron, y, job, u0, fused_scan(job, y, unwrapped(k), unwrapped(w), u0, *norm, extra, *second))
 
@@ -207,7 +207,8 @@ def _shown_map(norm: TimeNorm, y: Tensor) -> tuple[Tensor, Tensor]:
     assert isinstance(norm, TDBN) and norm.bias is not None
     (mean, invstd), weight = batch_statistics(norm, y)
     if torch.is_grad_enabled() and y.requires_grad:
-        # The values are the node's; the gradients are those of the statistics as functions of y.
+        # The values are those of the node. The gradients come from computing the statistics as functions
+        # of y.
         var, own = torch.var_mean(y, [i for i in range(y.ndim) if i != 2], correction=0)
         sd = torch.rsqrt(var + norm.eps)
         mean, invstd = mean + (own - own.detach()), invstd + (sd - sd.detach())

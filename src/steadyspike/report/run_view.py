@@ -89,7 +89,7 @@ class RunView:
     def curve(self) -> list[float | None]:
         """Returns the measure on the selection part after all time steps, epoch by epoch.
 
-        On the training part if there is none.
+        Without a selection part it is the measure on the training part.
         """
         names = self.kind.columns(self.metrics)
         evaluated = [name for name in names if not name.startswith("train_")]

@@ -76,7 +76,7 @@ def step_time(
 def _memory(costs: StepCosts, currents: int, size: int, training: bool) -> float:
     """The peak memory in bytes: weights, gradients and momentum in float32, what the backward needs, work space.
 
-    For the backward, the input of each synapse and of each norm is kept, and of each neuron whose current is in memory.
+    The backward keeps the inputs of all synapses and norms, and those of neurons whose current is in memory.
     """
     if not training:
         return 4 * costs.parameters + 3 * size * costs.largest

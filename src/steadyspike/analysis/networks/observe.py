@@ -28,8 +28,8 @@ from steadyspike.nn.neuron import Neuron, Tap
 from steadyspike.nn.probe import after_reset, chosen_layers
 
 TESTED = 20_000  # neurons per layer and batch that are tested for independence
-# The bins of a layer's input are computed from its first samples: from this many values, or from fewer samples if these
-# have more values.
+# The bins of a layer's input are computed from its first EDGE_SAMPLES samples, or from fewer if these already have
+# EDGE_VALUES values.
 EDGE_SAMPLES, EDGE_VALUES = 64, 2**23
 
 
@@ -56,7 +56,7 @@ class LayerSteps:
     independent: int = 0
     constant: int = 0
     broken: str = ""  # which values are NaN or infinite, for example "input"; counts are then meaningless
-    # (index of the first sample, input, active neurons) of batches that are counted once the bins are computed
+    # Batches that wait until the bins are computed: (index of the first sample, input, active neurons).
     waiting: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
 
     @property

@@ -52,9 +52,6 @@ def independent_share(x: Tensor, alpha: float = 0.05) -> Independence:
 
 
 def iid_share(n: int, alpha: float = 0.05, series: int = 100_000, seed: int = 0) -> float:
-    """Returns the result of `independent_share` for i.i.d.
-
-    Gaussian series of length n: the baseline of every result.
-    """
+    """Returns `independent_share` of i.i.d. Gaussian series of length n, the baseline of every result."""
     generator = torch.Generator().manual_seed(seed)
     return independent_share(torch.randn(n, series, generator=generator, dtype=torch.float64), alpha).share

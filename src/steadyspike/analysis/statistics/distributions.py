@@ -72,7 +72,7 @@ def half_split_floor(x: Tensor, edges: Tensor, active: Tensor | None = None) -> 
     """Returns the floor measured in the data: TV between the even and the odd samples of the same step, [T].
 
     x [T, B, ...]. Samples are split in halves, not neurons, because the neurons of one image depend on each other. The
-    halves are noisier than the whole by sqrt(2), and the result is divided by this.
+    halves are noisier than the whole by sqrt(2), so the result is divided by sqrt(2).
     """
     parts = []
     for half in (slice(0, None, 2), slice(1, None, 2)):

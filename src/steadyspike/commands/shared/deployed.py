@@ -32,7 +32,7 @@ BATCH = 64
 def input_facts(run: LoadedRun) -> dict[str, Any]:
     """Returns how a file becomes an input of the network, and the names of the classes.
 
-    Stored with the folded network.
+    Both are stored with the folded network.
     """
     return {**facts_of(run), "model": run.recipe.model.name, "weights": _digest(run.folder)}
 

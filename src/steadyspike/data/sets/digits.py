@@ -68,7 +68,7 @@ def _float(array: NDArray[np.floating]) -> Tensor:
 def draw(placed: Placed, canvas: int, shift: tuple[float, float] = (0.0, 0.0)) -> Tensor:
     """Draws images [N, canvas, canvas] in 0..1, with all digits moved by `shift` (y, x) pixels.
 
-    Bilinear between the digits' pixels.
+    Between the digits' pixels it interpolates bilinearly.
     """
     pixel = torch.arange(canvas, dtype=torch.float32) + 0.5
     # The position of every canvas pixel in the digit's own coordinates, -1..1 over its 8 pixels.

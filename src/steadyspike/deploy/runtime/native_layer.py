@@ -201,7 +201,7 @@ def window_means(
 ) -> Tensor:
     """Returns the spikes per pixel of each window, [B, T, H', W', C]: an average pool.
 
-    Windows of one pixel only unpack.
+    With windows of one pixel it only unpacks the bits.
     """
     library = layer_library()
     if isinstance(library, str):

@@ -1,4 +1,4 @@
-"""Names and texts of a model in C: identifiers, comments, strings and numbers, written so that no name can end them."""
+"""Names and texts of a model in C: identifiers, comments and strings that a name cannot end, and numbers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The contract between the scan operator and a compiled backend (C++ on the CPU, Triton on a GPU).
 
-A backend gets one `Scan`, whose tensors `operator.py` has checked and laid out:
+A backend gets one `Scan`, whose tensors `operator.py` has checked and brought into this layout:
 
 - ``x`` [T, B, ...] in float64, float32, bfloat16 or float16. Every ``x[t]`` is dense (contiguous, channels_last or any
   permutation of it) with the same strides; ``x.stride(0)`` is free (0 if a static image is repeated in time).
@@ -138,6 +138,6 @@ class Backend(Protocol):
     def backward(self, scan: Scan, gradients: OutputGradients) -> Gradients:
         """Returns (dx in x's dtype, du0, dv, da shaped like u0, v, a in the compute dtype).
 
-        Dx is the gradient of the current.
+        dx is the gradient of the current.
         """
         ...

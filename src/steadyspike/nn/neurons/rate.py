@@ -34,7 +34,7 @@ def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[
 class RateLIF(Neuron):
     """LIF whose backward pass uses time averages only: d mean(O) / d mean(I) = e, the mean eligibility.
 
-        eps[1] = 1,  eps[t+1] = 1 + (1 - a) dU/dM[t] eps[t]           (decay_input: a in the place of 1)
+        eps[1] = 1,  eps[t+1] = 1 + (1 - a) dU/dM[t] eps[t]           (decay_input: a instead of 1)
         e = mean over t of dS/dM[t] eps[t]
         O[t] = S[t] in the forward;  dL/dI[t] = e / T * sum over t' of dL/dO[t']
 

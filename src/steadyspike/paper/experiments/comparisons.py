@@ -51,7 +51,7 @@ _OTHERS = {
 def comparison_cases(scale: str) -> list[Case]:
     """Returns all rows of table 3.
 
-    Mini takes CIFAR-10's with T = 2 and 4, because it replaces the other sets by the same digits.
+    The scale mini takes CIFAR-10's with T = 2 and 4, because it replaces the other sets by the same digits.
     """
     sets = ("cifar10",) if scale == "mini" else ("cifar10", "cifar100")
     cases = []

@@ -72,8 +72,7 @@ class NeuronPlan(NamedTuple):
 
     scan, call: of the scan alone
     fixed: the C struct without its addresses
-    memory: how to allocate MP-Init's statistics and, ``u0`` bytes from the beginning, the ``numbers`` of U[0] if that
-        is not a tensor
+    memory: allocates a block for MP-Init's statistics; if U[0] is not a tensor, its ``numbers`` begin at byte ``u0``
     dense: x has the strides of a new tensor
     """
 

@@ -32,7 +32,7 @@ from steadyspike.kernels.scan.triton.surrogate import surrogate
 def gradient_at(ptr, t, stride, T, offsets, mask, compute: tl.constexpr, RAGGED: tl.constexpr):
     """Returns the gradient tile of step t in the compute dtype.
 
-    Zeros if there is no such gradient (ptr None) or step.
+    It is zero if there is no such gradient (ptr None) or step.
     """
     if ptr is None:
         return tl.zeros(offsets.shape, compute)
@@ -140,8 +140,8 @@ def backward_kernel(
 ):
     """Goes through one tile backwards over all T steps.
 
-    partial_ptr [3 or 6, slots, channels]: dV, da and, unless per element, dU0. With a scale also those of shift, scale
-    and, if there is one, the scale of extra.
+    partial_ptr [3 or 6, slots, channels]: dV, da and, unless per element, dU0. With a scale it
+    also has the sums of shift and scale and, if there is one, of the scale of extra.
 
     Gradients that are None are zeros. ``RAGGED``: the last segment is shorter than STEPS.
     """
