@@ -153,7 +153,7 @@ def test_tensorboard_gets_rates_per_step_and_histograms_of_membranes(reported):
 
 def test_a_histogram_is_what_was_seen(tmp_path):
     from steadyspike.nn.lif import LIF
-    from steadyspike.train.watch.membranes import MembraneWatch
+    from steadyspike.train.watch.layers import MembraneWatch
 
     model = torch.nn.Sequential(LIF(threshold=2.0, init=0.0))
     watch = MembraneWatch(model)

@@ -16,8 +16,7 @@ from steadyspike.kernels.scan.fused_job import Job
 from steadyspike.models.model_registry import entry
 from steadyspike.nn import fused, fused_group, fused_norm
 from steadyspike.nn.neuron import Neuron, neurons
-from steadyspike.train.watch.layers import GradientWatch, LayerWatch
-from steadyspike.train.watch.membranes import MembraneWatch
+from steadyspike.train.watch.layers import GradientWatch, LayerWatch, MembraneWatch
 from tests.models.members import TINY, images, member
 from tests.train.conftest import trained
 

@@ -10,7 +10,7 @@ from steadyspike.train.files.loggers import Board, Loggers
 from steadyspike.train.files.tables import Extent, Table
 from steadyspike.train.run.health_policy import COLUMNS as HEALTH_COLUMNS
 from steadyspike.train.state.session import Observer, Session
-from steadyspike.train.watch.membranes import MembraneWatch
+from steadyspike.train.watch.layers import MembraneWatch
 
 TABLES = ("metrics", "layers", "steps", "health")
 LAYER_COLUMNS = ("rate", "silent", "threshold", "tau", "running_mean", "gradient")
