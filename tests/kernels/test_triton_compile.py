@@ -142,7 +142,7 @@ def test_a_spill_is_noticed(target: str) -> None:
     assert usage(compiled(launch, target, (4096, 4)), target, 4).spilled > 0
 
 
-# A defect that is left: for these T the assembler spills one register of some backward kernels, far below 255 registers,
+# A defect that is left: for these T the assembler spills one register of some backward kernels, far below 255,
 # so that more threads run at a time. The cases are listed in docs/kernels-gpu.md.
 ONE_REGISTER_AT = (3, 6, 7)
 
