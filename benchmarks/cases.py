@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.contenders import COMPILED, COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS, PLIF, SNNTORCH
+from benchmarks.contenders import COMPILED, COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS, PLIF, RELU, SNNTORCH
 
 IN_CACHE, OUT_OF_CACHE = 2**20, 2**28  # bytes of x; five such tensors are touched
 
@@ -43,7 +43,8 @@ class NetworkCase:
     """ResNet-19 with tdBN on CIFAR-sized images, channels_last throughout, the same but for the neuron.
 
     network: the name in the zoo, or the folder, of one that learned (learned.py): its weights and its test images, so
-        that the layers fire as in a trained network. "": random weights and input.
+        that the layers fire as in a trained network; its channels are repeated if ``width`` is larger than its width.
+        "": random weights and input.
     """
 
     width: float
@@ -55,8 +56,8 @@ class NetworkCase:
     @property
     def contenders(self) -> list[str]:
         if self.network:
-            return [OURS, LEAN, PLIF]
-        return list(NETWORKS) if self.width < 1 and self.batch < 64 else [OURS, LEAN, PLIF]
+            return [OURS, LEAN, PLIF, RELU]
+        return [name for name in NETWORKS if name != RELU] if self.width < 1 and self.batch < 64 else [OURS, LEAN, PLIF]
 
     @property
     def slow(self) -> bool:
@@ -89,7 +90,8 @@ def goals(case: Case) -> list[Goal]:
         return rows + [Goal("train", COPY, 1 / 1.3)] * (case.size == OUT_OF_CACHE)
     narrow = case.width < 1
     if case.network:
-        times = [Goal("train", PLIF, 2.6), Goal("forward", PLIF, 4.5)]
+        times = [Goal("train", PLIF, 2.6 if narrow else 3), Goal("forward", PLIF, 4.5 if narrow else 6)]
+        times += [Goal("train", RELU, 1 / 2), Goal("forward", RELU, 1.0 if case.steps <= 2 else 1 / 1.3)]
         return [*times, Goal("train", OURS, 1.0, LEAN), Goal("peak", PLIF, 3, LEAN)]
     train, evaluate = (1.5, 1.7) if narrow else (1.1, 1.3)
     times = [Goal(m, PLIF, least, o) for m, least in (("train", train), ("forward", evaluate)) for o in (OURS, LEAN)]
@@ -100,7 +102,10 @@ def trained_cases(network: str, width: float, quick: bool) -> list[NetworkCase]:
     """Those of `trained.py`, for a network of this width."""
     if quick:
         return [NetworkCase(width, 8, kept=True, steps=2, network=network)]
-    return [NetworkCase(width, 64, kept=True, steps=steps, network=network) for steps in (4, 2)]
+    return [
+        *(NetworkCase(width, 64, kept=True, steps=steps, network=network) for steps in (4, 2)),
+        NetworkCase(1.0, 16, kept=True, network=network),
+    ]
 
 
 def all_cases(quick: bool) -> list[Case]:

@@ -83,6 +83,7 @@ LEAN = "SteadySpike, save_memory"
 COMPILED = "torch.compile"
 PLIF = "SpikingJelly PLIF"
 SNNTORCH = "snnTorch"
+RELU = "ReLU, T=1"
 
 NEURONS: dict[str, Callable[[], nn.Module]] = {
     OURS: ss.LIF,
@@ -98,6 +99,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     OURS: ss.LIF,
     LEAN: ss.LIF,
     **{name: NEURONS[name] for name in (PLIF, "SpikingJelly LIF", SNNTORCH, "Norse")},
+    RELU: nn.ReLU,  # the same network without time
 }
 
 

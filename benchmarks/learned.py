@@ -41,10 +41,25 @@ def batch(name: str, size: int) -> tuple[Tensor, Tensor]:
 
 
 def load(net: nn.Module, name: str) -> None:
-    """The learned weights into a network that may have other neurons: what it does not have is left out."""
-    missing = net.load_state_dict(network(name).model.state_dict(), strict=False).missing_keys
+    """The learned weights into a network that may have other neurons: what it does not have is left out.
+
+    A wider network gets every channel several times and computes the same: every copy fires like the learned channel.
+    """
+    sizes = {key: tensor.shape for key, tensor in net.state_dict().items()}
+    state = {
+        key: _widened(tensor, sizes[key]) for key, tensor in network(name).model.state_dict().items() if key in sizes
+    }
+    missing = net.load_state_dict(state, strict=False).missing_keys
     wrong = [key for key in missing if "conv" in key or "norm" in key or "head" in key]
     assert not wrong, f"not the same network: {wrong}"
+
+
+def _widened(learned: Tensor, shape: torch.Size) -> Tensor:
+    """``learned`` repeated to ``shape``; a weight is divided by the number of copies of its input."""
+    copies = [wide // narrow for wide, narrow in zip(shape, learned.shape)]
+    if learned.shape == shape:
+        return learned
+    return learned.repeat(copies) / (copies[1] if learned.ndim > 1 else 1)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from benchmarks import learned
 from benchmarks.cases import Case, NetworkCase, NeuronCase
-from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS
+from benchmarks.contenders import COPIES, COPY, LEAN, NETWORKS, NEURONS, OURS, RELU
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -88,7 +88,8 @@ def _neuron(case: NeuronCase, contender: str) -> Runs:
 
 def _network(case: NetworkCase, contender: str) -> Runs:
     neuron = NETWORKS[contender]
-    net = models.create("resnet19", neuron=neuron, width=case.width, timesteps=case.steps, dropout=0.0)
+    steps = 1 if contender == RELU else case.steps
+    net = models.create("resnet19", neuron=neuron, width=case.width, timesteps=steps, dropout=0.0)
     net = net.to(memory_format=torch.channels_last)
     if contender not in (OURS, LEAN):
         use_dense(net)  # another library's network has torch's own convolutions
