@@ -84,6 +84,7 @@ def first_batch_leak(
             continue
         error = float((out[:, i : i + 1] - alone).abs().max())
         layer = None
+        # The first module, in call order, whose output for the sample differs is the one that mixes samples.
         for (name, full), (other, single) in zip(calls, alone_calls):
             views = _sample_views(full, single, i, batch) if name == other and full.ndim == single.ndim else []
             if views and not any(_same(view, single.reshape(view.shape), tolerance) for view in views):

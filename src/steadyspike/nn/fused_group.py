@@ -59,6 +59,7 @@ def norm_neuron_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module], 
     if not fits_tensors(norm, neuron, y, groups=len(norms)):
         return None
     statistics = None
+    # The node has one norm with all channels, so the parameters of the layers are concatenated.
     if norm.training:
         statistics = _statistics(norms, y)
         weight, bias = (torch.cat([getattr(n, name) for n in norms]) for name in ("weight", "bias"))
@@ -68,6 +69,7 @@ def norm_neuron_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module], 
     u0, k, w, links = _constants(neurons, y, norm.channels)
     job = fused_job(y, k, w, u0, neuron.spec, links, False, True)
     assert job is not None
+    # No notes, because no layer reads the whole output: the callers split it by layer.
     job.notes, job.norms = False, (statistics, None)
     job.potential = any(tap.potential for m in neurons if isinstance(m, Neuron) for tap in m.taps.values())
     out = fused_scan(job, unwrapped(y), k, w, u0, weight, bias, None, None, None)

@@ -185,6 +185,7 @@ def _run_checks(
                 return False
         return True
 
+    # A wrong output or a random result would make the checks after it fail for the same reason.
     if run(_check_output):
         if run(_check_repeatable):
             run(_check_batch)

@@ -41,6 +41,7 @@ def plain_layer(source: Neuron, learned: tuple[str, ...]) -> Neuron:
     v, a = (t.detach().double().reshape(-1) for t in (source.threshold, source.leak))
     if v.numel() > 1 or a.numel() > 1:
         raise NotNative("its constants differ from neuron to neuron")
+    # "not ... > 0" is true for NaN too.
     if not float(v) > 0 or not 0 <= float(a) < 1:
         raise NotNative(f"V = {float(v):g} and 1/tau = {float(a):g} are not those of a LIF layer (V > 0, tau > 1)")
     spec, init = source.spec, copy.deepcopy(source.init)
@@ -91,6 +92,7 @@ def with_late_reset(layer: Neuron) -> nn.Module:
         raise NotNative(
             f"its reset is one step late, which the initial potential {type(init).__name__} does not support"
         )
+    # The layer emits (V / beta) S for trsg; times beta this is V S again.
     return Shifted(layer, (1 - beta) * d, beta if layer.spec.family == "trsg" else 1.0)
 
 

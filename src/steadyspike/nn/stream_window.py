@@ -53,6 +53,7 @@ class StreamWindow:
 
     def follow(self, before: LIFState | None, after: LIFState, out: Tensor) -> None:
         """Adds the output [T, B, ...] of a scan that led from ``before`` (None: a new stream) to ``after``."""
+        # An output above 0 is a spike, also for V S.
         fired = (out.detach() > 0).any(0)
         past = None if before is None else before.part
         # The stream continues: its new end replaces the old one, so that it is counted once. A forked state keeps its

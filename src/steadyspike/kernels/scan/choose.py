@@ -71,6 +71,7 @@ def choose_backend(backend: str, x: Tensor, spec: ScanSpec | None = None) -> str
 
     spec: if it is left out, a built-in surrogate is assumed
     """
+    # A compiler cannot trace the caches, warnings and checks below; while compiling, the choice is a constant.
     if torch.compiler.is_compiling():
         chosen = _choose_while_compiling(backend, x.device.type, x.dtype)
         if spec is None or chosen == "reference" or spec.codes[1] >= 0:

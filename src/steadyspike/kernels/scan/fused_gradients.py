@@ -142,6 +142,7 @@ def _by_operator(job: Job, grads: Into, saved: tuple[Any, ...], raws: tuple[Tens
     """Does the same as `fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
     x, v, a, u0, weight, kept, weight2 = saved
     extra = kept
+    # The forward kept an `extra` of spikes as bits; the operators need values.
     if job.like is not None:
         extra = PackedSpikes(kept, *job.like).unpack()
     current = x
@@ -160,6 +161,7 @@ def _by_operator(job: Job, grads: Into, saved: tuple[Any, ...], raws: tuple[Tens
     if weight is None:
         return (by_current, dk, dw) if u0 is None else (by_current, dk, dw, du0)
     by_norm = _written_out(job.norms[0], by_current, x, weight)
+    # Without a norm of its own, `extra` is added to the current and gets the same gradient.
     by_second: tuple[Tensor | None, ...] = (None if extra is None else by_current, None, None)
     if weight2 is not None:
         by_second = _written_out(job.norms[1], by_current, extra, weight2)

@@ -120,6 +120,7 @@ def _plan(
     channels = (x[2] if len(x) > 2 else 1) if channelwise else 1
     if not are_dense_steps(x, strides) or (own_start == 2 and u0.numel() != channels):
         return None
+    # The codes of csrc/scan/abi.h: 0 one value, 1 per channel, 2 per element.
     per_u0 = 0 if u0.numel() == 1 else 2 if u0 == x[1:] and not own_start else 1
     call = Call(codes, constants, membrane, channelwise)
     kinds = per_u0, int(k.numel() > 1), int(w.numel() > 1)

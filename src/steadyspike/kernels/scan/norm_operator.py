@@ -70,6 +70,7 @@ def norm_scan(
     u0 = like_step(u0, one_block(x)) if u0.ndim > 1 or u0.shape == x.shape[1:] else u0.contiguous()
     constants = (c.to(dtype).contiguous() for c in (v, a, scale, shift))
     extra_scale = None if extra_scale is None else extra_scale.to(dtype).contiguous()
+    # Gradients into x go through the link, which adds both parts in one pass; autograd must not add them again.
     if link is not None:
         x = x.detach()
     if extra_link is not None:

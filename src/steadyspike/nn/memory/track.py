@@ -45,6 +45,7 @@ class MemoryTracker(TorchDispatchMode):
         self._seen.add(key)
         self.live += size
         self.peak = max(self.peak, self.live)
+        # Runs when the last tensor on this storage is deleted.
         weakref.finalize(storage, self._free, key, size)
 
     def _free(self, key: int, size: int) -> None:

@@ -80,6 +80,7 @@ def merged_moments(
 
 def _merged(local: Moments, dtype: torch.dtype, group: dist.ProcessGroup | None) -> Moments:
     """Merges this process's moments with those of all others."""
+    # One exchange for the sums and the number of elements.
     sums = torch.cat([(local.mean * local.n).reshape(-1), local.n.reshape(1)])
     sums = sum_over_processes(sums, group)
     n = sums[-1].detach()

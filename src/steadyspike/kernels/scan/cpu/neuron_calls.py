@@ -185,6 +185,7 @@ def neuron_forward(
     m = x.new_empty_strided(x.shape, scan.strides, dtype=scan.compute) if plan.call.membrane else None
     if type(x) is not Tensor and has_no_values(x):
         return out, u, m
+    # C++ computes U[0] into the block of the statistics; otherwise it reads the tensor of the caller.
     if type(start) is Start:
         u0 = own = active + plan.u0
         mean, value, momentum = start
@@ -192,6 +193,7 @@ def neuron_forward(
         u0, own, mean, value, momentum = start.data_ptr(), 0, None, 0.0, 0.0  # type: ignore[union-attr]
     current = None if affine is None else _affine_struct(x, affine)
     bits, needed, counts = (None, None, None) if words is None else words
+    # The order is that of the C struct. An address of 0 means that the tensor is not used.
     status = build.functions[0](
         plan.fixed
         + _pack_forward(
@@ -219,6 +221,7 @@ def neuron_forward(
             momentum,
         )
     )
+    # C++ has changed the mean; autograd must count this like a change by torch.
     if status == _MOVED:
         assert mean is not None
         count_change(mean)
@@ -266,6 +269,7 @@ def neuron_backward(
         return dx, du0, dv, da
     g, g_u, g_m = gradients
     current = None if affine is None else _affine_struct(x, affine)
+    # As in the forward: the order of the C struct, and 0 for a tensor that is not used.
     status = build.functions[1](
         plan.fixed
         + _pack_backward(

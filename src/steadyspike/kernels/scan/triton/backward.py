@@ -63,6 +63,7 @@ def step_gradient(
 
     ``gs`` is the gradient into S: through the output, and through the reset unless it is detached.
     """
+    # The gradient into S: from the output (V S for trsg), and from the reset unless it is detached.
     gs = g
     if FAMILY == 2:
         gs = v * g
@@ -70,6 +71,7 @@ def step_gradient(
         gs -= v * du
     if RESET == 1 and DETACH == 0:
         gs -= m * du
+    # The surrogate passes it on to M and V: x = M - V for "as", x = M/V - 1 for the others.
     if FAMILY == 0:
         gx = gs * surrogate(m - v, edge, slope, height, SURROGATE)
         dm = gx
@@ -80,7 +82,9 @@ def step_gradient(
         dm = gx * inverse_v
         dv = -dm * ratio
     if FAMILY == 2:
+        # trsg: O = V S depends on V directly.
         dv += g * s
+    # The soft reset subtracts V S, so V gets -S, unless the whole product is detached.
     if RESET == 0 and DETACH != 2:
         dv -= du * s
     if RESET == 1:

@@ -21,8 +21,8 @@ SLOT = 256  # elements per partial sum, and the smallest block; math.SLOT
 # (block, warps) that the tuner tries. 4 elements per thread are one 16-byte access in float32, 8 in bfloat16.
 CONFIGS = ((256, 2), (256, 4), (512, 4), (1024, 4), (1024, 8), (2048, 8))
 FIXED = (512, 4)
-# Sizes for the backward of norm and neuron in channels_last, or with a shortcut over 8 steps. There 4 elements per thread
-# need more than the 255 registers of a thread on sm_90 or sm_100.
+# Sizes for the backward of norm and neuron in channels_last, or with a shortcut over 8 steps. There 4 elements per
+# thread need more than the 255 registers of a thread on sm_90 or sm_100.
 FIXED_SMALL = (256, 4)
 # Registers that the backward may use for a segment's x and U, per thread and element: 8 time steps of float32 or 4 of
 # float64. docs/kernels-gpu.md lists what the fixed sizes above spill.

@@ -36,6 +36,7 @@ def moments_kernel(
     offsets, mask = tile_at(row * rounds, c, per_channel, channels, inner, BLOCK_C, BLOCK)
     y = tl.load(y_ptr + offsets, mask=mask, other=0.0).to(COMPUTE)
     n = tl.sum(mask.to(COMPUTE), axis=0)[None, :]
+    # Deviations from the first block's mean are small, so their squares lose no digits in float32.
     center = tl.sum(y, axis=0)[None, :] / tl.maximum(n, 1.0)
     apart = tl.where(mask, y - center, 0.0)
     total = apart
@@ -50,6 +51,7 @@ def moments_kernel(
     s = tl.sum(total.to(tl.float64), axis=0)[None, :]
     q = tl.sum(squares.to(tl.float64), axis=0)[None, :]
     n = n.to(tl.float64)
+    # The mean is center + away; shifting the center changes the sum of squares by s * away.
     away = s / tl.maximum(n, 1.0)
     at = partial_ptr + row * channels + c
     inside = c < channels
