@@ -6,8 +6,10 @@ import random
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torture.forge import forge, read_parts, write_forged
 
+import steadyspike as ss
 from steadyspike.deploy import DamagedFile, fold, load, load_extra, save
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.schema import RULES
@@ -27,6 +29,25 @@ def test_round_trip_is_bit_equal(saved):
     again = load(path)
     assert torch.equal(again(x), network(x)) and load_extra(path) == {"classes": ["a", "b"]}
     assert list(again.graph.nodes) == list(network.graph.nodes)
+
+
+class PartOfTwo(nn.Module):
+    """Spikes of two neurons with different V side by side, of which a third gets a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other, self.late = ss.LIF(0.3), ss.LIF(0.5), ss.LIF(0.2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.late(torch.cat([self.one(x), self.other(x)], 2)[:, :, 3:])
+
+
+def test_a_part_of_spikes_side_by_side_is_saved(tmp_path):
+    """The constant of this edge is a tensor with stride 0 in which torch sees no bytes."""
+    x = 3 * torch.rand(4, 2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    network = fold(PartOfTwo().eval(), x)
+    assert not network.proofs[0].silent
+    assert torch.equal(load(save(network, tmp_path / "net.safetensors"))(x), network(x))
 
 
 def test_no_flipped_bit_is_accepted_with_other_content(saved, tmp_path):

@@ -79,6 +79,17 @@ def test_usual_ways_to_show_an_image_t_times():
     folded(lambda m, x: m.o(m.fire(torch.stack([m.a(x)] * 4))), image)
 
 
+def test_an_image_shown_once():
+    """With T = 1 an image with a new first axis has its time axis."""
+    image = X[0]
+    folded(lambda m, x: m.o(m.fire(m.a(x)[None])), image)
+    folded(lambda m, x: m.o(m.fire(m.a(x.unsqueeze(0).expand(1, *x.shape)))), image)
+    folded(lambda m, x: m.o(m.fire(m.a(x[None].repeat(1, 1, 1)))), image)
+    folded(lambda m, x: m.o(m.fire(m.a(x.unsqueeze(0)).flatten(0, 1).unflatten(0, (1, -1)))), image)
+    norm = ss.nn.norm.TEBN(8, timesteps=1)
+    folded(lambda m, x: m.o(m.fire(m.norm(m.a(x)[None]))), image, norm=norm)
+
+
 def test_a_sum_in_place_behind_a_view():
     def forward(m: Own, x: Tensor) -> Tensor:
         h = m.a(x).flatten(0, 1).unflatten(0, x.shape[:2])

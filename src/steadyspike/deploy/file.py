@@ -63,7 +63,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
     if target.suffix != SUFFIX:
         raise ValueError(f"a folded network is saved as a {SUFFIX} file, got {target.name!r}")
     tensors = {
-        f"{name}|{what}": tensor.detach().cpu().contiguous().clone()
+        f"{name}|{what}": tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
         for name in network.graph.nodes
         for what, tensor in network.node(name).tensors.items()
     }

@@ -193,6 +193,9 @@ def _view(rec: Recorder, x: Tensor, *args: Any, out: Tensor, **kwargs: Any) -> N
         rec.remember(out, value.name, layout)
     else:
         rec.node("reshape", out, layout, value.name)
+    if layout == "still1" and rec.layout.steps == 1:  # with one step, a new first axis is the axis of time
+        view = rec.need(out)
+        rec.remember(out, _as_timed(rec, view, Value("", "frames", out)), "frames")
 
 
 @handles("permute")
@@ -224,6 +227,9 @@ def _reorder(rec: Recorder, x: Tensor, order: list[int], out: Tensor) -> None:
 @handles("repeat")
 def _repeat(rec: Recorder, x: Tensor, *sizes: Any, out: Tensor, **kwargs: Any) -> None:
     value = rec.need(x)
+    if out.shape == x.shape:
+        rec.remember(out, value.name, value.layout)
+        return
     if value.timed or rec.layout.of_view(out.shape, True) != "frames" or tuple(out.shape[2:]) != value.shape:
         raise rec.refuse(f"fold supports repeat over time only: [1, B, ...] to [T, B, ...], not to {list(out.shape)}")
     rec.node("repeat", out, "frames", value.name)
