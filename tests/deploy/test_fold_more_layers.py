@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import steadyspike as ss
-from steadyspike.deploy import CannotFold, fold
+from steadyspike.deploy import CannotFold, export_onnx, fold
+from steadyspike.deploy import compile as compile_network
 from steadyspike.deploy.energy import count_operations
 from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.nn.time import Folded
@@ -40,6 +41,7 @@ class Pad(nn.Module):
         return F.pad(x, self.sides, self.mode)
 
 
+QUICK = "adaptive max, windows of two lengths"
 MIDDLES: dict[str, Callable[[], tuple[nn.Module, int, bool]]] = {
     "max-pool 1d": lambda: (nn.Sequential(nn.MaxPool1d(2), nn.Conv1d(8, 8, 3)), 8, True),
     "average pool 1d": lambda: (nn.Sequential(nn.AvgPool1d(2), nn.Conv1d(8, 8, 3)), 8, True),
@@ -52,6 +54,7 @@ MIDDLES: dict[str, Callable[[], tuple[nn.Module, int, bool]]] = {
     "group norm of spikes": lambda: (nn.Sequential(nn.GroupNorm(2, 8), nn.Conv2d(8, 6, 3)), 6, False),
     "layer norm": lambda: (nn.Sequential(nn.Conv2d(8, 6, 3), nn.LayerNorm([6, 4, 4])), 6, False),
     "adaptive max": lambda: (nn.Sequential(nn.AdaptiveMaxPool2d((3, 2)), nn.Conv2d(8, 6, 1)), 6, False),
+    QUICK: lambda: (nn.AdaptiveMaxPool2d((4, None)), 8, False),
     "pixel shuffle": lambda: (nn.Sequential(nn.PixelShuffle(2), nn.Conv2d(2, 6, 3)), 6, False),
     "bilinear": lambda: (nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear"), nn.Conv2d(8, 6, 3)), 6, False),
     "nearest to a size": lambda: (nn.Sequential(nn.Upsample((9, 7)), nn.Conv2d(8, 6, 3)), 6, False),
@@ -81,6 +84,24 @@ def test_folded_streamed_and_at_another_number_of_steps(name):
     assert torch.allclose(network(x[:2].double()), model(x[:2].double()), atol=1e-12)
     report = count_operations(network, [x.double()])
     assert report.total("acs") > 0
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if "two lengths" in n else pytest.mark.slow) for n in MIDDLES]
+)
+@torch.no_grad()
+def test_run_by_onnxruntime_and_by_the_runtime(name, tmp_path):
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    middle, channels, flat = MIDDLES[name]()
+    x = 3 * torch.rand(4, 3, 2, 12) if flat else 3 * torch.rand(4, 3, 2, 6, 6)
+    network = fold(settle(Between(middle, channels, flat), x), x)
+    path = export_onnx(network, tmp_path / "net.onnx")
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (out,) = session.run(None, {"input": x.numpy()})
+    assert torch.allclose(torch.from_numpy(out), network(x), atol=1e-4)
+    assert torch.allclose(compile_network(network)(x), network(x), atol=1e-4)
 
 
 @torch.no_grad()

@@ -164,7 +164,6 @@ POOLS: dict[str, dict[int, Callable[..., Tensor]]] = {  # by the number of axes 
     "avg_pool": {1: F.avg_pool1d, 2: F.avg_pool2d},
     "max_pool": {1: F.max_pool1d, 2: F.max_pool2d},
     "adaptive_avg_pool": {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d},
-    "adaptive_max_pool": {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d},
 }
 
 
@@ -176,6 +175,15 @@ def _windows(op: str, size: str, *names: str) -> Compute:
         return _pool(function, size, *names)(node, x)
 
     return compute
+
+
+def _adaptive_max_pool(node: Node, x: Tensor) -> Tensor:
+    """The largest value of each window, axis by axis; ONNX has no such pool if the windows have different lengths."""
+    for axis, out in enumerate(node.options["output_size"], -len(node.options["output_size"])):
+        size = x.shape[axis]
+        windows = [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
+        x = torch.cat([x.narrow(axis, start, end - start).amax(axis, keepdim=True) for start, end in windows], axis)
+    return x
 
 
 def conv_transpose(node: Node, x: Tensor) -> Tensor:
@@ -243,7 +251,7 @@ OPS: dict[str, Op] = {
         _windows("max_pool", "kernel_size", "stride", "padding", "dilation", "ceil_mode"), monotone=True
     ),
     "adaptive_avg_pool": Op(_windows("adaptive_avg_pool", "output_size"), linear=True),
-    "adaptive_max_pool": Op(_windows("adaptive_max_pool", "output_size"), monotone=True),
+    "adaptive_max_pool": Op(_adaptive_max_pool, monotone=True),
     "upsample": Op(_upsample, linear=True),
     "pad": Op(_pad, linear=True),
     "conv_transpose": Op(conv_transpose),
