@@ -95,7 +95,9 @@ def test_predict_images(run, tmp_path):
     assert call("predict", run / "folded.safetensors", tmp_path / "b.png", "--resize")[0] == 0
 
 
-@pytest.mark.parametrize("name", ["a[/b].png", "\x1b[31mred.png", "\u202egnp.exe.png", "[bold].png", ":smile:.png"])
+@pytest.mark.parametrize(
+    "name", ["a[/b].png", "\x1b[31mred.png", "\u202egnp.exe.png", "[bold].png", ":smile:.png", "a\nb.png"]
+)
 def test_predict_shows_names_and_obeys_none(run, tmp_path, name):
     from PIL import Image
 

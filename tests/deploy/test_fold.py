@@ -10,7 +10,10 @@ from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike.deploy import CannotFold, FoldedNetwork, fold
+from steadyspike.deploy.energy import count_operations
+from steadyspike.deploy.integers import IntegerNetwork
 from steadyspike.deploy.network import spikes_of_layers
+from steadyspike.deploy.standalone.c_file import export_c
 from steadyspike.models.model_registry import entry, names
 from steadyspike.nn.time import Folded, repeat_in_time
 from tests.deploy.trained import example_for, settle, trained
@@ -230,3 +233,29 @@ def test_a_neuron_with_counts_is_refused_by_name_and_mpd_folds_as_lif():
     assert_equal(model, fold(model, x))
     with pytest.raises(ss.deploy.CannotFold, match="ILIF"):
         fold(*trained("cnn7_tiny", neuron="ilif"))
+
+
+def test_a_model_that_is_not_folded_is_refused_in_one_line(tmp_path):
+    model, x = nn.Sequential(nn.Linear(6, 8), ss.LIF()).eval(), torch.rand(4, 2, 6)
+    calls = [
+        lambda: ss.deploy.compile(model),
+        lambda: ss.deploy.export_onnx(model, tmp_path / "a.onnx"),
+        lambda: ss.deploy.export_nir(model, tmp_path / "a.nir"),
+        lambda: ss.deploy.save(model, tmp_path / "a.safetensors"),
+        lambda: IntegerNetwork(model),
+        lambda: export_c(model, tmp_path),
+        lambda: count_operations(model, [x]),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"folded network, got Sequential; call ss\.deploy\.fold first"):
+            call()
+    with pytest.raises(CannotFold, match="folded already"):
+        fold(fold(model, x), x)
+
+
+def test_an_input_of_another_dtype_is_refused_in_one_line():
+    model, x = nn.Sequential(nn.Linear(6, 8), ss.LIF()).eval(), torch.rand(4, 2, 6)
+    network = fold(model, x).double()
+    with pytest.raises(TypeError, match=r"computes in torch.float64, the input is torch.float32; call x.to\(torch.f"):
+        network(x)
+    assert network(x.double()).dtype == torch.float64

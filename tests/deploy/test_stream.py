@@ -116,6 +116,27 @@ def test_a_forward_of_ones_own_is_refused():
         ss.stream(nn.Sequential(nn.Linear(6, 8), Mine()).eval())
 
 
+def test_a_loop_over_time_inside_the_model_is_refused():
+    """Its state would start anew with every frame, so that all steps but the first would be wrong."""
+
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inputs, self.back, self.lif = nn.Linear(6, 8), nn.Linear(8, 8), ss.LIF(0.3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            out, state, outs = x.new_zeros(1, x.shape[1], 8), None, []
+            for frame in x:
+                out, state = self.lif.scan(self.inputs(frame)[None] + self.back(out), state)
+                outs.append(out[0])
+            return torch.stack(outs)
+
+    model = Recurrent().eval()
+    with pytest.raises(ValueError, match=r"lif: the model loops over time itself"):
+        ss.stream(model)(torch.rand(4, 6))
+    assert "scan" not in model.lif.__dict__
+
+
 def test_a_static_batch_without_timesteps_is_refused():
     model = ss.models.create("resnet19_tiny", timesteps=4).eval()
     with pytest.raises(ValueError, match=r"static batch: run\(x, timesteps=T\)"):

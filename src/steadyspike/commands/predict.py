@@ -10,6 +10,7 @@ import typer
 from steadyspike.commands.common import ENDED, console, one_line_errors
 from steadyspike.commands.options import DataDir, RunOrFile
 from steadyspike.data.errors import DataError
+from steadyspike.disk.plain_text import plain
 
 
 @one_line_errors
@@ -57,9 +58,9 @@ def command(
         with torch.no_grad():
             logits, decided = one.run(x, steps if static else None)
         share, best = logits[0].softmax(-1).topk(min(top, len(names)))
-        row = [str(file), names[best[0]], f"{share[0]:.1%}", f"{int(decided[0])} of {steps}"]
+        row = [plain(file), plain(names[best[0]]), f"{share[0]:.1%}", f"{int(decided[0])} of {steps}"]
         if top > 1:
-            row.append(", ".join(f"{names[i]} {p:.1%}" for i, p in zip(best[1:].tolist(), share[1:].tolist())))
+            row.append(", ".join(f"{plain(names[i])} {p:.1%}" for i, p in zip(best[1:].tolist(), share[1:].tolist())))
         table.add_row(*row)
     console.print(table)
     return ENDED

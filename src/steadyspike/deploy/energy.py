@@ -17,7 +17,7 @@ from torch import Tensor
 
 from steadyspike.deploy.graph import Node
 from steadyspike.deploy.kinds import COUNTS, POOLED, REAL, SPIKES, value_kinds
-from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.network import FoldedNetwork, refuse_unfolded
 from steadyspike.deploy.ops import CONVS, SPECS, conv_transpose, initial_potential, lif, per_sample
 from steadyspike.deploy.sums import summed
 from steadyspike.kernels.scan import lif_scan
@@ -157,6 +157,7 @@ def count_operations(
     accumulates (as papers count); if False, every synapse that reads an average multiplies (a strict counter)
     stem_every_step: count the layers before the first neuron at every step, although a static image needs them once
     """
+    refuse_unfolded(network)
     graph = network.graph
     kinds = value_kinds(graph)
     spiking = {SPIKES, COUNTS} | ({POOLED} if pool_as_synapse else set())

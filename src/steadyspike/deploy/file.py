@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from steadyspike.deploy.errors import DamagedFile, missing_package
-from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.network import FoldedNetwork, refuse_unfolded
 from steadyspike.deploy.schema import MOST_STEPS, Invalid, graph_of
 from steadyspike.deploy.written import write_file
 
@@ -56,6 +56,7 @@ def save(network: FoldedNetwork, path: str | os.PathLike[str], extra: dict[str, 
 
     extra: JSON values to store with it (class names, how images are scaled, ...); `load_extra` reads them
     """
+    refuse_unfolded(network)
     missing_package("safetensors", "export")
     from safetensors.torch import save as to_bytes
 

@@ -38,6 +38,8 @@ def fold(
     check: run the proof, in float64 and in the model's dtype, also one step at a time and at T = 1; the results are
         ``network.proofs``.
     """
+    if isinstance(model, FoldedNetwork):
+        raise CannotFold("the network is folded already")
     try:
         model = native(model)
     except NotNative as error:

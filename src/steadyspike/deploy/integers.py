@@ -27,7 +27,7 @@ from steadyspike.core.reference_scan import per_channel
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.graph import Graph, Node
 from steadyspike.deploy.kinds import REAL, value_kinds
-from steadyspike.deploy.network import FoldedNetwork, Watch, per_step
+from steadyspike.deploy.network import FoldedNetwork, Watch, per_step, refuse_unfolded
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.sums import adaptive_windows
@@ -79,6 +79,7 @@ class IntegerNetwork:
     """
 
     def __init__(self, network: FoldedNetwork, bits: int = 8) -> None:
+        refuse_unfolded(network)
         if not 2 <= bits <= 16:
             raise ValueError(f"weights take 2 to 16 bits, got {bits}")
         refuse_recurrent(network.graph, "it cannot be written in integers here")

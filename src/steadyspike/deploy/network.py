@@ -153,6 +153,10 @@ class FoldedNetwork(nn.Module):
             raise ValueError(f"the folded network takes [{axes}], got shape {list(x.shape)}")
         if not x.is_floating_point():
             raise TypeError(f"the folded network takes floating-point input, got {x.dtype}; convert it as for training")
+        weights = next((node for node in self.graph if node.op in ("conv", "linear")), None)
+        dtype = x.dtype if weights is None else self.node(weights.name).tensors["weight"].dtype
+        if x.dtype != dtype:
+            raise TypeError(f"the folded network computes in {dtype}, the input is {x.dtype}; call x.to({dtype})")
         steps = x.shape[0] if node.timed else self.graph.timesteps if timesteps is None else timesteps
         limit = self.steps_limit
         if limit is not None and steps > limit:
@@ -177,6 +181,12 @@ def per_step(node: Node, tensor: Tensor) -> bool:
 
 
 @torch.no_grad()
+def refuse_unfolded(network: object) -> None:
+    """Raises a TypeError that names `fold` if ``network`` is a model that was not folded."""
+    if not isinstance(network, FoldedNetwork):
+        raise TypeError(f"this takes a folded network, got {type(network).__name__}; call ss.deploy.fold first")
+
+
 def spikes_of_layers(
     network: FoldedNetwork, x: Tensor, timesteps: int | None = None
 ) -> tuple[dict[str, Tensor], Tensor]:

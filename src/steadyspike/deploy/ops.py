@@ -179,10 +179,12 @@ def _windows(op: str, size: str, *names: str) -> Compute:
 
 def _adaptive_max_pool(node: Node, x: Tensor) -> Tensor:
     """The largest value of each window, axis by axis; ONNX has no such pool if the windows have different lengths."""
-    for axis, out in enumerate(node.options["output_size"], -len(node.options["output_size"])):
-        size = x.shape[axis]
-        windows = [(i * size // out, -(-(i + 1) * size // out)) for i in range(out)]
-        x = torch.cat([x.narrow(axis, start, end - start).amax(axis, keepdim=True) for start, end in windows], axis)
+    for axis, count in enumerate(node.options["output_size"], x.ndim - len(node.options["output_size"])):
+        size, windows = x.shape[axis], torch.arange(count, device=x.device)
+        starts, ends = windows * size // count, -(-(windows + 1) * size // count)
+        places = torch.arange(-(-size // count) + 1, device=x.device)  # as long as the longest window can be
+        inside = torch.minimum(starts[:, None] + places, ends[:, None] - 1)  # shorter ones repeat their last value
+        x = x.index_select(axis, inside.flatten()).unflatten(axis, inside.shape).amax(axis + 1)
     return x
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -216,13 +216,26 @@ def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) 
         for name, module in model.named_modules():
             if isinstance(module, Neuron):
                 stack.enter_context(replaced(module, "forward", _continues(module, name, state)))
+                stack.enter_context(replaced(module, "scan", _refuse_scan(name)))
             elif isinstance(module, TimeNorm) and hasattr(module, "timesteps"):
                 stack.enter_context(replaced(module, "forward", _at(module, step)))
         yield
 
 
+def _refuse_scan(name: str) -> Callable[..., Tensor]:
+    """The state of a loop inside the model lives in its forward, so the next frame would start it anew."""
+
+    def scan(*args: Any, **kwargs: Any) -> Tensor:
+        raise ValueError(
+            f"{name}: the model loops over time itself and keeps the state that `scan` returns, which a stream cannot "
+            "continue; run that loop with one frame at a time"
+        )
+
+    return scan
+
+
 def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) -> Callable[[Tensor], Tensor]:
-    calls = 0
+    calls, scan = 0, layer.scan
 
     def forward(x: Tensor) -> Tensor:
         nonlocal calls
@@ -236,7 +249,7 @@ def _continues(layer: Neuron, name: str, state: dict[str, LIFState | Tensor]) ->
         x = x[:1]  # the current step, if the model repeats a static image
         before = state.get(key)
         assert before is None or isinstance(before, LIFState)
-        out, state[key] = layer.scan(x, before)
+        out, state[key] = scan(x, before)
         return out
 
     return forward

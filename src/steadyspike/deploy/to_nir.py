@@ -27,7 +27,7 @@ from torch import Tensor
 
 from steadyspike.deploy.errors import CannotFold, missing_package
 from steadyspike.deploy.graph import Node
-from steadyspike.deploy.network import FoldedNetwork, per_step
+from steadyspike.deploy.network import FoldedNetwork, per_step, refuse_unfolded
 from steadyspike.deploy.recurrent import loops
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def to_nir(network: FoldedNetwork, mode: Mode = "faithful", dt: float = DT) -> n
 
     dt: seconds per time step
     """
+    refuse_unfolded(network)
     if mode not in MODES:
         raise ValueError(f"unknown mode {mode!r}; known: {', '.join(MODES)}")
     missing_package("nir", "export")

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.deploy.errors import CannotFold, missing_package
-from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.network import FoldedNetwork, refuse_unfolded
 from steadyspike.deploy.onnx_facts import add_facts, add_starts, onnx_facts
 from steadyspike.deploy.ops import initial_potential, lif_steps
 from steadyspike.deploy.recurrent import refuse_recurrent
@@ -95,6 +95,7 @@ def export_onnx(
 
         `onnx_facts.usage` is a program that runs the file without this library.
     """
+    refuse_unfolded(network)
     for package in ("onnx", "onnxscript"):
         missing_package(package, "export")
     node = network.graph.input

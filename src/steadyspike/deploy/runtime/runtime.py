@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.deploy.graph import Graph, Node
-from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.network import FoldedNetwork, refuse_unfolded
 from steadyspike.deploy.ops import OPS
 from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.runtime.layer_call import WAYS, NotANumber, Way, bits_of, costs_here, numbers_of, run
@@ -36,6 +36,7 @@ def compile(network: FoldedNetwork, *, way: Way = "auto", instructions: str | No
     Threads are torch's (``torch.set_num_threads``). Constants are copied, so later changes of ``network`` have no
     effect.
     """
+    refuse_unfolded(network)
     if way not in WAYS:
         raise ValueError(f"unknown way {way!r}; known: {', '.join(WAYS)}")
     refuse_recurrent(network.graph, "call the network itself; the CPU runtime computes all steps of a layer at once")

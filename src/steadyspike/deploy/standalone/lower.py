@@ -10,7 +10,7 @@ import numpy as np
 
 from steadyspike.deploy.errors import CannotFold
 from steadyspike.deploy.graph import Node
-from steadyspike.deploy.network import FoldedNetwork
+from steadyspike.deploy.network import FoldedNetwork, refuse_unfolded
 from steadyspike.deploy.recurrent import refuse_recurrent
 from steadyspike.deploy.standalone.constants import Constants, potential_limit
 from steadyspike.deploy.standalone.program import (
@@ -281,6 +281,7 @@ def lower(
 
     A node that cannot be written in this form raises a `CannotFold` that names it.
     """
+    refuse_unfolded(network)
     return _Lowering(network, integer).run(name, network.steps_limit, facts or {})
 
 
