@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
@@ -21,6 +23,7 @@ def test_a_small_image_is_enlarged_by_a_whole_factor_and_a_large_one_is_not():
     assert draw_boxes(Image.new("RGB", (640, 400)), [], NAMES).size == (640, 400)
     assert draw_boxes(Image.new("RGB", (96, 96)), [], NAMES, smallest=1).size == (96, 96)
     assert min(draw_boxes(Image.new("RGB", (7, 300)), [], NAMES).size) >= SMALLEST
+    assert math.prod(draw_boxes(Image.new("RGB", (1, 400)), [], NAMES).size) <= 2**24
 
 
 @pytest.mark.parametrize("bbox", [(40, 40, 20, 20), (0, 0, 24, 24), (70, 70, 26, 26), (0, 66, 30, 30)])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 Corners = tuple[float, float, float, float]
 WHITE, DARK = (255, 255, 255), (32, 32, 32)
 SMALLEST = 320  # pixels of a picture's shorter side; in smaller pictures labels would hide the objects
+MOST_PIXELS = 2**24  # of an enlarged picture: a very narrow image would need gigabytes
 _GAP = 4
 
 
@@ -43,7 +44,7 @@ def draw_boxes(
     """
     from PIL import ImageDraw
 
-    factor = max(1, math.ceil(smallest / min(image.size)))
+    factor = max(1, min(math.ceil(smallest / min(image.size)), math.isqrt(MOST_PIXELS // math.prod(image.size))))
     picture = image.convert("RGB").resize((image.width * factor, image.height * factor))
     pen = ImageDraw.Draw(picture)
     thick = max(1, round(min(picture.size) / 200))
