@@ -117,7 +117,7 @@ def test_a_forward_of_ones_own_is_refused():
 
 
 def test_a_loop_over_time_inside_the_model_is_refused():
-    """Its state would start anew with every frame, so that all steps but the first would be wrong."""
+    """Each frame would start from the initial potential, so that all steps but the first would be wrong."""
 
     class Recurrent(nn.Module):
         def __init__(self) -> None:
