@@ -121,7 +121,7 @@ def _changes_a_view(m: Own, x: Tensor) -> Tensor:
         (lambda m, x: m.o(m.fire(m.a(x)).flatten(0, 1)), r"must return \[T, B, ...\] or \[B, ...\]"),
         (lambda m, x: m.o(m.fire(m.a(x) if torch.equal(x, x) else x)), "reads values"),
         (_writes_a_part, "assignment to a part"),
-        (_changes_a_view, "mul_ changed in place"),
+        (_changes_a_view, "mul_ changed a tensor in place"),
     ],
 )
 def test_what_a_trace_cannot_hold_is_refused_by_name(forward, named):

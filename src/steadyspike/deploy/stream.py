@@ -223,7 +223,7 @@ def _one_step(model: nn.Module, state: dict[str, LIFState | Tensor], step: int) 
 
 
 def _refuse_scan(name: str) -> Callable[..., Tensor]:
-    """The state of a loop inside the model lives in its forward, so the next frame would start from the initial potential."""
+    """The state of a loop inside the model is lost at the end of its forward, so a stream cannot continue it."""
 
     def scan(*args: Any, **kwargs: Any) -> Tensor:
         raise ValueError(
