@@ -1,4 +1,4 @@
-"""The kernels on aarch64 (NEON registers of 16 bytes) under qemu-user: scans bit for bit as on x86.
+"""The kernels on aarch64 (NEON registers of 16 bytes) under qemu-user: bit for bit as on x86 with fused multiply-add.
 
 Torch is not needed there: calls are recorded here, repeated by a small C program, and what they wrote is compared.
 """
@@ -19,7 +19,7 @@ import torch
 
 from steadyspike.core.spec import FAMILIES, Reset, ScanSpec
 from steadyspike.kernels.conv.abi import BY_CHANNEL, BY_TAP
-from steadyspike.kernels.conv.call import conv_struct, packed_size
+from steadyspike.kernels.conv.call import conv_struct, instruction_set, packed_size
 from steadyspike.kernels.conv.geometry import ConvGeometry
 from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.cpu.abi import MEMORY_FIELDS, BackwardStruct, ForwardStruct, packer
@@ -187,5 +187,7 @@ def test_convolutions_bits_and_norms(there):
         add_bits(recording, dtype)
     add_norm(recording)
     wrong = differing(recording, there)
-    # Convolutions promise equal results for any number of threads, not of instruction sets: they differ by rounding.
-    assert all(name.startswith("conv ") and relative < 1e-6 for name, (_, relative) in wrong.items()), wrong
+    # The input gradient adds products; SSE2 alone cannot do that in one rounding.
+    without_fused = {name for name in wrong if name.startswith("conv ") and name.endswith(" dx")}
+    assert set(wrong) == (without_fused if instruction_set() == "base" else set()), wrong
+    assert all(relative < 1e-6 for _, relative in wrong.values()), wrong

@@ -84,11 +84,11 @@ def _devices() -> Iterator[Row]:
 def platform_limit(system: str, machine: str) -> str | None:
     """Returns what this library lacks on the platform; None on Linux x86_64, on which everything is tested."""
     if system == "win32":
-        return "Windows: no kernels without GCC or Clang, threads of their own; never run here; no Triton"
+        return "Windows: kernels from the wheel or with GCC or Clang; compiled, never run here; no Triton"
     if system == "darwin":
-        return "macOS: kernels with 16-byte registers, threads of their own; never run here; no Triton"
+        return "macOS: kernels with 16-byte registers; compiled, never run here; no Triton"
     if machine.lower() not in ("x86_64", "amd64"):
-        return f"{machine}: kernels with 16-byte registers; they compile for aarch64 and have not run there"
+        return f"{machine}: kernels with 16-byte registers; tried on aarch64 in an emulator only (qemu)"
     return None
 
 
