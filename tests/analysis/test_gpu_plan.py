@@ -118,6 +118,12 @@ def test_a_batch_that_does_not_fit_is_split():
     assert "accumulate 2 passes" in str(tight) and "not included" in str(tight)
 
 
+def test_small_predictions_are_not_shown_as_zero():
+    shown = str(plan(load_recipe("tiny"), "h100"))
+    step = next(line for line in shown.splitlines() if line.startswith("step:"))
+    assert "step: 0." in step and "(0 to" not in step and " 0.0 h" not in shown
+
+
 def test_faster_cards_take_less_time(sew18):
     times = {name: step_time(sew18, one).total for name, one in CARDS.items()}
     assert times["h100"] < times["a100"] < times["a100-40"] < times["4090"] < times["3090"]

@@ -74,17 +74,23 @@ class Plan:
             f"{self.cards} x {card.name}: {card.memory:.0f} GB, {card.bandwidth:.0f} GB/s, {self.precision} "
             f"{card.teraflops(self.precision):.0f} TFLOP/s (stated by the vendor)",
             f"memory: {self.step.memory / 1e9:.1f} GB for {self.batch} samples a card; largest batch "
-            f"{self.largest_batch}{fits}",
-            f"step: {total * 1e3:.0f} ms ({low * total * 1e3:.0f} to {high * total * 1e3:.0f}): {shares}; "
-            f"{self.flops / 1e12:.2f} TFLOP",
+            f"{self.largest_batch:,}{fits}",
+            f"step: {_short(total * 1e3)} ms ({_short(low * total * 1e3)} to {_short(high * total * 1e3)}): {shares}; "
+            f"{_short(self.flops / 1e12)} TFLOP",
         ]
         if self.hours is not None and self.kilowatt_hours is not None:
             lines.append(
-                f"{self.epochs} epochs of {self.samples:,} samples: {self.hours:.1f} h "
-                f"({low * self.hours:.1f} to {high * self.hours:.1f}), {self.kilowatt_hours:.1f} kWh at full power"
+                f"{self.epochs} epochs of {self.samples:,} samples: {_short(self.hours)} h "
+                f"({_short(low * self.hours)} to {_short(high * self.hours)}), {_short(self.kilowatt_hours)} kWh at full "
+                "power"
             )
         lines.append("not included: reading and augmenting data, communication between cards, evaluation")
         return "\n".join(lines)
+
+
+def _short(number: float) -> str:
+    """Two digits, or all before the point: 0.46, 4.4, 207."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.2g}"
 
 
 def plan(
