@@ -81,8 +81,8 @@ class Plan:
         if self.hours is not None and self.kilowatt_hours is not None:
             lines.append(
                 f"{self.epochs} epochs of {self.samples:,} samples: {_short(self.hours)} h "
-                f"({_short(low * self.hours)} to {_short(high * self.hours)}), {_short(self.kilowatt_hours)} kWh at full "
-                "power"
+                f"({_short(low * self.hours)} to {_short(high * self.hours)}), {_short(self.kilowatt_hours)} kWh "
+                "at full power"
             )
         lines.append("not included: reading and augmenting data, communication between cards, evaluation")
         return "\n".join(lines)
