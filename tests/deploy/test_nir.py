@@ -139,7 +139,7 @@ def test_float64_networks_stay_float64(tmp_path, mode):
 def test_the_round_trip_through_a_file_is_bit_equal(tmp_path, mode, options):
     network, x = small(**options)
     if mode == "lif":
-        with pytest.warns(UserWarning, match="cannot hold"):
+        with pytest.warns(UserWarning, match="cannot represent"):
             path = export_nir(network, tmp_path / "net.nir", mode)
     else:
         path = export_nir(network, tmp_path / "net.nir", mode)
