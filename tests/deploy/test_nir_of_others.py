@@ -269,9 +269,9 @@ def test_programs_that_need_all_steps_at_once_refuse_a_cycle_by_name(task, tmp_p
         (chain([linear(8, 6), lif(8, tau=1e-5)], (6,)), "n1: tau must be at least one time step"),
         (chain([linear(8, 6), lif(8, v_threshold=-1)], (6,)), "n1: its threshold is not above its reset"),
         (chain([conv(2, 2, (4, 4)), lif((2, 4, 4)), nir.Threshold(dice().random((2, 4, 4)))], (2, 4, 4)),
-         "n2: a threshold per neuron"),
-        (chain([linear(8, 7), lif(8)], (6,)), r"n0: weights \[8, 7\] do not fit an input \[6\]"),
-        (chain([conv(2, 3, (4, 4)), lif((2, 4, 4))], (2, 4, 4)), "n0: weights .* do not fit an input"),
+         "n2: it has one threshold per neuron"),
+        (chain([linear(8, 7), lif(8)], (6,)), r"n0: weights \[8, 7\] do not match an input \[6\]"),
+        (chain([conv(2, 3, (4, 4)), lif((2, 4, 4))], (2, 4, 4)), "n0: weights .* do not match an input"),
         (chain([nir.Scale(np.ones(3)), lif(6)], (6,)), "n0: its constants do not match an input"),
         (chain([linear(1, 6), lif(6)], (6,), [("input", "n1")]), r"n1: .* different shapes: \[1\] and \[6\]"),
         (named_twice(), "n1.n0: two nodes of the NIR graph have this name"),
@@ -293,7 +293,7 @@ def test_an_unknown_node_is_named_with_its_place():
 
     graph = chain([linear(8, 6), lif(8)], (6,))
     graph.nodes["n1"] = Sigmoid()
-    with pytest.raises(CannotFold, match=r"n1 \(behind n0\): the NIR node Sigmoid is not one"):
+    with pytest.raises(CannotFold, match=r"n1 \(after n0\): this importer does not read the NIR node Sigmoid"):
         from_nir(graph)
 
 

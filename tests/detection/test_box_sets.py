@@ -50,7 +50,7 @@ def test_without_a_test_part_the_validation_part_is_it(tmp_path: Path) -> None:
         (lambda c: c["annotations"][0].update(image_id=5), "annotation 1 is of image 5, which is not listed"),
         (lambda c: c["annotations"][0].update(category_id=5), "category 5, which is not listed"),
         (lambda c: c["annotations"][0].update(bbox=[0, 0, -4, 5]), "negative size"),
-        (lambda c: c["annotations"][0].update(bbox=[0, 0, float("nan"), 5]), "position is not finite"),
+        (lambda c: c["annotations"][0].update(bbox=[0, 0, float("nan"), 5]), "position that is not finite"),
         (lambda c: c["annotations"][0].pop("bbox"), "'bbox' is missing"),
         (lambda c: c["images"][0].update(file_name="../000.jpg"), "leaves its folder"),
         (lambda c: c["images"][1].update(file_name="000.jpg"), "'000.jpg' is listed more than once"),

@@ -246,7 +246,7 @@ def test_commands_that_are_for_classes_say_so(finished, tmp_path):
 def test_an_own_network_without_a_head_for_boxes_is_refused_in_words():
     from steadyspike.detection.task import _scales
 
-    with pytest.raises(RecipeError, match=r"Linear cannot be trained to find boxes: .*detect\.Detect, not NoneType"):
+    with pytest.raises(RecipeError, match=r"Linear cannot be trained for detection: .*detect\.Detect, not NoneType"):
         _scales(torch.nn.Linear(1, 1))
 
 

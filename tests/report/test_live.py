@@ -222,7 +222,7 @@ def test_loggers_get_what_tensorboard_gets_and_fail_alone(tmp_path, monkeypatch)
     assert differing(plain, folder) == []
     told = []
     Loggers(load_recipe("tiny", ['train.loggers=["mlflow"]']), tmp_path, told.append).add("epoch", {"x": 1.0}, 1)
-    assert told == ["nothing more goes to mlflow: ConnectionError: the network is gone"]
+    assert told == ["mlflow gets no more numbers: ConnectionError: the network is gone"]
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

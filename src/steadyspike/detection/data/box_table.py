@@ -161,5 +161,5 @@ def _check(box: Box, picture: Picture, class_index: dict[int, int], where: str) 
         raise DataError(f"{where}: a box of '{picture.file}' has category {box.category}, which is not listed")
     if not np.isfinite([*box.box, box.area]).all() or min(box.box[2:]) < 0:
         raise DataError(
-            f"{where}: '{picture.file}' has the box {list(box.box)}: its position is not finite or its size is negative"
+            f"{where}: '{picture.file}' has the box {list(box.box)}: a position that is not finite, or a negative size"
         )
