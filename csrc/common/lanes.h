@@ -5,8 +5,6 @@
 #include <cstdint>
 #if defined(__SSE2__)
 #include <immintrin.h>
-#elif defined(__aarch64__)
-#include <arm_neon.h>
 #endif
 
 namespace {

@@ -14,14 +14,11 @@ constexpr int64_t LANES = WIDTH<float>;
 // The registers of a block of output channels, at most eight at a time.
 inline int64_t registers_of(int64_t block) { return block / LANES < 8 ? block / LANES : 8; }
 
-// a b + c in one rounding if the processor can (all but SSE2, which rounds the product too).
 inline Floats multiply_add(Floats a, Floats b, Floats c) {
 #if STEADYSPIKE_REGISTER == 64
     return _mm512_fmadd_ps(a, b, c);
 #elif STEADYSPIKE_REGISTER == 32
     return _mm256_fmadd_ps(a, b, c);
-#elif defined(__aarch64__)
-    return vfmaq_f32(c, a, b);
 #else
     return a * b + c;
 #endif
