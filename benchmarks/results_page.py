@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from steadyspike.paper.experiments import ablation, frozen
 from steadyspike.paper.work.flow import COLUMNS, SILENT
+from steadyspike.paper.work.over_seeds import NOT_MEASURED
 from steadyspike.paper.work.page import NOT_RUN, Page, Table
 from steadyspike.paper.work.recorded import Recorded
 from steadyspike.paper.work.scales import Scale
@@ -159,10 +160,14 @@ def own_evidence(scale: str, pages: Callable[[Work], list[Page]], recorded: Reco
 
 
 def shown(table: Table) -> str:
-    """The table, or one line for a table of which nothing has run."""
-    if any(NOT_RUN not in row for row in table.rows):
-        return table.markdown()
-    return f"**{table.title}**: {NOT_RUN} yet ({'; '.join(row[0] for row in table.rows)})"
+    """The rows and claims that were measured, and one line with the rows that were not."""
+    measured = [row for row in table.rows if NOT_RUN not in row]
+    left = "; ".join(row[0] for row in table.rows if NOT_RUN in row)
+    if not measured:
+        return f"**{table.title}**: {NOT_RUN} yet ({left})"
+    claims = [claim for claim in table.claims if not claim.endswith(NOT_MEASURED)]
+    text = replace(table, rows=measured, claims=claims).markdown()
+    return f"{text}\n\nNot run yet: {left}." if left else text
 
 
 def transformers(recorded: Recorded) -> str:

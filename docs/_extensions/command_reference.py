@@ -34,13 +34,34 @@ def _command(name: str, command: Any) -> str:
     context = typer.Context(command, info_name=f"steadyspike {name}")
     usage = command.get_usage(context).removeprefix("Usage: ").strip()
     rows = [
-        f"| `{left}` | {_cell(right)} |"
+        f"| `{_plain_types(left)}` | {_cell(right)} |"
         for parameter in command.get_params(context)
         if parameter.name != "help" and (record := parameter.get_help_record(context))
         for left, right in [record]
     ]
     table = ["", "| argument or option | |", "|---|---|", *rows] if rows else []
     return "\n".join([f"## `{name}`", "", command.help or "", "", "```text", usage, "```", *table, ""])
+
+
+def _plain_types(text: str) -> str:
+    """Writes click's names of types as a reader would: ``<list[Path]>`` becomes ``PATH ...``."""
+    words = {
+        "int range": "INTEGER",
+        "float range": "NUMBER",
+        "int": "INTEGER",
+        "float": "NUMBER",
+        "str": "TEXT",
+        "path": "PATH",
+    }
+
+    def plain(match: re.Match[str]) -> str:
+        name = match[1].lower()
+        many = name.startswith("list[")
+        inner = name.removeprefix("list[").removesuffix("]")
+        repeated = " ..." if many and not text[: match.start()].rstrip().endswith("...") else ""
+        return words.get(inner, inner.upper()) + repeated
+
+    return re.sub(r"<([A-Za-z \[\]]+)>", plain, text)
 
 
 def _cell(text: str) -> str:

@@ -25,9 +25,15 @@ def test_the_ablation_is_done_before_a_second_seed_of_anything_else(tmp_path):
     assert {run.seed for run in runs} == {0, 1, 2} and "deep-frozen-as-v1.0" not in early
 
 
-def test_rows_that_did_not_run_are_shown_as_such():
-    part = Table("V = 2", ["family", "measured (%)"], [["AS-SG", "25.00 (1 seed)"], ["TrSG", "not run"]])
-    assert "| TrSG | not run |" in shown(part)
+def test_rows_and_claims_that_were_not_measured_are_one_line():
+    rows = [["AS-SG", "25.00 (1 seed)"], ["TrSG", "not run"]]
+    part = Table(
+        "V = 2", ["family", "measured (%)"], rows, ["TrSG above AS-SG: not measured yet", "AS-SG learns: held"]
+    )
+    text = shown(part)
+    assert "| AS-SG | 25.00 (1 seed) |" in text and "| TrSG" not in text
+    assert "- AS-SG learns: held" in text and "not measured" not in text
+    assert text.endswith("Not run yet: TrSG.")
     part.rows[0][1] = "not run"
     assert shown(part) == "**V = 2**: not run yet (AS-SG; TrSG)"
 

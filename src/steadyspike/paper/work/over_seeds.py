@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
+NOT_MEASURED = "not measured yet"
+
 
 class Summary(NamedTuple):
     """Summarises the values of several seeds; the variance is that of a sample, 0 for one seed."""
@@ -32,7 +34,7 @@ class Summary(NamedTuple):
 def judged(better: Summary | None, worse: Summary | None) -> str:
     """Judges whether ``better`` is above ``worse``, by the standard error of the difference of means."""
     if better is None or worse is None:
-        return "not measured yet"
+        return NOT_MEASURED
     difference = better.mean - worse.mean
     shown = f"{difference:+.2f}"
     word = "held" if difference > 0 else "did not hold" if difference < 0 else "did not hold: equal"
