@@ -9,17 +9,17 @@ sample is
                                dense =  s E_acc + B w + m_dense
     quantised twin, b-bit activations:  E_mac + B w + b m_dense + E_compare / fan-in
 
-with B bits a weight, P bits a potential, w picojoule to read a bit of either, m_event to route the one bit of a spike
-and m_dense to move a bit of a dense activation. A spiking layer that fires often sends all its bits, as the twin does
-(dense). Its potentials are read and written at every step. The twin has the same layers and weights, and as many
-activation levels as T steps can count: b = ceil(log2(T + 1)).
+with B bits per weight and P bits per potential. w is the picojoule to read one bit of either, m_event that to route the
+one bit of a spike, and m_dense that to move one bit of a dense activation. A spiking layer that fires often sends all
+its bits, as the twin does (dense). Its potentials are read and written at every step. The twin has the same layers and
+weights, and as many activation levels as T steps can count: b = ceil(log2(T + 1)).
 
 E_acc, E_compare, m_event (Loihi's reported event energy) and m_dense are the paper's numbers. The other three were not
-in the sources at hand and follow from published crossings: w from 5.39 % and 6.08 % (half and one and a half times w;
-T = 5, B = 4, fan-in 4096), E_mac from 29.7 % (T = 1, B = 8), P from 5.4 % (fan-in 64). The crossing itself, 5.7 %, then
-comes out as 5.74 %; tests/deploy/test_memory_energy.py compares the others, and the rates at which dense is cheaper.
-E_mac is below E_acc: the published 29.7 %, above which one dense step costs more than the twin, is E_mac / E_acc. The
-paper may multiply E_mac by the twin's share of activations that are not 0.
+in the available sources. They follow from published crossings: w from 5.39 % and 6.08 % (half and one and a half times
+w; T = 5, B = 4, fan-in 4096), E_mac from 29.7 % (T = 1, B = 8), P from 5.4 % (fan-in 64). The crossing itself,
+published as 5.7 %, is then 5.74 %. tests/deploy/test_memory_energy.py compares the others, and the rates at which dense
+is cheaper. E_mac is below E_acc: the published 29.7 %, above which one dense step costs more than the twin, is
+E_mac / E_acc. The paper may multiply E_mac by the twin's share of nonzero activations.
 
 It is not a measurement of a chip. Control, leakage and idle power are left out, which favours the spiking network.
 Every spike is routed to every synapse separately, which favours the twin.
@@ -39,9 +39,11 @@ from steadyspike.deploy.kinds import REAL
 class Hardware:
     """Picojoule per operation, and per bit that is read or moved.
 
-    accumulate, compare: per operation; mac: a multiply-accumulate of the twin; weight: to read one bit of a weight, to
-    read or write one of a potential; event: to route the one bit of a spike to one synapse; dense: to move one bit of a
-    dense activation to one synapse.
+    accumulate, compare: per operation
+    mac: a multiply-accumulate of the twin
+    weight: to read one bit of a weight, or to read or write one bit of a potential
+    event: to route the one bit of a spike to one synapse
+    dense: to move one bit of a dense activation to one synapse
     """
 
     accumulate: float

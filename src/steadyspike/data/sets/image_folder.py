@@ -66,9 +66,10 @@ def load(
 
     With train/, val/ and test/, val/ is the validation part; without test/, val/ is the test part (as for ImageNet).
 
-    policy: "resized-crop" (ImageNet: RandomResizedCrop and flip for training; to evaluate, short side to `resize`, by
-    default 8/7 of `size`, and central crop) or "crop" (for small images: resized to size x size; pad 4, random crop and
-    flip for training)
+    policy: how images become size x size:
+        - "resized-crop" (ImageNet): RandomResizedCrop and flip for training; to evaluate, the short side is resized to
+          `resize` (by default 8/7 of `size`), and the centre is cropped;
+        - "crop" (for small images): resized to size x size; pad 4, random crop and flip for training
     least_area: for "resized-crop", the smallest share of an image's area that a training crop may have
     interpolation: for "resized-crop", "bilinear" or "bicubic"
     """

@@ -56,17 +56,26 @@ BOXES = Measure("mAP@.5", "", 3)  # COCO's AP50, written as a share of one as ev
 class Kind:
     """What a run learns.
 
-    name: also that of its data sets and networks in their registries. finds: for messages. belongs: whether a recipe
-    belongs to this kind. task: the place of its `Task` class. measure: of the number that runs are compared by; key:
-    that number in the test part of result.json, and behind the part's name in the columns of metrics.csv. record: its
-    unit and digits in recorded results. others: from the test part to the other numbers that are recorded. form: the
-    type of the number under ``key``, or of the whole test part if it is a dict of types. breakdown: from the test part
-    to the numbers that a figure shows side by side (classes of boxes); None: those after each time step. classifies:
-    the network gives scores of classes after every time step, so that early exit, folding, a confusion table and the
-    accuracy of a constant guess have a meaning. needs: for recipes that lack what belongs to the kind. section, cards,
-    curves, predict, scores, glance, sheet: places of functions for the report, for `steadyspike predict`, for a table
-    of scores on the screen, for `steadyspike show`, and for the samples of `steadyspike data show`; "" for none.
-    smallest: a run of some minutes that replaces this kind at mini scale.
+    name: of the kind, also in the registries of data sets and networks
+    finds: what its networks find, for messages
+    belongs: whether a recipe belongs to this kind
+    task: the location of its `Task` class
+    measure: describes the number by which runs are compared
+    key: its key in the test part of result.json; in the columns of metrics.csv it follows the part's name
+    record: unit and digits of this number in recorded results
+    others: returns the other numbers of the test part that are recorded
+    form: the type of the number under ``key``; if it is a dict of types, that of the whole test part
+    breakdown: returns the numbers of the test part that a figure compares (classes of boxes); None: those after each
+        time step
+    classifies: whether the network returns scores of classes after every time step; only then do early exit, folding,
+        a confusion table and the accuracy of a constant guess have a meaning
+    needs: what belongs to the kind, for recipes that lack it
+    section, cards, curves: locations of functions for the report; "" for none, here and below
+    predict: of the function for `steadyspike predict`
+    scores: of the function for a table of scores on the screen
+    glance: of the function for `steadyspike show`
+    sheet: of the function for the samples of `steadyspike data show`
+    smallest: a run of some minutes that replaces this kind at mini scale
     """
 
     name: str
