@@ -189,7 +189,7 @@ def test_convolutions_bits_and_norms(there, request):
     wrong = differing(recording, there)
     # An input gradient is a dot product: each lane adds up its part, so the order follows the register's width, and
     # AVX2 and AVX-512 round product and sum at once. SSE2 has the width of NEON: with it nothing differs.
-    # GCC's library (not Clang's, which the wheel contains) rounds all sums of convolutions differently; why is not known.
+    # GCC's library (not Clang's, which the wheel contains) rounds all convolutions differently; why is not known.
     convs = {name for name in wrong if name.startswith("conv ")}
     dots = {name for name in convs if name.endswith(" dx") and instruction_set() != "base"}
     assert set(wrong) == (convs if request.node.callspec.params["there"] == "gcc" else dots), wrong
