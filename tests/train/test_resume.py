@@ -164,7 +164,7 @@ def test_a_run_whose_checkpoints_were_deleted_is_not_started_over(tmp_path, stra
     for path in (tmp_path / "run" / "checkpoints").glob("last*" if lost == "last.ckpt" else "*"):
         path.unlink()
     before = (tmp_path / "run" / "metrics.csv").read_bytes()
-    with pytest.raises(RunError, match=r"contains results but no checkpoint: last\.ckpt is gone.* delete the folder"):
+    with pytest.raises(RunError, match=r"contains results but no checkpoint: last\.ckpt is missing.*delete the folder"):
         trained(tmp_path / "run", [*RANDOM, "train.save_every=2"], resume=True)
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == before
 

@@ -17,6 +17,7 @@ def yolo_ap(truth: TruthLike, results: ResultsLike) -> dict[str, float]:
     """Returns {"yolo_AP50": ..., "yolo_AP": ...}: what YOLOv5's validation calls mAP@.5 and mAP@.5:.95.
 
     It differs from COCO's AP (`mean_ap`) in five points:
+
     - A detection belongs to the true box of its class that it overlaps most, if by at least .5. If several detections
       belong to one box, the one with the highest score counts, for all thresholds.
     - Crowds are left out.
