@@ -34,9 +34,9 @@ def mean_ap(truth: TruthLike, results: ResultsLike, *, engine: str = "own") -> d
 
 
     A number is -1 if the truth has no box of its kind. AP is the mean over IoU thresholds .5, .55, ..., .95 and classes
-    of the precision averaged over 101 recall points; AP50 is the same at .5 only. AP and AR of small, medium and large
-    boxes are those of areas below 32^2, between, and above 96^2. AR1, AR10 and AR100 use 1, 10 and 100 detections per
-    image.
+    of the precision averaged over 101 recall points; AP50 is the same at .5 only. Small
+    boxes have an area below 32^2 pixels, large ones above 96^2, and medium ones lie between. AR1, AR10 and AR100 use 1,
+    10 and 100 detections per image.
     engine: ``"own"``, or another evaluator to compare with: ``"faster-coco-eval"`` (installed by
     ``steadyspike[detection]``) or ``"pycocotools"``
     """

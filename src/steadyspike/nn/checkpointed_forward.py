@@ -2,7 +2,7 @@
 
 The second run must not update running statistics again, and must start from the same values as the first run.
 torch.utils.checkpoint recomputes inside the backward pass; `recomputing` detects this. At that time MP-Init's mean has
-already changed. A checkpoint of `nn/checkpoint.py` has a record of the values that its forward started from. For code
+already changed. A checkpoint of `nn/checkpoint.py` stores the values from which its forward started. For code
 that calls torch.utils.checkpoint itself, `Memory` stores the value of each checkpointed forward and finds it again by a
 fingerprint of the input. Forwards outside a checkpoint are not stored and cost nothing.
 """

@@ -26,8 +26,8 @@ FORMS = ("plain", "ee")
 class TwoScales(nn.Module):
     """Backbone and neck: maps currents of the stem to those of stride 16 and of stride 32.
 
-    layer1 ... layer4 each halve the image. neck and coarse process the last map. side, doubled in size, is added to the
-    map of layer3, which becomes the fine map.
+    layer1 ... layer4 each halve the image. neck and coarse process the last map. The output of side is doubled in
+    size and concatenated with the map of layer3; fine processes the result.
     """
 
     def __init__(self, parts: Parts, shape: Shape, form: str, layers: Sequence[int]) -> None:

@@ -2,8 +2,8 @@
 
 There are two operators, with fake kernels and autograd; the Triton kernels do the work.
 
-- `norm_moments`: mean and variance of a batch. The computations between the moments and scale and shift (sums over
-  processes, weight, bias) are a few ordinary operations on [C], which autograd and compilers can process.
+- `norm_moments`: mean and variance of a batch. Scale and shift are computed from them by a few ordinary operations
+  on [C] (sums over processes, weight, bias), which autograd and compilers can process.
 - `affine_scan`: the scan of the current. Its backward computes the current again from x.
 
 The gradient of a norm's input has two parts: one through the current, and one through the moments. If autograd added

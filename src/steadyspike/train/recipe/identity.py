@@ -32,7 +32,8 @@ def _marked(mark: Mark) -> frozenset[str]:
     )
 
 
-# Keys that describe a recipe; keys of a run's location; these and those that distinguish runs of one configuration.
+# PRIVATE: keys that only describe a recipe. ANYWHERE: keys of a run's location.
+# INCIDENTAL: also the keys in which repeated runs of one configuration differ.
 PRIVATE = tuple(name for name, field in Recipe.model_fields.items() if _has(field, TEXT))
 ANYWHERE = _marked(PLACE)
 INCIDENTAL = ANYWHERE | _marked(REPEAT)

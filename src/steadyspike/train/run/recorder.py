@@ -22,7 +22,10 @@ def table_names(task: Task) -> set[str]:
 
 
 def open_tables(root: Path, task: Task, part: str | None, extents: dict[str, Extent] | None) -> dict[str, Table]:
-    """Opens the tables of `table_names`; ``extents`` of a checkpoint cut them back to their length at that time."""
+    """Opens the tables of `table_names`.
+
+    extents: the lengths of the tables when a checkpoint was written; rows after them are removed
+    """
     steps = task.recipe.data.timesteps
     evaluated = [] if part is None else task.columns(part)
     columns: dict[str, tuple[str, ...]] = {

@@ -125,7 +125,7 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
     try:
         number = launch(devices, [*order.arguments, *more], folder.root / "logs")
     except RunError:
-        # All of them end with the exit code of a signal that one of them got.
+        # If one process gets a signal, all of them end with its exit code. This is no failure if the result is complete.
         if not folder.intact("result.json"):
             raise
         number = None
