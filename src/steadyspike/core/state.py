@@ -37,7 +37,7 @@ class LIFState:
         return self._copy(self.u)
 
     def detach(self) -> LIFState:
-        """An unused state at the same point in time, detached from the autograd graph (truncated backpropagation)."""
+        """Returns a `fork` without connection to the autograd graph (truncated backpropagation)."""
         return self._copy(self.u.detach())
 
     def _copy(self, u: Tensor) -> LIFState:

@@ -29,7 +29,8 @@ from steadyspike.nn.norm.tdbn import TDBN
 def may_group(norms: Sequence[nn.Module], neurons: Sequence[nn.Module]) -> bool:
     """Returns True if the pairs can run as one node.
 
-    They must be alike and without hooks, and taps may need only output and statistics.
+    All pairs need the same types and settings and no hooks. Taps may observe outputs and statistics, but not the
+    current or the membrane.
     """
     norm, neuron = norms[0], neurons[0]
     if type(norm) is not TDBN or not isinstance(neuron, Neuron):

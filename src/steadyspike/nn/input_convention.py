@@ -20,7 +20,7 @@ from steadyspike.nn.neuron import Neuron, Tap
 
 
 class Sizes(NamedTuple):
-    """The input of a model's first neuron layer, its current [T, B, ...]; for a model without neurons, the output."""
+    """The current [T, B, ...] of a model's first neuron layer; for a model without neurons, the model's output."""
 
     current: Tensor
 

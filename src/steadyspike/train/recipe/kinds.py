@@ -70,11 +70,11 @@ class Kind:
     classifies: whether the network returns scores of classes after every time step; only then do early exit, folding,
         a confusion table and the accuracy of a constant guess have a meaning
     needs: what belongs to the kind, for recipes that lack it
-    section, cards, curves: locations of functions for the report; "" for none, here and below
-    predict: of the function for `steadyspike predict`
-    scores: of the function for a table of scores on the screen
-    glance: of the function for `steadyspike show`
-    sheet: of the function for the samples of `steadyspike data show`
+    section, cards, curves: locations of functions for the report; "" for none (also in the next four)
+    predict: the location of the function for `steadyspike predict`
+    scores: the location of the function for a table of scores on the screen
+    glance: the location of the function for `steadyspike show`
+    sheet: the location of the function for the samples of `steadyspike data show`
     smallest: a run of some minutes that replaces this kind at mini scale
     """
 

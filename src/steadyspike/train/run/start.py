@@ -125,7 +125,7 @@ def _several(order: Order, folder: RunFolder, devices: int) -> Started:
     try:
         number = launch(devices, [*order.arguments, *more], folder.root / "logs")
     except RunError:
-        # If one process gets a signal, all of them end with its exit code. It is no failure if the result is complete.
+        # If one process gets a signal, all of them end with its exit code. With a complete result the run succeeded.
         if not folder.intact("result.json"):
             raise
         number = None
