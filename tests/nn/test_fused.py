@@ -416,3 +416,56 @@ def test_saved_tensors_may_come_back_in_another_way(learn: bool) -> None:
     for got, want in zip(*grads, strict=True):
         assert want is not None and torch.allclose(got, want, atol=1e-6)
     assert grads[0][0].any()
+
+
+class _Started:
+    def potential(self, x: Tensor) -> Tensor:
+        return torch.full((1,), 5.0)
+
+
+class _Counted:
+    updates = 0
+
+    def update(self, active: Tensor) -> None:
+        self.updates += 1
+
+
+def test_a_mixin_of_the_initial_potential_is_called() -> None:
+    """A mixin is no subclass of `InitialPotential`, so only the class that inherits from both can find it."""
+
+    class Started(_Started, ss.MPInit):
+        pass
+
+    class Counted(_Counted, ss.MPInit):
+        pass
+
+    class Below(Counted):
+        pass
+
+    x = current()
+    assert torch.equal(ss.LIF(init=Started())(x), ss.LIF(init=5.0)(x))
+    for cls in (Counted, Below):
+        layer = ss.LIF(init=cls())
+        layer(x)
+        assert layer.init.updates == 1 and not layer.running_mean.any()
+
+
+def test_a_mixin_with_its_own_run_is_no_kernel() -> None:
+    class Halves:
+        def run(self, x: Tensor, u0: Tensor, membrane: bool = False):  # type: ignore[no-untyped-def]
+            return super().run(x / 2, u0, membrane)  # type: ignore[misc]
+
+    class Halved(Halves, ss.LIF):
+        pass
+
+    class Below(Halved):
+        pass
+
+    class Says(Halves, ss.LIF):
+        runs_kernel = True
+
+    for cls in (Halved, Below):
+        assert cls().why_no_kernel() is not None
+        with pytest.raises(ValueError, match="it overrides run"):
+            cls(backend="cpu")
+    assert Says(backend="cpu").why_no_kernel() is None

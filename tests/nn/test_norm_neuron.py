@@ -376,6 +376,24 @@ def test_a_frozen_norm_below_a_trained_neuron() -> None:
     assert float(pair[1].running_mean) != pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("norm", ["bntt", "tebn", "tab"])
+@pytest.mark.parametrize("trained", ["k", "extra"])
+def test_a_frozen_norm_per_step_below_something_trained(norm: str, trained: str) -> None:
+    """The node's backward has one scale for all steps; it would write past the end of its sums."""
+    y, extra = inputs(torch.float64, "contiguous", "spikes")
+    pair = evaluated_pair(norm, torch.float64).requires_grad_(False)
+    truth = copy.deepcopy(pair)
+    truth[1].backend = "reference"  # type: ignore[assignment]
+    grads = []
+    for layers, call in ((pair, norm_neuron), (truth, one_after_the_other)):
+        other = extra.clone()  # type: ignore[union-attr]
+        leaf = (layers[1].k if trained == "k" else other).requires_grad_(True)
+        call(layers[0], layers[1], y, other).square().sum().backward()
+        grads.append(leaf.grad)
+    assert grads[1].any()
+    torch.testing.assert_close(*grads, rtol=1e-9, atol=1e-10)
+
+
 @pytest.mark.parametrize("steps", [16, 20, 40])
 def test_a_gradient_that_is_not_finite_spoils_only_its_channel(steps: int) -> None:
     """Also where the scan goes in parts of 16 steps, some of which have been added up when it is met."""

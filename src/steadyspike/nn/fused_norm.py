@@ -78,8 +78,9 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
         extra.norm.check_input(extra.y)
         second, extra = evaluation_map(extra.norm, y.shape[0]), extra.y
     scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
-    if scale.ndim == 2 and torch.is_grad_enabled() and (scale.requires_grad or y.requires_grad):
-        # the node has only gradients of a scale that is the same at all steps
+    if scale.ndim == 2 and torch.is_grad_enabled():
+        # The backward supports only a scale that is the same at all steps. It runs for any input with a gradient, such
+        # as V, also if norm and y have none.
         return neuron(shown_current(norm, y, extra))
     return _fused(neuron, y, (scale, shift), extra, second)
 

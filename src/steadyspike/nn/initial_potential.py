@@ -43,11 +43,10 @@ class InitialPotential(nn.Module):
 
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
-        # If a subclass changes the Python code but not what C++ does, C++ must not compute it.
-        if "native_start" in cls.__dict__:
-            cls.has_native_start = True
-        elif cls.__dict__.keys() & {"potential", "update"}:
-            cls.has_native_start = False
+        # If a subclass or a mixin changes the Python code but not what C++ does, C++ must not compute it.
+        names = {"potential", "update", "native_start"}
+        changed = next(names & base.__dict__.keys() for base in cls.__mro__ if names & base.__dict__.keys())
+        cls.has_native_start = "native_start" in changed
 
     def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
         """Returns what C++ needs to do `potential` and `update` itself; None if these have to be called.

@@ -83,7 +83,9 @@ class Neuron(Constants):
     def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         # A kernel computes only the dynamics of `Neuron.run`, so an override turns it off unless the class sets it.
-        if "run" in cls.__dict__ and "runs_kernel" not in cls.__dict__:
+        # In the order of inheritance, so that a mixin's `run` counts too.
+        first = next(base for base in cls.__mro__ if base.__dict__.keys() & {"run", "runs_kernel"})
+        if "runs_kernel" not in first.__dict__:
             cls.runs_kernel = False
         # Looked up once per class, because asking at every forward would take as long as a small layer's scan.
         names = ("run", "forward", "threshold", "leak", "constant", "limit_constants")

@@ -51,9 +51,9 @@ def _fits(norm: TimeNorm, y: Tensor) -> bool:
         return type(norm).forward is TDBN.forward
     if not has_evaluation_map(norm):
         return False
-    # The backward has one scale for all steps.
+    # The backward has one scale for all steps. It runs for any input with a gradient, also if norm and y have none.
     per_step = norm.weight.ndim == 2 or type(norm).forward is not TDBN.forward
-    return not per_step or not torch.is_grad_enabled() or not (y.requires_grad or norm.weight.requires_grad)
+    return not (per_step and torch.is_grad_enabled())
 
 
 def operator_norm_neuron(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
