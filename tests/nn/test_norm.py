@@ -275,3 +275,26 @@ def test_bntt_with_bias_is_t_batch_norms() -> None:
 def test_a_momentum_that_is_no_weight_is_refused_by_name(momentum: float) -> None:
     with pytest.raises(ValueError, match="momentum is the weight of the new batch"):
         TDBN(C, momentum=momentum)
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", [name for name in NORMS if name != "none"])
+def test_gradients_of_one_image_in_any_memory_layout(name: str, training: bool, steps: int) -> None:
+    """torch's batch norm mixes up the elements if only one of input and gradient is channels_last."""
+
+    def laid_out(t: Tensor, last: bool) -> Tensor:
+        return t.movedim(2, -1).contiguous().movedim(-1, 2) if last else t
+
+    torch.manual_seed(0)
+    norm = make_norm(name, 3, timesteps=steps, threshold=0.7).double().train(training)
+    x, g = torch.randn(2, steps, 1, 3, 4, 5, dtype=torch.float64)
+    grads = []
+    for last_x, last_g in ((False, False), (True, False), (False, True), (True, True)):
+        leaf = laid_out(x, last_x).detach().requires_grad_()
+        norm.zero_grad()
+        norm(leaf).backward(laid_out(g, last_g))
+        grads.append([leaf.grad, *(p.grad for p in norm.parameters())])
+    for other in grads[1:]:
+        for got, want in zip(other, grads[0], strict=True):
+            torch.testing.assert_close(got, want)

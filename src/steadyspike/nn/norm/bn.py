@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.perstep import step_norm
+from steadyspike.nn.norm.statistics import batch_norm
 from steadyspike.nn.time import fold_time
 
 
@@ -23,6 +23,5 @@ class StepBN(TimeNorm):
         self.count_batch()
         if self.training:
             return step_norm(self, x)
-        return fold_time(
-            lambda y: F.batch_norm(y, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps), x
-        )
+        parts = (self.running_mean, self.running_var), self.weight, self.bias
+        return fold_time(lambda y: batch_norm(y, *parts, training=False, momentum=self.momentum, eps=self.eps), x)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.nn.norm.base import TimeNorm
-from steadyspike.nn.norm.statistics import Moments, move_running, normalise
+from steadyspike.nn.norm.statistics import Moments, batch_norm, move_running, normalise
 
 
 def row(p: Tensor | None, t: int) -> Tensor | None:
@@ -23,7 +22,10 @@ def step_norm(norm: TimeNorm, x: Tensor) -> Tensor:
     out = []
     for t, x_t in enumerate(x.unbind(0)):
         mean_t, var_t, weight_t, bias_t = (row(p, t) for p in (mean, var, norm.weight, norm.bias))
-        out.append(F.batch_norm(x_t, mean_t, var_t, weight_t, bias_t, norm.training, norm.momentum, norm.eps))
+        y = batch_norm(
+            *(x_t, (mean_t, var_t), weight_t, bias_t), training=norm.training, momentum=norm.momentum, eps=norm.eps
+        )
+        out.append(y)
     return torch.stack(out)
 
 

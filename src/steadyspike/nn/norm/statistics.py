@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.core.widest import widest
@@ -117,3 +118,22 @@ def normalise(x: Tensor, mean: Tensor, var: Tensor, eps: float, weight: Tensor, 
     """
     scale, shift = (per_step_channel(p, x.ndim) for p in batch_map(mean, var, eps, weight, bias))
     return (x.to(scale.dtype) * scale + shift).to(x.dtype)
+
+
+def batch_norm(
+    x: Tensor,
+    running: tuple[Tensor | None, Tensor | None],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    *,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Calls torch's own fused batch norm on ``x`` [N, C, ...], with correct gradients for N = 1 too."""
+    # For one image, torch's backward returns wrong gradients if only one of x and the gradient is channels_last, and the
+    # stride of the batch is not that of a whole image (as for one step of a sequence). With one axis for space,
+    # channels_last does not exist.
+    one = len(x) == 1 and x.ndim > 3 and not torch.compiler.is_compiling()
+    y = F.batch_norm(x.flatten(2) if one else x, *running, weight, bias, training, momentum, eps)
+    return y.unflatten(2, x.shape[2:]) if one else y

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.nn.norm.base import NormOptions, TimeNorm
-from steadyspike.nn.norm.statistics import move_running, normalise
+from steadyspike.nn.norm.statistics import batch_norm, move_running, normalise
 from steadyspike.nn.time import fold_time
 
 if TYPE_CHECKING:
@@ -59,7 +58,8 @@ class TDBN(TimeNorm):
 
     def _native(self, x: Tensor, weight: Tensor) -> Tensor:
         """Calls torch's own fused batch norm on [T*B, C, ...]."""
-        return F.batch_norm(x, *self.running(), weight, self.bias, self.training, self.momentum, self.eps)
+        parts = x, self.running(), weight, self.bias
+        return batch_norm(*parts, training=self.training, momentum=self.momentum, eps=self.eps)
 
     def _over_processes(self, x: Tensor, weight: Tensor) -> Tensor:
         batch = self.batch_moments(x, [i for i in range(x.ndim) if i != 2])
