@@ -431,7 +431,7 @@ class _Counted:
 
 
 def test_a_mixin_of_the_initial_potential_is_called() -> None:
-    """A mixin is no subclass of `InitialPotential`, so only the class that inherits from both can find it."""
+    """A mixin is not a subclass of `InitialPotential`, so only the class that inherits from both can find it."""
 
     class Started(_Started, ss.MPInit):
         pass

@@ -131,8 +131,8 @@ def batch_norm(
     eps: float,
 ) -> Tensor:
     """Calls torch's own fused batch norm on ``x`` [N, C, ...], with correct gradients for N = 1 too."""
-    # For one image, torch's backward returns wrong gradients if only one of x and the gradient is channels_last, and the
-    # stride of the batch is not that of a whole image (as for one step of a sequence). With one axis for space,
+    # For one image, torch's backward returns wrong gradients if only one of x and the gradient is channels_last, and
+    # the stride of the batch is not that of a whole image (as for one step of a sequence). If space is one axis,
     # channels_last does not exist.
     one = len(x) == 1 and x.ndim > 3 and not torch.compiler.is_compiling()
     y = F.batch_norm(x.flatten(2) if one else x, *running, weight, bias, training, momentum, eps)
