@@ -54,3 +54,9 @@ def test_the_estimate_of_time_says_when_other_programs_use_the_machine(tmp_path,
     (line,) = [line for line in written.getvalue().splitlines() if line.startswith("time: about")]
     busy = f"other programs keep this machine busy (load {per_core * cores:.1f} on {cores} cores)"
     assert (busy in line) is named and ("the estimate may be too long" in line) is named
+
+
+def test_a_folder_with_the_name_of_an_emoji_is_printed_as_it_is(tmp_path, capsys):
+    trained(tmp_path / ":smile:[b]", ["schedule.epochs=1"], display=Display)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("writing to")]
+    assert line.endswith(":smile:[b]")

@@ -127,6 +127,16 @@ def test_a_network_of_another_output_is_refused_with_both_shapes(here):
     assert "forward returns [2, 2] for a batch of 2; [T, B, classes] = [3, 2, 2] is needed" in result.output
 
 
+@pytest.mark.parametrize("returned", ["samples()", "([(0, 0)] * 9, samples())", "None"])
+def test_a_function_that_returns_no_data_set_is_refused_in_one_line(here, returned):
+    text = f"def samples():\n    yield 1\n\n\ndef make():\n    return {returned}\n"
+    (here / "stream.py").write_text(text)
+    settings = ["--set", "data.name=stream:make", "--set", "data.options={}"]
+    result = CliRunner().invoke(app, ["train", "my_run.toml", *settings, "--out", "run"])
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit), result.exception
+    assert "data.name = 'stream:make': a data set has __len__ and __getitem__; it returned" in result.output
+
+
 def test_a_name_that_is_taken_by_an_installed_package_is_refused(here):
     (here / "rich.py").write_text("def Net(): ...\n")
     with pytest.raises(RecipeError, match=r"a module rich from .* is in use; rename yours"):

@@ -315,3 +315,19 @@ def test_an_ended_run_with_a_damaged_file_is_not_called_ended(tmp_path, straight
         (copy.root / name).write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
         assert intact_result(copy) is None
         (copy.root / name).write_bytes(content)
+
+
+def test_the_best_checkpoint_before_the_last_survives_in_a_copied_folder(tmp_path):
+    """A copy has no hard links: last.ckpt and best.ckpt are two equal files."""
+    settings = ["train.save_every=2"]  # the checkpoint before the last is inside the last epoch
+    folder, result = trained(tmp_path / "run", settings)
+    assert result["best"]["epoch"] == 3  # the case that this test needs: the last epoch is the best
+    copy = RunFolder(tmp_path / "copy")
+    shutil.copytree(folder.root, copy.root)
+    assert not copy.best.samefile(copy.last)
+    (copy.root / "result.json").unlink()
+    trained(copy.root, settings, resume=True)
+    copy.last.write_bytes(copy.last.read_bytes()[:-9])
+    (copy.root / "result.json").unlink()
+    assert trained(copy.root, settings, resume=True)[1]["best"]["epoch"] == 3
+    assert not differing(folder, copy)

@@ -216,6 +216,12 @@ def own_data(table: schema.Data, data_dir: str | Path | None, split: str | None)
                 raise RecipeError(f"data.{key} would have no effect: {table.name} takes no argument '{key}'")
         return made
     train, test = made if isinstance(made, tuple) else (made, None)
+    for part in (train,) if test is None else (train, test):
+        if not (hasattr(part, "__len__") and hasattr(part, "__getitem__")):
+            raise RecipeError(
+                f"data.name = {table.name!r}: a data set has __len__ and __getitem__; it returned "
+                f"{type(part).__name__}; a list of (image, class) pairs is enough"
+            )
     name = table.name.partition(":")[2]
     if len(train) and is_recording(train[0][0]):
         return from_recordings(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -131,7 +132,8 @@ def latest(
 def keep_best(folder: RunFolder) -> None:
     """Gives last.ckpt, which is the best, the name best.ckpt too."""
     if folder.best.exists():
-        if folder.best.samefile(folder.last):
+        filecmp.clear_cache()  # it compares sizes and times, which two checkpoints may share
+        if filecmp.cmp(folder.best, folder.last, shallow=False):  # in a copied folder they are two equal files
             return
         link(folder.best, previous_of(folder.best))
     link(folder.last, folder.best)

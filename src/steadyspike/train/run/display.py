@@ -25,7 +25,7 @@ class Display(Observer):
 
     def __init__(self, session: Session, notes: list[str], console: Console | None = None) -> None:
         self.session, self.notes = session, notes
-        self.console = console or Console(highlight=False)
+        self.console = console or Console(highlight=False, emoji=False)
         self.bar: Progress | None = None
         self.line: TaskID | None = None
         self._first: float | None = None
