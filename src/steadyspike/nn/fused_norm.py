@@ -45,6 +45,7 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
 
     It is one node if the neuron uses the LIF scan of `Neuron`, in eager calls on the CPU in float32 or float64. In
     training the norm must be `TDBN` in one process; in evaluation it may be any norm that `evaluation_map` supports.
+    A norm with values per step must also be without gradients (`torch.no_grad`).
     The current is then never in memory. An ``extra`` that is spikes is read, and kept for the backward, as bits. If it
     is the output of a second tdBN (`Normed`), it is not computed either, in training and in evaluation without
     gradients. The only difference from the layers one by one is rounding. Running statistics are the same bit for bit.
