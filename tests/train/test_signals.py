@@ -123,3 +123,20 @@ def test_a_checkpoint_of_a_stopped_evaluation_is_at_the_end_of_its_epoch(tmp_pat
     assert result == {"status": "interrupted", "signal": 15, "where": "in the evaluation after epoch 1"}
     state = read_checkpoint(folder.last)
     assert (state["epoch"], state["batch"], state["step"]) == (0, 5, 5)
+
+
+def test_a_signal_while_the_figure_is_drawn_says_that_the_run_ended_and_a_resume_draws_it(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from steadyspike.cli import app
+    from steadyspike.report import run_figure
+
+    folder = tmp_path / "run"
+    command = ["train", "tiny", "--set", "schedule.epochs=1", "--out", str(folder)]
+    with monkeypatch.context() as patch:
+        patch.setattr(run_figure, "draw_runs", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+        stopped = CliRunner().invoke(app, command)
+    assert stopped.exit_code == 143 and "stopped by SIGTERM after the run ended" in stopped.output, stopped.output
+    resumed = CliRunner().invoke(app, [*command, "--resume"])
+    assert resumed.exit_code == 0 and "this run has ended already" in resumed.output, resumed.output
+    assert (folder / "figure.png").exists()

@@ -77,9 +77,14 @@ def _run(
         return _code(result), None if under_torchrun() else root
     if started.before:
         console.print("this run has ended already", style="yellow")
-    else:
-        draw(result, started.folder)
-        _last_report(recipe, started.folder, data_dir)
+    if not (started.before and (root / "figure.png").exists()):
+        try:
+            _last_report(recipe, started.folder, data_dir)
+            draw(result, started.folder)  # last: a resume of an ended run writes both if there is no figure
+        except Stopped as stop:
+            text = f"stopped by {signal.Signals(stop.number).name} after the run ended; --resume draws its figure"
+            console.print(text, style="yellow")
+            return exit_code(stop.number), root
     return report(result, root), root
 
 
