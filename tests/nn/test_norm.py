@@ -298,3 +298,12 @@ def test_gradients_of_one_image_in_any_memory_layout(name: str, training: bool, 
     for other in grads[1:]:
         for got, want in zip(other, grads[0], strict=True):
             torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_one_image_keeps_its_memory_format(gradients: bool) -> None:
+    """Layers that follow are slower in another format."""
+    x = torch.randn(1, 3, 4, 5).contiguous(memory_format=torch.channels_last).unsqueeze(0)
+    with torch.set_grad_enabled(gradients):
+        y = TDBN(3).eval()(x.requires_grad_(gradients))
+    assert y[0].is_contiguous(memory_format=torch.channels_last)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
+from steadyspike.kernels.eager import runs_directly
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -44,7 +45,7 @@ class EventConv2d(nn.Conv2d):
 def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
     """Computes several 1x1 convolutions of one image as one, with concatenated outputs.
 
-    Returns None if the kernels do not support it.
+    Returns None if the layers must run one by one: under autocast, torch.func or a compiler, or for another dtype.
 
     All have a stride of 1 and no padding; either all or none have a bias.
     """
@@ -52,7 +53,11 @@ def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
     weight = torch.cat(weights)
     bias = None if biases[0] is None else torch.cat(biases)
     out = spike_conv2d(x, weight, bias)
-    return torch.conv2d(x, weight, bias) if out is None else out
+    if out is not None:
+        return out
+    if x.dtype != weight.dtype or torch.is_autocast_enabled("cpu") or not runs_directly(x, weight):
+        return None
+    return torch.conv2d(x, weight, bias)
 
 
 class EventLinear(nn.Linear):

@@ -22,22 +22,23 @@ class Costs:
     """The costs of one instruction set.
 
     dense, dense_weight, dense_input: a multiplication of the dense forward, weight gradient and input gradient
+    matrix: the same for all three if torch multiplies matrices (see `_by_matrix`); 0: as above
     add, add_weight, product: an addition of the event loops, per output channel; product is that of the input gradient
+    add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the
+        second-level cache; 0: the same
     listed: to find a spike and put it on a list
-    visit: to look up a list, per output pixel and tap, or per kernel row if
-        a row's lists are processed as one
-        element: to check an input element
-        output: to write an output element
-        weight: to rearrange a weight
+    visit: to look up a list, per output pixel and tap, or per kernel row if a row's lists are processed as one
+    element: to check an input element
+    output: to write an output element
+    weight: to rearrange a weight
     call: the fixed cost of a call, in one thread
-        add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the
-            second-level cache; 0: the same
     weight_gradient: to write a weight's gradient
     per_place: to add up the products for an element of the input gradient, per block of output channels
     word: to check 64 channels of a pixel for the lists of the weight gradient, per block of output channels
     near: bytes of a block's weights that stay in the second-level cache
     dense_element: to read or write an element of the input or output densely
     tile: to copy an element of the output's gradient for the input gradient
+    threads: how many threads run the call
     """
 
     dense: float
@@ -60,10 +61,12 @@ class Costs:
     dense_element: float = 0.0
     tile: float = 0.0
     product_far: float = 0.0
+    matrix: float = 0.0
+    threads: int = 1
 
     @lru_cache(maxsize=64)  # noqa: B019 - of constants
     def for_threads(self, threads: int) -> Costs:
-        return replace(self, call=self.call * threads)
+        return replace(self, call=self.call * threads, threads=threads)
 
 
 AVX2 = Costs(
@@ -103,6 +106,7 @@ AVX512 = Costs(
     dense_element=0.25,
     tile=0.6,
     product_far=0.014,
+    matrix=0.018,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
 # if a kernel row's weights have at most this size, csrc/conv/conv_forward.h processes the row's lists as one
@@ -149,6 +153,14 @@ class _Limits(NamedTuple):
     input_gradient: float
 
 
+def _by_matrix(g: ConvGeometry, threads: int) -> bool:
+    """Returns True if torch's dense convolution is a product of matrices: 1x1, few images, one thread.
+
+    All others run in oneDNN, which takes less than half the time with AVX-512.
+    """
+    return g.taps == 1 and g.stride == (1, 1) and g.images < 16 and threads == 1
+
+
 @lru_cache(maxsize=KEPT_SHAPES)
 def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     outputs, weights = g.work / (g.taps * g.in_channels), g.taps * g.in_channels * g.out_channels
@@ -161,18 +173,21 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
         (costs.add_far or costs.add, costs.product_far or costs.product) if far else (costs.add, costs.product)
     )
     chunks = -(-g.in_channels // (128 if g.taps >= 9 else 512))
+    dense = costs.dense, costs.dense_weight, costs.dense_input
+    if costs.matrix and _by_matrix(g, costs.threads):
+        dense = (costs.matrix,) * 3
     packing = weights * costs.weight + costs.call
     moved = (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
     return _Limits(
         _limit(
-            g.work * costs.dense + moved,
+            g.work * dense[0] + moved,
             visits + g.inputs * costs.element + outputs * costs.output + packing,
             sums * add + costs.listed,
         ),
         _limit(
-            g.work * costs.dense_weight + moved,
+            g.work * dense[1] + moved,
             words * blocks * costs.word
             + outputs * costs.output * chunks
             + weights * costs.weight_gradient
@@ -180,7 +195,7 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
-            g.work * costs.dense_input + moved,
+            g.work * dense[2] + moved,
             g.inputs * costs.output + outputs * costs.tile + packing,
             sums * product + costs.per_place * blocks + costs.listed,
         ),

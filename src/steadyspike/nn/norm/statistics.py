@@ -133,7 +133,10 @@ def batch_norm(
     """Calls torch's own fused batch norm on ``x`` [N, C, ...], with correct gradients for N = 1 too."""
     # For one image, torch's backward returns wrong gradients if only one of x and the gradient is channels_last, and
     # the stride of the batch is not that of a whole image (as for one step of a sequence). If space is one axis,
-    # channels_last does not exist.
-    one = len(x) == 1 and x.ndim > 3 and not torch.compiler.is_compiling()
+    # channels_last does not exist. The result gets x's format again, since the layers that follow depend on it.
+    one = len(x) == 1 and x.ndim > 3 and torch.is_grad_enabled() and not torch.compiler.is_compiling()
     y = F.batch_norm(x.flatten(2) if one else x, *running, weight, bias, training, momentum, eps)
-    return y.unflatten(2, x.shape[2:]) if one else y
+    if not one:
+        return y
+    y = y.unflatten(2, x.shape[2:])
+    return y.contiguous(memory_format=torch.channels_last) if x.ndim == 4 and x.stride(1) == 1 else y
