@@ -9,7 +9,8 @@ from torch import nn
 
 from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
-from steadyspike.kernels.conv.rule import Costs
+from steadyspike.kernels.conv.geometry import ConvGeometry
+from steadyspike.kernels.conv.rule import AVX512, Costs, forward_by_events
 
 pytestmark = pytest.mark.skipif(isinstance(conv_library(), str), reason="the C++ extension is not built")
 ALWAYS = Costs(1e3, 1e3, 1e3, 0, 0, 0, 0, 0, 0, 0, 0, 0)  # dense costs more than anything
@@ -191,3 +192,16 @@ def test_only_bits_are_kept():
     assert sum(t.numel() * t.element_size() for t in kept if t is not weight and t.data_ptr() != weight.data_ptr()) <= (
         x.numel() // 8 + 64
     )
+
+
+def test_the_rule_knows_when_torch_multiplies_matrices():
+    """Torch does so for a 1x1 kernel, fewer than 16 images and one thread; that is slow, so events win more often."""
+
+    def most_spikes(images, stride=(1, 1), threads=1):
+        g = ConvGeometry(1, images, 256, 16, 16, 256, stride=stride)
+        costs = replace(AVX512, call=0.0, threads=threads)
+        return sum(forward_by_events(g, n * g.inputs // 100, costs) for n in range(100))
+
+    few = most_spikes(15)
+    assert few > most_spikes(16) and few > most_spikes(15, threads=2) and few > most_spikes(15, stride=(2, 2))
+    assert most_spikes(16) > 0

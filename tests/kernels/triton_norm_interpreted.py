@@ -519,7 +519,7 @@ def test_registered_networks(name: str, monkeypatch: pytest.MonkeyPatch) -> None
     x = clip(name, 2, 2).double()
     for layers in (model, truth):
         layers(x).square().sum().backward()
-    assert calls
+    assert len(calls) >= (1 if name == "spikingresformer_tiny" else 2)
     for (key, p), q in zip(model.named_parameters(), truth.parameters()):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-7, atol=1e-8, msg=lambda m, n=key: f"{n}: {m}")
     for (key, b), other in zip(model.named_buffers(), truth.buffers()):

@@ -72,6 +72,7 @@ class Augment:
     operations: the operations that RandAugment draws from (default: all fifteen)
     interpolation: of RandAugment's rotations, shears and shifts
     clip: for event clips ``"one-of-six"`` or ``"one-of-three"``, see `augmentation.event_clips`
+
     All but padding and flip come after crop and flip; "" turns them off.
     """
 

@@ -65,6 +65,7 @@ def qkformer(
         to a multiple of it.
     legacy_tb_lif: reproduce the defect of the published code, see `BatchAsTime`; needs a neuron without MP-Init
     tie_stream_threshold: one threshold for all neurons that write to one stream
+
     The other options are as in `spikformer`.
     """
     if form not in FORMS:

@@ -151,6 +151,7 @@ class Neuron(Constants):
         """Processes the next T steps of a stream, ``x`` [T, B, ...] with T >= 1; returns (output, new state).
 
         state: the state that the previous call returned; None starts at the initial potential
+
         T calls of one step give the same outputs and gradients as one call of T steps. In training mode, put the calls
         of a sequence into one ``with ss.window(model):``. Its end updates MP-Init as the end of a `forward` does.
         """

@@ -85,7 +85,7 @@ def results_file(source: Source) -> Path:
 
 
 def read_results(path: Path) -> list[Measured]:
-    """Returns the entries of a file, oldest first; none if there is no file."""
+    """Returns the entries of a file, oldest first. A missing file counts as an empty one."""
     if not path.is_file():
         return []
     try:

@@ -36,12 +36,12 @@ class LayerShift(NamedTuple):
 
     shift: the layer's number, the largest distance of the membrane over the steps before the last, minus its noise
         floor
-        membrane, current: the distances of U[t] and of the input I[t] per step, [T]
-        floor, current_floor: the distances that chance would give
-        rates: firing rate per step [T]
-        active: share of neurons that fired in the window
-        finite: False if its input, its start, its constants or its membrane are NaN or infinite
-        broken: which of them
+    membrane, current: the distances of U[t] and of the input I[t] per step, [T]
+    floor, current_floor: the distances that chance would give
+    rates: firing rate per step [T]
+    active: share of neurons that fired in the window
+    finite: False if its input, its start, its constants or its membrane are NaN or infinite
+    broken: which of them
     """
 
     name: str

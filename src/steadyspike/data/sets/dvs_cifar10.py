@@ -130,7 +130,7 @@ def second_release(folders: DataFolders, name: str) -> Path | None:
 def recordings_in(folder: Path, suffix: str) -> list[tuple[int, Path]]:
     """Returns (number, file) of a class folder in order of the numbers.
 
-    Raises DataError if there is no file, if a name has no number, or if two names have the same number.
+    Raises DataError if the folder is empty, if a name has no number, or if two names have the same number.
     """
     out: dict[int, Path] = {}
     for path in folder.glob(f"*{suffix}"):

@@ -32,6 +32,7 @@ class EMSBlock(nn.Module):
     """``branch(x) + shortcut(x)``; the branch is neuron, convolution, norm, twice.
 
     hidden: channels between the two convolutions
+
     The shortcut is the identity or, if the shape changes:
 
     - concat (EMS-Block2, ``Concat_res2``): the missing channels, made by neuron, 1x1 convolution and norm, followed by

@@ -69,6 +69,7 @@ class EAGD(Term):
     teacher: the trained ANN, split into consecutive blocks; it is frozen and stays in evaluation mode
     blocks: names of the student's modules whose outputs correspond to teacher[0], ..., teacher[n-2]
     mappings: one module per name, e.g. `channel_mapping`.
+
     The teacher gets the student's images (`Objective` with ``batch_dim=0``) or the time mean of its frames (1).
     """
 

@@ -18,6 +18,7 @@ class IF(Neuron):
     """Integrate-and-fire layer: M[t] = U[t-1] + I[t], fire and reset as in `LIF`. [T, B, ...] -> [T, B, ...].
 
     learn: ``("threshold",)`` or True trains V = softplus(k); ``()`` or False fixes it
+
     The other options and their defaults are those of `LIF`, except that decay_input is always False: the leak is 0 and
     would multiply the input by 0.
     """

@@ -98,6 +98,7 @@ class NeuronSpec:
     """A neuron by name with options; a network builds it once per site: ``neuron_factory("lif", tau=4.0)``.
 
     channelwise: one set of constants per channel of the site.
+
     The option ``init="imp"`` is a learned U[0] of the site's shape. With it, ``imp_scope`` is "neuron" (C, H, W),
     "channel" (C, 1, 1) or "space" (1, H, W), and ``imp_range`` is (low, high) of its uniform start.
     """

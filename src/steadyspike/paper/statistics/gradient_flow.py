@@ -128,6 +128,7 @@ def step_cosines(model: nn.Module, weights: str, x: Tensor, target: Tensor, defi
 
     weights: the layer's name
     definition: "contribution" or "step loss", see `statistics.step_gradients`
+
     A layer that runs once for all steps (the first, on still images) has no gradient per step.
     """
     if definition not in DEFINITIONS:

@@ -60,6 +60,7 @@ def dry_run(recipe: Recipe | str | Path, seed: int = 0, data_dir: str | Path | N
     """Builds the recipe's network at full size without memory, then trains a narrow one for one step on noise.
 
     recipe: may also be a name or a .toml file, as for `load_recipe`
+
     Raises RecipeError if the recipe cannot be built, and RuntimeError if the loss is not finite or a trainable
     parameter gets no gradient.
     """

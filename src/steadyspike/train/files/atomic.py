@@ -33,6 +33,7 @@ def write_atomically(path: Path, write: Any, keep: Path | None = None) -> None:
     """Calls ``write(file)`` on a temporary file in the same folder, syncs it and renames it to ``path``.
 
     keep: the new name of the file that was at ``path``
+
     If writing fails, for example on a full disk, no existing file has changed.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -154,7 +154,7 @@ class RunFolder:
         try:
             with open(self.root / ".lock") as file:
                 return not lock_file(file, shared=True)
-        except OSError:  # there is no file, or the disk does not support locks
+        except OSError:  # the file does not exist, or the disk does not support locks
             return False
 
 

@@ -26,6 +26,7 @@ def norm_input_gradient(g: Tensor, y: Tensor, scale: Tensor, by_y: Tensor, const
     """Computes scale g + by_y y + constant, in the memory of ``g`` if ``reuse``.
 
     g, y: [T, B, C, ...] with equal strides that fill one block of memory, float32 or float64
+
     All others: [C].
     """
     out = g if reuse else torch.empty_like(g)
