@@ -58,12 +58,19 @@ inline void for_each_bit(uint64_t word, F f) {
     for (; word; word &= word - 1) f(int64_t(__builtin_ctzll(word)));
 }
 
+#if STEADYSPIKE_REGISTER == 64
+// first + k * block for lane k.
+inline __m512i lane_entries(uint32_t first, uint32_t block) {
+    const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(int32_t(block))), _mm512_set1_epi32(int32_t(first)));
+}
+#endif
+
 // Appends first + k * block for every set bit k of `count` <= 64, and may write up to LANES - 1 additional entries.
 // With AVX-512 no branch depends on the bits, because a processor mispredicts the end of almost every short list.
 inline uint32_t* append(uint64_t word, int64_t count, uint32_t first, uint32_t block, uint32_t* next) {
 #if STEADYSPIKE_REGISTER == 64
-    const __m512i steps = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    __m512i entries = _mm512_add_epi32(_mm512_mullo_epi32(steps, _mm512_set1_epi32(int32_t(block))), _mm512_set1_epi32(int32_t(first)));
+    __m512i entries = lane_entries(first, block);
     const __m512i further = _mm512_set1_epi32(int32_t(LANES * block));
     for (int64_t k = 0; k < count; k += LANES, word >>= LANES) {
         _mm512_storeu_si512(next, _mm512_maskz_compress_epi32(__mmask16(word), entries));
@@ -138,6 +145,28 @@ struct PixelWords {
         if (!ordered) return own[((row - row0) * conv.width + column) * words + w];
         const int64_t rest = conv.in_channels - 64 * w;
         return bits_from(step, first + (row * conv.width + column) * conv.in_channels + 64 * w, rest < 64 ? rest : 64);
+    }
+
+    // Appends first_entry + c * block for every active channel c of a pixel, and may write up to LANES - 1 entries more.
+    uint32_t* append_to(uint32_t* next, int64_t row, int64_t column, uint32_t first_entry, uint32_t block) const {
+#if STEADYSPIKE_REGISTER == 64
+        if (ordered && conv.in_channels % LANES == 0) {  // a register's channels are then two whole bytes of bits
+            const char* bits = reinterpret_cast<const char*>(step) + (first + (row * conv.width + column) * conv.in_channels) / 8;
+            __m512i entries = lane_entries(first_entry, block);
+            for (int64_t c = 0; c < conv.in_channels; c += LANES, bits += LANES / 8) {
+                __mmask16 mask;
+                std::memcpy(&mask, bits, sizeof mask);
+                _mm512_storeu_si512(next, _mm512_maskz_compress_epi32(mask, entries));
+                next += __builtin_popcount(mask);
+                entries = _mm512_add_epi32(entries, _mm512_set1_epi32(int32_t(LANES * block)));
+            }
+            return next;
+        }
+#endif
+        for (int64_t c = 0; c < conv.in_channels; c += 64)
+            next = append(at(row, column, c / 64), conv.in_channels - c < 64 ? conv.in_channels - c : 64, first_entry + uint32_t(c) * block,
+                          block, next);
+        return next;
     }
 };
 

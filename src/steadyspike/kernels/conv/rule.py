@@ -27,7 +27,7 @@ class Costs:
     add_far, product_far: ``add`` and ``product`` if the weights of a block of output channels do not stay in the
         second-level cache; 0: the same
     listed: to find a spike and put it on a list
-    visit: to look up a list, per output pixel and tap, or per kernel row if a row's lists are processed as one
+    visit: to look up a list, per output pixel and tap; per kernel row or kernel if the lists under it are one
     element: to check an input element
     output: to write an output element
     weight: to rearrange a weight
@@ -109,8 +109,9 @@ AVX512 = Costs(
     matrix=0.018,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
-# if a kernel row's weights have at most this size, csrc/conv/conv_forward.h processes the row's lists as one
-ROW_BYTES = 48 << 10
+# If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/conv_forward.h processes the lists
+# under it as one.
+KERNEL_BYTES, ROW_BYTES = 36 << 10, 48 << 10
 MARGIN = 0.9  # events are chosen if their predicted time is at most this share of the dense time
 
 
@@ -122,7 +123,9 @@ def _block(channels: int) -> int:
 def _visits(g: ConvGeometry) -> int:
     """Returns the number of lists that are looked up per output pixel and block of output channels."""
     row = g.kernel[1] * g.in_channels * _block(g.out_channels) * 4
-    return g.kernel[0] if g.dilation[1] == 1 and row <= ROW_BYTES else g.taps
+    if g.dilation[1] > 1 or row > ROW_BYTES:
+        return g.taps
+    return 1 if g.kernel[0] * row <= KERNEL_BYTES else g.kernel[0]
 
 
 def forward_by_events(g: ConvGeometry, spikes: int, costs: Costs) -> bool:
