@@ -32,9 +32,12 @@ def describe(threads: int) -> dict[str, Any]:
 
 
 def _cpu() -> str:
+    """Returns the name of the CPU with its family, because the name alone is that of several generations."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    values = dict(reversed([map(str.strip, line.split(":", 1)) for line in lines if ":" in line]))
+    if "model name" not in values:
+        return platform.processor()
+    return values["model name"] + (f" (family {values['cpu family']})" if "cpu family" in values else "")
 
 
 def _git(*arguments: str) -> str:

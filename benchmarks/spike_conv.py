@@ -1,10 +1,12 @@
 """One layer whose input is spikes, by events and by torch's dense convolution, in one run.
 
-    python benchmarks/spike_conv.py [--threads N] [--repeats N] [--rates 1 5 10 20 50] [--only 128] [--places 30]
+    python -m benchmarks.spike_conv [--threads N] [--repeats N] [--rates 1 5 10 20 50] [--only 128] [--planes]
+                                    [--markdown docs/spike-convolution.md]
 
-Forward (with the look at the input), weight gradient, and input gradient at some of the places (30 %); shortest of the
-repeats, the two sides in turn. Every cell shows what the rule of kernels/conv/rule.py chooses; a row in which such a
-choice is more than 5 % slower than dense is marked.
+Prints the dense time divided by that of events: forward (with the look at the input) and weight gradient at these
+firing rates, input gradient at these shares of the elements; shortest of the repeats, the two sides in turn. "dense"
+marks what the rule of kernels/conv/rule.py leaves to the dense convolution, "slower" a choice of events that takes more
+than 5 % longer. Freed memory is kept.
 """
 
 from __future__ import annotations
@@ -12,9 +14,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from benchmarks import machine, result_tables
 
 import steadyspike as ss
 from steadyspike.kernels.conv.call import (
@@ -28,6 +32,8 @@ from steadyspike.kernels.conv.geometry import conv_geometry
 from steadyspike.kernels.conv.rule import COSTS, forward_by_events, input_gradient_by_places, weight_gradient_by_events
 from steadyspike.kernels.spikes.packed import pack_spikes
 
+MARKS = ("<!-- layers: written by benchmarks/spike_conv.py -->", "<!-- end of layers -->")
+PARTS = ("forward", "weight gradient", "input gradient")
 # in, out, side, kernel, stride, images
 LAYERS = [
     (128, 128, 32, 3, 1, 16),
@@ -61,10 +67,11 @@ def spikes(shape: tuple[int, ...], rate: float, order: torch.memory_format) -> t
     return (torch.rand(shape) < rate).float().contiguous(memory_format=order)
 
 
-def measure(
-    layer: tuple[int, ...], rate: float, asked: float, order: torch.memory_format, repeats: int
-) -> tuple[list[str], bool]:
-    """rate, asked: shares of the input that fire, and whose gradient is asked for."""
+def cells(layer: tuple[int, ...], rate: float, order: torch.memory_format, repeats: int) -> list[str]:
+    """Returns the forward's ratio, the weight gradient's and the input gradient's.
+
+    rate: the share of the input that fires, and whose gradient is needed
+    """
     channels, out, side, kernel, stride, images = layer
     pad, costs = kernel // 2, COSTS[instruction_set()]
     weight = torch.randn(out, channels, kernel, kernel).contiguous(memory_format=order)
@@ -73,7 +80,7 @@ def measure(
     assert g is not None
     packed, one = pack_spikes(x.unsqueeze(0)), torch.ones(1)
     assert packed is not None
-    places = pack_spikes(spikes(tuple(x.shape), asked, order).unsqueeze(0))
+    places = pack_spikes(spikes(tuple(x.shape), rate, order).unsqueeze(0))
     assert places is not None
     gradient = torch.randn(images, out, *g.out_size).contiguous(memory_format=order)
 
@@ -106,37 +113,48 @@ def measure(
             input_gradient_by_places(g, int(places.counts.sum()), costs),
         ),
     ]
-    cells, slow = [], False
+    ratios = []
     for dense, events, chosen in sides:
         a, b = shortest(repeats, dense, events)
-        slow |= chosen and b > 1.05 * a
-        cells.append(f"{a:.2f} / {b:.2f} = {a / b:.2f}{' events' if chosen else ' dense'}")
-    return cells, slow
+        ratios.append(f"{a / b:.2g}" + (" slower" if b > 1.05 * a else "") * chosen + " dense" * (not chosen))
+    return ratios
+
+
+def table(args: argparse.Namespace) -> str:
+    order = torch.contiguous_format if args.planes else torch.channels_last
+    head = ["layer", "part", *(f"{rate:g} %" for rate in args.rates)]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for layer in LAYERS:
+        if args.only not in (None, layer[0]):
+            continue
+        channels, out, side, kernel, stride, images = layer
+        name = f"{channels} to {out}, {side}x{side}, {kernel}x{kernel}/{stride}, N {images}"
+        by_rate = [cells(layer, rate / 100, order, args.repeats) for rate in args.rates]
+        for title, part, ratios in zip((name, "", ""), PARTS, zip(*by_rate)):
+            lines.append(f"| {title} | {part} | {' | '.join(ratios)} |")
+            print(lines[-1], flush=True)
+    return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--rates", type=float, nargs="+", default=[1, 5, 10, 20, 30, 50], help="per cent")
-    parser.add_argument("--places", type=float, default=30, help="per cent of the input whose gradient is asked for")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1, 5, 10, 20, 30, 40, 50], help="per cent")
     parser.add_argument("--only", type=int, help="layers with so many input channels")
     parser.add_argument("--planes", action="store_true", help="channels first in memory, not last")
+    parser.add_argument("--markdown", type=Path, help="a file with the marks between which the table goes")
     args = parser.parse_args()
+    if args.markdown and (problem := result_tables.why_not_writable(args.markdown, MARKS)):
+        parser.error(problem)
     torch.set_num_threads(args.threads)
     torch.manual_seed(0)
     ss.keep_freed_memory()
-    order = torch.contiguous_format if args.planes else torch.channels_last
-    print(f"{instruction_set()}, {args.threads} threads, {'NCHW' if args.planes else 'NHWC'}; dense / events in ms\n")
-    print(f"| layer | rate | forward | weight gradient | input gradient at {args.places:g} % | |")
-    print("|---|---|---|---|---|---|")
-    for layer in LAYERS:
-        if args.only in (None, layer[0]):
-            for rate in args.rates:
-                cells, slow = measure(layer, rate / 100, args.places / 100, order, args.repeats)
-                channels, out, side, kernel, stride, images = layer
-                name = f"{channels} to {out}, {side}x{side}, {kernel}x{kernel}/{stride}, N {images}"
-                print(f"| {name} | {rate:g} % | {' | '.join(cells)} | {'slower' if slow else ''} |", flush=True)
+    described = machine.describe(args.threads)
+    text = table(args)
+    if args.markdown:
+        head = f"Commit {described['commit']}, {described['time'][:10]}; {args.threads} thread(s), shortest of {args.repeats + 1}."
+        result_tables.put_between_marks(args.markdown, result_tables.kind(described), f"{head}\n\n{text}", MARKS)
 
 
 if __name__ == "__main__":
