@@ -153,7 +153,8 @@ def main() -> None:
     described = machine.describe(args.threads)
     text = table(args)
     if args.markdown:
-        head = f"Commit {described['commit']}, {described['time'][:10]}; {args.threads} thread(s), shortest of {args.repeats + 1}."
+        when = f"Commit {described['commit']}, {described['time'][:10]}"
+        head = f"{when}; {args.threads} thread(s), shortest of {args.repeats + 1}."
         result_tables.put_between_marks(args.markdown, result_tables.kind(described), f"{head}\n\n{text}", MARKS)
 
 
