@@ -29,13 +29,15 @@ from steadyspike.paper.runner import Interrupted, train_missing
 from steadyspike.paper.work.flow import KIND, flow, flow_numbers
 from steadyspike.paper.work.planned_run import Run
 from steadyspike.paper.work.scales import Scale
-from steadyspike.paper.work.store import Store
+from steadyspike.paper.work.store import Arrays, Result, Store
 from steadyspike.paper.work.work import Case, Work
 from steadyspike.results.recording import record
 from steadyspike.train.files.folder import RunError, RunFolder
+from steadyspike.train.files.tables import read_table
 from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 SEEDS = 3
+BY_LAYER = {"firing rate by layer": "rate", "V by layer": "threshold", "tau by layer": "tau"}  # columns of layers.csv
 
 
 class Part(NamedTuple):
@@ -118,6 +120,14 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
     return 0
 
 
+def by_layer(result: Result, arrays: Arrays) -> dict[str, list[float]]:
+    """Rate, V, tau and shift of every spiking layer of a trained network, in the order of the network."""
+    rows = read_table(result.folder / "layers.csv")
+    last = [row for row in rows if row["epoch"] == rows[-1]["epoch"] and row["rate"]]
+    numbers = {name: [round(float(row[column]), 5) for row in last] for name, column in BY_LAYER.items()}
+    return numbers | {"shift by layer": [round(float(shift), 5) for shift in arrays["shift"]]}
+
+
 def record_all(work: Work, runs: Sequence[Run], console: Console) -> None:
     """Records the runs that have ended, with what was measured on their networks; measures what is missing."""
     for run in runs:
@@ -125,22 +135,28 @@ def record_all(work: Work, runs: Sequence[Run], console: Console) -> None:
         if result is None:
             continue
         try:
-            entry = record(RunFolder(result.folder), run.recipe, flow_numbers(work.measure(result, KIND, flow)))
+            arrays = work.measure(result, KIND, flow)
+            entry = record(RunFolder(result.folder), run.recipe, {**flow_numbers(arrays), **by_layer(result, arrays)})
             console.print(f"recorded {entry.value} (seed {entry.seed}) of {entry.recipe}")
         except RunError as error:
             console.print(str(error))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(description: str | None, out: str) -> argparse.Namespace:
+    """The options of this program and of `benchmarks.zoo`."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("runs/evidence"))
+    parser.add_argument("--out", type=Path, default=Path(out))
     parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
     parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
     parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
     parser.add_argument("--show", action="store_true")
     parser.add_argument("--write", action="store_true", help="record the numbers, and render docs/results.md")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments(__doc__, "runs/evidence")
     console = Console(highlight=False, width=200)
     work = Work(Scale("deep"), SEEDS, Store(args.out), args.data_dir)
     if args.show:

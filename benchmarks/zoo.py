@@ -4,8 +4,9 @@
     python -m benchmarks.zoo --data-dir DATA --share 1/2           # every second run: one process a core
     python -m benchmarks.zoo --data-dir DATA --only spikformer     # recipes with such a word
     python -m benchmarks.zoo --show                                # how far it is
-    python -m benchmarks.zoo --data-dir DATA --write               # record the ablation and render docs/results.md
+    python -m benchmarks.zoo --data-dir DATA --write               # record the ablation; render docs/results.md, figure
 
+A run is done if it ended in OUT, if its number is recorded (`steadyspike/results/`), or if its network is in the zoo.
 Runs that another machine began are in benchmarks/unfinished: copy them to OUT/runs, and they continue from there.
 Delete each of them when its result is recorded.
 
@@ -15,21 +16,21 @@ figures: `steadyspike reproduce ablation --scale narrow --show --out OUT`.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from benchmarks import results_page
-from benchmarks.evidence import record_all, share, train
+from benchmarks import ablation_figure, results_page
+from benchmarks.evidence import arguments, record_all, train
 from rich.console import Console
 
 from steadyspike.paper.experiments import ablation, frozen
 from steadyspike.paper.work.planned_run import Run
+from steadyspike.paper.work.recorded import Recorded
 from steadyspike.paper.work.scales import Scale
 from steadyspike.paper.work.store import Store
 from steadyspike.paper.work.work import Work
+from steadyspike.zoo.listing import entries
 
 ZOO = (
     "digits-cnn7", "nmnist-cnn7", "dvs128-objects-cnn7", "bccd-emsyolo", "imagenette-msresnet18", "cifar10-resnet19",
@@ -49,6 +50,19 @@ def order() -> list[Run]:
     return list(dict.fromkeys([*seeds[0], *zoo, *seeds[1], *seeds[2], *rest]))
 
 
+def already(runs: Sequence[Run]) -> dict[Run, str]:
+    """The runs that need no training, because their result is part of the library, and that result."""
+    recorded, networks = Recorded(), {f"zoo-{entry.name}": entry.written for entry in entries()}
+    done = {}
+    for run in runs:
+        if run.recipe in networks:
+            done[run] = f"in the zoo, {networks[run.recipe]}"
+        for entry in recorded.newest(run.recipe):
+            if entry.seed == run.seed:
+                done[run] = f"recorded, {entry.value:.4g}"
+    return done
+
+
 def progress(store: Store, run: Run) -> str:
     """How far a run is, in a few words."""
     if (result := store.result(run)) is not None:
@@ -61,33 +75,29 @@ def progress(store: Store, run: Run) -> str:
     return f"{epochs} of {run.load().schedule.epochs} epochs"
 
 
-def show(store: Store, runs: Sequence[Run], console: Console) -> None:
+def show(store: Store, runs: Sequence[Run], done: dict[Run, str], console: Console) -> None:
     """Prints every run and how far it is; scores are accuracies after each step, or a detector's two APs."""
     for run in runs:
-        console.print(f"{run.label:44} {progress(store, run)}", markup=False)
-    console.print(f"{len(runs) - len(store.missing(runs))} of {len(runs)} runs are done")
+        console.print(f"{run.label:44} {done.get(run) or progress(store, run)}", markup=False)
+    left = store.missing(run for run in runs if run not in done)
+    console.print(f"{len(runs) - len(left)} of {len(runs)} runs are done")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--out", type=Path, default=Path("runs/zoo"))
-    parser.add_argument("--limit", type=float, default=1e6, metavar="HOURS")
-    parser.add_argument("--share", type=share, default=(0, 1), metavar="K/N", help="every N-th run from the K-th on")
-    parser.add_argument("--only", nargs="+", default=(), metavar="WORD", help="recipes whose name has one of these")
-    parser.add_argument("--show", action="store_true")
-    parser.add_argument("--write", action="store_true", help="record the ablation, and render docs/results.md")
-    args = parser.parse_args()
+    args = arguments(__doc__, "runs/zoo")
     console = Console(highlight=False, width=200)
     work = Work(Scale("narrow"), 1, Store(args.out), args.data_dir)
     start, stride = args.share
-    runs = [run for run in order() if not args.only or any(word in run.recipe for word in args.only)][start::stride]
-    show(work.store, runs, console)
+    runs = [run for run in order() if not args.only or any(word in run.recipe for word in args.only)]
+    done = already(runs)
+    show(work.store, runs, done, console)
     if args.write:
         record_all(work, [run for run in runs if not run.recipe.startswith("zoo-")], console)
-        console.print("written: " + (", ".join(results_page.write()) or "nothing has changed"))
+        changed = [*results_page.write(), *ablation_figure.write()]
+        console.print("written: " + (", ".join(changed) or "nothing has changed"))
     elif not args.show:
-        sys.exit(train(work, runs, args.limit, console, measured=False))
+        left = [run for run in runs if run not in done][start::stride]
+        sys.exit(train(work, left, args.limit, console, measured=False))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def test_the_trained_network_has_its_places_and_its_line() -> None:
 
 def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path) -> None:
     """Every run of the list is a packaged recipe, and a folder without runs has all of them left."""
-    from benchmarks.zoo import ZOO, order, progress
+    from benchmarks.zoo import ZOO, already, order, progress
 
     from steadyspike.paper.work.store import Store
 
@@ -60,3 +60,20 @@ def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path)
     assert [run.recipe for run in runs[4 : 4 + len(ZOO)]] == [f"zoo-{name}" for name in ZOO]
     assert len({run.key() for run in runs}) == len(runs), "no configuration is trained twice"
     assert {progress(Store(tmp_path), run) for run in runs} == {"not begun"}
+    done = {run.label: text for run, text in already(runs).items()}
+    assert done["cifar100-narrow-neither, seed 0"].startswith("recorded, ")
+    assert done["zoo-digits-cnn7, seed 0"].startswith("in the zoo, ")
+
+
+def test_values_by_layer_are_those_of_the_last_evaluated_epoch(tmp_path: Path) -> None:
+    import numpy as np
+    from benchmarks.evidence import by_layer
+
+    from steadyspike.paper.work.planned_run import Run
+    from steadyspike.paper.work.store import Result
+
+    rows = ["epoch,layer,rate,threshold,tau", "1,a,0.5,1,2", "2,a,0.25,0.75,1.5", "2,b,0.125,0.5,3", "2,out,,,"]
+    (tmp_path / "layers.csv").write_text("\n".join(rows) + "\n")
+    numbers = by_layer(Result(Run("demo"), tmp_path, "finished", [50.0]), {"shift": np.array([0.1, 0.2])})
+    assert numbers["firing rate by layer"] == [0.25, 0.125] and numbers["V by layer"] == [0.75, 0.5]
+    assert numbers["tau by layer"] == [1.5, 3.0] and numbers["shift by layer"] == [0.1, 0.2]

@@ -52,7 +52,7 @@ class Measured(Table):
     date: str = Field(description="The day on which the run ended.")
     note: str = Field(default="", description="How the run ended, if it did not reach its last epoch.")
     numbers: dict[str, float | list[float] | Spread] = Field(
-        default={}, description="Other numbers of the same run, by name; a list has one per time step."
+        default={}, description="Other numbers of the same run, by name; a list has one per time step or layer."
     )
 
     @property

@@ -14,13 +14,14 @@ from steadyspike.train.recipe.identity import configuration
 from steadyspike.train.recipe.kinds import kind_of_result
 from steadyspike.train.recipe.recipe_catalogue import Source
 
+More = Mapping[str, float | list[float]]
 
-def record(folder: RunFolder, name: str | None = None, more: Mapping[str, float] | None = None) -> Measured:
+
+def record(folder: RunFolder, name: str | None = None, more: More | None = None) -> Measured:
     """Adds a run's numbers to the results of its recipe; returns what was written.
 
     name: a packaged recipe or a file; by default the packaged recipe with the run's configuration is used
     more: further numbers that were measured on the trained network
-
 
     They are also added to an existing entry of the run.
     """
@@ -45,7 +46,7 @@ def add(path: Path, measured: Measured) -> None:
     write_atomically(path, lambda file: file.write(written([*kept, measured]).encode()))
 
 
-def measurement(folder: RunFolder, recipe: str, more: Mapping[str, float]) -> Measured:
+def measurement(folder: RunFolder, recipe: str, more: More) -> Measured:
     """Returns the numbers of a run that has ended, with commit, hardware and software."""
     result, about = folder.read_json("result.json"), folder.read_json("run.json")
     if result["status"] == "interrupted":
