@@ -14,7 +14,7 @@ import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.fused_job import Job
 from steadyspike.models.model_registry import entry
-from steadyspike.nn import fused, fused_group, fused_norm
+from steadyspike.nn import fused, fused_norm
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.train.watch.layers import GradientWatch, LayerWatch, MembraneWatch
 from tests.models.members import TINY, images, member
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 
 class Calls:
-    """The calls of the node: how many neurons each computes, and how many norms."""
+    """The calls of the node: how many norms each computes."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.seen: list[tuple[int, int]] = []
+        self.seen: list[int] = []
         self.others: list[str] = []
-        for module, neurons_at_once in ((fused, 1), (fused_norm, 1), (fused_group, 3)):
-            monkeypatch.setattr(module, "fused_scan", self._counted(module.fused_scan, neurons_at_once))
+        for module in (fused, fused_norm):
+            monkeypatch.setattr(module, "fused_scan", self._counted(module.fused_scan))
         original = Neuron.run
 
         def run(layer: Neuron, *args: object, **options: object) -> object:
@@ -40,15 +40,14 @@ class Calls:
 
         monkeypatch.setattr(Neuron, "run", run)
 
-    def _counted(self, original, neurons_at_once):  # type: ignore[no-untyped-def]
+    def _counted(self, original):  # type: ignore[no-untyped-def]
         def call(*args: object) -> object:
-            norms = 0 if len(args) < 6 else 1 + (args[-2] is not None)
-            self.seen.append((neurons_at_once, norms))
+            self.seen.append(0 if len(args) < 6 else 1 + (args[-2] is not None))
             return original(*args)
 
         return call
 
-    def take(self) -> list[tuple[int, int]]:
+    def take(self) -> list[int]:
         seen, self.seen = self.seen, []
         return seen
 
@@ -104,16 +103,8 @@ def test_every_layer_of_every_network_runs_by_the_node(calls: Calls, name: str) 
     (plain, want), (with_watchers, got) = actual
     layers = [layer for layer in neurons(model).values() if "run" not in layer.overridden]
     assert with_watchers == plain and not calls.others
-    assert sum(count for count, _ in plain) >= 2 * len(layers) > 0
+    assert len(plain) >= 2 * len(layers) > 0
     assert all(torch.equal(a, b) for a, b in zip(got, want, strict=True))
-
-
-def test_attention_runs_q_k_and_v_as_one_in_training_with_watchers(calls: Calls) -> None:
-    model = member("spikformer_tiny").to(memory_format=torch.channels_last)
-    x = images("spikformer_tiny", 2).to(memory_format=torch.channels_last)
-    with watched(model, model.timesteps):
-        model(x)
-    assert (3, 1) in calls.take()
 
 
 @pytest.mark.parametrize("asks", ["current", "membrane"])

@@ -6,15 +6,12 @@ dense layer is faster, they run torch's own layer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TypeVar
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
-from steadyspike.kernels.eager import runs_directly
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -40,24 +37,6 @@ class EventConv2d(nn.Conv2d):
             return 0, 0
         total = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size)]
         return None if any(t % 2 for t in total) else (total[0] // 2, total[1] // 2)
-
-
-def pointwise_group(layers: Sequence[nn.Module], x: Tensor) -> Tensor | None:
-    """Computes several 1x1 convolutions of one image as one, with concatenated outputs.
-
-    Returns None if the layers must run one by one: under autocast, torch.func or a compiler, or for another dtype.
-
-    All have a stride of 1 and no padding; either all or none have a bias.
-    """
-    weights, biases = ([getattr(layer, name) for layer in layers] for name in ("weight", "bias"))
-    weight = torch.cat(weights)
-    bias = None if biases[0] is None else torch.cat(biases)
-    out = spike_conv2d(x, weight, bias)
-    if out is not None:
-        return out
-    if x.dtype != weight.dtype or torch.is_autocast_enabled("cpu") or not runs_directly(x, weight):
-        return None
-    return torch.conv2d(x, weight, bias)
 
 
 class EventLinear(nn.Linear):

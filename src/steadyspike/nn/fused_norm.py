@@ -101,14 +101,11 @@ def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
     return type(norm).forward is TDBN.forward and norm.bias is not None and not norm.synchronises
 
 
-def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None = None, groups: int = 1) -> bool:
-    """Returns True if the node supports these tensors.
-
-    groups: the number of norms whose channels ``y`` contains
-    """
+def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None = None) -> bool:
+    """Returns True if the node supports these tensors."""
     if y.dtype not in (torch.float32, torch.float64) or y.ndim < 3 or y.numel() < 2 * y.shape[2]:
         return False
-    if y.shape[2] != groups * norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
+    if y.shape[2] != norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
         return False
     tensors = (y, norm.weight) if extra is None else (y, norm.weight, extra)
     if not fills_one_block(y) or choose_way(neuron.backend, neuron.spec, *tensors) != "fused":

@@ -61,7 +61,7 @@ class _Fused(torch.autograd.Function):
             job.scales = _scales(job, weight, bias, weight2, bias2)
             affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
         words = None
-        if plan.scan.bits and job.notes:
+        if plan.scan.bits:
             # Only a surrogate with a bounded window has elements without a gradient.
             needed = job.trained and plan.call.codes[1] in _BOUNDED and any(ctx.needs_input_grad)
             words = SpikeWords.like(x, needed)

@@ -61,7 +61,6 @@ class Job:
     norms: the statistics of x and of extra; None for a norm in evaluation, or without a norm
     spikes: extra as bits until the forward has run; the bits are then saved and freed like tensors
     source: identifies extra
-    notes: False if no layer reads the unchanged output
     trained: whether gradients are enabled, which cannot be queried inside the node
     inside: False if a parameter was out of its range
     """
@@ -70,7 +69,6 @@ class Job:
     spikes: PackedSpikes | None = None
     like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # value, shape and strides of ``spikes``
     source: Tensor | None = None
-    notes = True
     potential = False
     inside = True
     computed: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -7,11 +7,8 @@ from torch import Tensor
 from steadyspike.models.blocks.attention.attention_plan import AttentionPlan
 from steadyspike.models.blocks.attention.projected import ProjectedAttention
 from steadyspike.models.blocks.conv import ConvNorm, ConvNormLIF
-from steadyspike.models.blocks.conv_group import grouped_spikes
 from steadyspike.models.parts import Parts, Shape
-from steadyspike.nn.attention.product import cheaper_order, heads_of, image_of, spike_attention
-from steadyspike.nn.attention.rows_product import rows_attention
-from steadyspike.nn.norm.base import TimeNorm
+from steadyspike.nn.attention.product import heads_of, image_of, spike_attention
 
 
 class SelfAttention(ProjectedAttention):
@@ -33,25 +30,9 @@ class SelfAttention(ProjectedAttention):
         self.proj = ConvNorm(parts, shape, shape.channels, kernel=1, bias=plan.bias or None, residual=residual)
 
     def mixed(self, x: Tensor) -> Tensor:
-        wide = self._grouped(x)
-        if wide is not None:
-            return self.lif(wide)
         q, k, v = self.q(x), self.k(x), self.v(x)
         tokens_q, tokens_k, tokens_v = (heads_of(s, self.heads) for s in (q, k, v))
         return self.lif(image_of(spike_attention(tokens_q, tokens_k, tokens_v, self.scale), q))
-
-    def _grouped(self, x: Tensor) -> Tensor | None:
-        """Returns the product, computed from q, k and v as one layer; None if they must run as three."""
-        height, width = x.shape[-2:]
-        channels = self.proj.norm.channels if isinstance(self.proj.norm, TimeNorm) else 0
-        if not channels or cheaper_order(channels // self.heads, height * width) != "vk":
-            return None
-        spikes = grouped_spikes((self.q, self.k, self.v), x)
-        if spikes is None:
-            return None
-        rows = spikes.flatten(0, 1).permute(0, 2, 3, 1).flatten(1, 2)
-        product = rows_attention(rows, self.heads, self.scale)
-        return product.unflatten(1, (height, width)).permute(0, 3, 1, 2).unflatten(0, tuple(x.shape[:2]))
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, scale={self.scale}"
