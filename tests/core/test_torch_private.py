@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.checkpoint import checkpoint
 
 from steadyspike.core import torch_private as private
 
@@ -90,14 +91,14 @@ def test_a_backward_and_its_batched_gradients_are_seen() -> None:
 
         @staticmethod
         def backward(ctx, g):
-            seen.append((private.in_backward(), private.is_batched_gradient(g)))
+            seen.append((private.backward_task() >= 0, private.is_batched_gradient(g)))
             return g
 
     x = torch.ones(3, requires_grad=True)
     y = Look.apply(x)
     torch.autograd.grad(y, x, torch.ones(3), retain_graph=True)
     torch.autograd.grad(y, x, torch.eye(3), is_grads_batched=True)
-    assert seen == [(True, False), (True, True)] and not private.in_backward()
+    assert seen == [(True, False), (True, True)] and private.backward_task() == -1
 
 
 def test_saved_tensor_hooks_are_seen() -> None:
@@ -111,6 +112,22 @@ def test_saved_tensor_hooks_are_seen() -> None:
         assert hooks is not None and hooks[0] is pack
     with torch.autograd.graph.disable_saved_tensors_hooks("not now"):
         assert not private.may_hook_saved_tensors()
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_a_checkpoint_is_the_same_object_in_both_runs(use_reentrant: bool) -> None:
+    seen = []
+
+    def run(x: Tensor) -> Tensor:
+        hooks = private.saved_tensor_hooks()
+        seen.append((private.checkpoint_frames(), private.running_functions()))
+        assert private.saved_tensor_hooks() == hooks  # looking at all of them changes nothing
+        return x.exp()
+
+    checkpoint(run, torch.ones(2, requires_grad=True), use_reentrant=use_reentrant).sum().backward()
+    (first, again), other = ([run[use_reentrant] for run in seen], [run[not use_reentrant] for run in seen])
+    assert other == [[], []] and len(first) == len(again) == 1 and first[0][0] is again[0][0]
+    assert (first[0][1], again[0][1]) == (False, True)
 
 
 def test_versions_and_storages() -> None:

@@ -1,9 +1,11 @@
 """MP-Init: Algorithm 1, when it updates and when not, across processes, and the paper's claims on Gaussian input."""
 
+import gc
 import math
 import subprocess
 import sys
 import textwrap
+from functools import partial
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
-from steadyspike.nn.checkpoint import checkpoint as recorded
+from steadyspike.nn.checkpoint import _records
 
 
 def current(*shape, seed=0):
@@ -117,16 +119,20 @@ def test_checkpointing_updates_once_and_recomputes_from_the_same_start(use_reent
         torch.testing.assert_close(g, w, rtol=1e-12, atol=1e-12)
 
 
-def test_recomputing_another_input_is_an_error():
-    from steadyspike.nn.checkpointed_forward import Memory
+def test_a_forward_in_the_backward_pass_that_no_checkpoint_has_run_is_an_error():
+    lif, x = ss.LIF(), current(2, 3, 4).requires_grad_()
+    x.register_hook(lambda g: g + lif(current(2, 3, 4)).sum())
+    with pytest.raises(RuntimeError, match="make it outside the backward pass"):
+        lif(x).sum().backward()
+    runs = []
 
-    memory = Memory(size=2)
-    with torch.no_grad():  # as a reentrant checkpoint runs its forward
-        for seed in range(3):
-            memory.store(current(2, 3, 4, seed=seed), torch.tensor([float(seed)]))
-    assert memory.recall(current(2, 3, 4, seed=2)).item() == 2
-    with pytest.raises(RuntimeError, match="none of the last 2 checkpointed training forwards"):
-        memory.recall(current(2, 3, 4, seed=0))
+    def more_often_each_time(x):
+        runs.append(len(runs))
+        return sum(lif(x) for _ in runs)
+
+    y = current(2, 3, 4).requires_grad_()
+    with pytest.raises(RuntimeError, match="not as often in a checkpointed training forward"):
+        checkpoint(more_often_each_time, y, use_reentrant=True).sum().backward()
 
 
 def gradients_and_mean(inputs, call):
@@ -156,48 +162,67 @@ def test_checkpointed_forwards_are_told_apart(case, use_reentrant):
     torch.testing.assert_close(got, plain, rtol=1e-12, atol=1e-12)
 
 
-def test_two_calls_inside_one_checkpoint():
-    def twice(lif, x):
-        y = lif(x)
-        return y + lif(y + x)
-
-    plain = gradients_and_mean([current(4, 3, 5)], twice)
-    both = gradients_and_mean([current(4, 3, 5)], lambda lif, x: checkpoint(twice, lif, x, use_reentrant=False))
-    torch.testing.assert_close(both, plain, rtol=1e-12, atol=1e-12)
+def twice(lif, z):
+    return lif(z) + lif(z)
 
 
-def test_the_same_input_twice_inside_one_checkpoint_is_refused():
-    with pytest.raises(RuntimeError, match="checkpoint the two calls separately"):
-        gradients_and_mean(
-            [current(4, 3, 5)], lambda lif, x: checkpoint(lambda z: lif(z) + lif(z), x, use_reentrant=False)
-        )
+class Own(torch.autograd.Function):
+    """A checkpoint that is not torch's."""
+
+    @staticmethod
+    def forward(ctx, function, lif, z):
+        ctx.function, ctx.lif = function, lif
+        ctx.save_for_backward(z)
+        with torch.no_grad():
+            return function(lif, z)
+
+    @staticmethod
+    def backward(ctx, g):
+        z = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.function(ctx.lif, z).backward(g)
+        return None, None, z.grad
 
 
-@pytest.mark.parametrize("way", ["alone", "inside of another", "inside of torch's", "around torch's"])
-def test_own_checkpoints_may_run_a_layer_twice_on_the_same_input(way):
-    """Which checkpointing by torch refuses: the two calls start from different means."""
+RECOMPUTED = {
+    "alone": (lambda once, lif, x: once(twice, lif, x), twice),
+    "inside of another": (
+        lambda once, lif, x: once(lambda lif, z: once(twice, lif, z) + lif(z), lif, x),
+        lambda lif, x: twice(lif, x) + lif(x),
+    ),
+    "inside of the other kind": (
+        lambda once, lif, x: checkpoint(lambda z: once(twice, lif, z) * 2, x, use_reentrant=False),
+        lambda lif, x: twice(lif, x) * 2,
+    ),
+    "around the other kind": (
+        lambda once, lif, x: once(lambda lif, z: checkpoint(lif, z + 0.1, use_reentrant=False) + lif(z), lif, x),
+        lambda lif, x: lif(x + 0.1) + lif(x),
+    ),
+    "with hooks inside": (lambda once, lif, x: once(hooked, lif, x), twice),
+}
 
-    def twice(lif, z):
-        return lif(z) + lif(z)
 
-    def run(lif, x):
-        if way == "alone":
-            return recorded(twice, lif, x)
-        if way == "inside of another":
-            return recorded(lambda z: recorded(twice, lif, z) + lif(z), x)
-        if way == "inside of torch's":
-            return checkpoint(lambda z: recorded(lif, z) * 2, x, use_reentrant=False)
-        return recorded(lambda z: checkpoint(lif, z + 0.1, use_reentrant=False) + lif(z), x)
+def hooked(lif, z):
+    with torch.autograd.graph.save_on_cpu():
+        return twice(lif, z)
 
-    plain = {
-        "alone": twice,
-        "inside of another": lambda lif, x: twice(lif, x) + lif(x),
-        "inside of torch's": lambda lif, x: lif(x) * 2,
-        "around torch's": lambda lif, x: lif(x + 0.1) + lif(x),
-    }
+
+@pytest.mark.parametrize("kind", ["not reentrant", "reentrant", "not torch's"])
+@pytest.mark.parametrize("way", RECOMPUTED)
+def test_a_checkpoint_may_run_a_layer_twice_on_the_same_input(way, kind):
+    """The two calls start from different means."""
+    once = Own.apply if kind == "not torch's" else partial(checkpoint, use_reentrant=kind == "reentrant")
+    run, plain = RECOMPUTED[way]
     inputs = [current(4, 3, 5), current(4, 3, 5) * 1.5]
-    for got, want in zip(gradients_and_mean(inputs, run), gradients_and_mean(inputs, plain[way])):
-        torch.testing.assert_close(got, want)
+    actual = gradients_and_mean(inputs, partial(run, once))
+    torch.testing.assert_close(actual, gradients_and_mean(inputs, plain), rtol=1e-12, atol=1e-12)
+
+
+def test_a_second_backward_reads_from_the_start():
+    lif, x = ss.LIF(surrogate="sigmoid").double(), current(4, 3, 5).double().requires_grad_()
+    out = checkpoint(twice, lif, x, use_reentrant=False).square().sum()
+    first, second = (torch.autograd.grad(out, x, retain_graph=True)[0] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])
@@ -212,10 +237,20 @@ def test_checkpointing_in_evaluation_mode(use_reentrant):
     torch.testing.assert_close(got, lif.k.grad)
 
 
-def test_plain_training_remembers_nothing():
-    lif = ss.LIF()
-    lif(current(4, 3, 5)).sum().backward()
-    assert not lif.init._memory._entries
+def test_records_live_as_long_as_their_checkpoints():
+    lif, x = ss.LIF(), current(4, 3, 5).requires_grad_()
+    lif(x).sum().backward()
+    with torch.no_grad():
+        lif(x)
+    gc.collect()
+    assert not _records
+    for reentrant in (False, True):
+        out = checkpoint(lif, x, use_reentrant=reentrant).sum()
+        assert len(_records) == 1
+        out.backward()
+        del out
+        gc.collect()
+        assert not _records
 
 
 @pytest.mark.parametrize("outside", [True, False])

@@ -11,10 +11,12 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import wraps
+from types import FrameType
 from typing import Any, TypeVar
 
 import torch
 import torch._compile
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -61,14 +63,57 @@ def in_forward_mode() -> bool:
     return forward_ad._current_level >= 0
 
 
-def in_backward() -> bool:
-    """Returns True while autograd runs a backward pass in this thread, which includes recomputing a checkpoint."""
-    return _C._current_graph_task_id() != -1
+def backward_task() -> int:
+    """Returns a number for the backward pass that autograd runs in this thread; -1 outside of a backward."""
+    return _C._current_graph_task_id()
 
 
 def saved_tensor_hooks() -> tuple[Any, Any] | None:
     """Returns the innermost active (pack, unpack) hooks; None if there are none."""
     return _C._autograd._top_saved_tensors_default_hooks(True)
+
+
+def _all_saved_tensor_hooks() -> list[tuple[Any, Any]]:
+    """Returns all active (pack, unpack) hooks, the innermost first."""
+    hooks = []
+    while (innermost := saved_tensor_hooks()) is not None:
+        hooks.append(innermost)
+        _C._autograd._pop_saved_tensors_default_hooks()
+    for pack, unpack in reversed(hooks):
+        _C._autograd._push_saved_tensors_default_hooks(pack, unpack)
+    return hooks
+
+
+def checkpoint_frames() -> list[tuple[Any, bool]]:
+    """Returns the non-reentrant torch.utils.checkpoint around this call, the innermost first: (object, recomputed).
+
+    The object is the same in the first run and when it is recomputed.
+    """
+    frames = []
+    for pack, _ in _all_saved_tensor_hooks() if may_hook_saved_tensors() else []:
+        hook = inspect.unwrap(pack)
+        if hook.__module__ == torch.utils.checkpoint.__name__:
+            inside = inspect.getclosurevars(hook).nonlocals
+            recomputed = "target_frame_ref" in inside
+            frames.append((inside["target_frame_ref"]() if recomputed else inside["frame"], recomputed))
+    return frames
+
+
+def running_functions() -> list[tuple[Any, bool]]:
+    """Returns the Python functions of autograd whose methods are running, the innermost first: (ctx, is it backward).
+
+    The reentrant torch.utils.checkpoint is such a function; ctx is the same in its forward and its backward.
+    """
+    functions = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in ("forward", "backward") and code.co_argcount:
+            ctx = frame.f_locals.get(code.co_varnames[0])
+            if isinstance(ctx, torch.autograd.function.BackwardCFunction):
+                functions.append((ctx, code.co_name == "backward"))
+        frame = frame.f_back
+    return functions
 
 
 def may_hook_saved_tensors() -> bool:

@@ -22,7 +22,7 @@ from steadyspike.core.reference_scan import ScanResult, Step, active_statistics,
 from steadyspike.core.spec import ScanSpec
 from steadyspike.interop.classes import Converted
 from steadyspike.interop.surrogates import SpikeFunction
-from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.initial_potential import ConstantInit, InitialPotential, resolve_init
 from steadyspike.nn.native import NotNative, plain_layer
 from steadyspike.nn.neuron import Neuron

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from steadyspike.core.torch_private import unwrapped
 from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan.cpu.neuron_calls import Start
-from steadyspike.nn.checkpointed_forward import Memory, checkpoint_region, recomputing
+from steadyspike.nn.checkpoint import first_runs, recall, recomputing, store
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, summed, world_size
 
@@ -79,7 +79,6 @@ class MPInit(InitialPotential):
             raise ValueError(f"momentum is the weight of the new batch and must be in (0, 1]; got {momentum}")
         self.momentum, self.sync, self.group = momentum, sync, Group(group)
         self.register_buffer("running_mean", torch.zeros(1))
-        self._memory = Memory()
 
     def bind(self, channels: int | None) -> None:
         self.running_mean = torch.zeros(channels or 1)
@@ -89,9 +88,9 @@ class MPInit(InitialPotential):
         if not self.training:
             return self._mean().clone()
         if recomputing():
-            return self._memory.recall(x)
+            return recall(self)
         mean = snapshot(self._mean())
-        self._memory.store(x, mean)
+        store(self, mean)
         return mean
 
     def native_start(self, training: bool, dtype: torch.dtype) -> Start | None:
@@ -102,7 +101,7 @@ class MPInit(InitialPotential):
         if not (training or self.training):
             return Start(mean)
         # C++ supports neither checkpoints, which store a value of this forward, nor sums over several processes.
-        if recomputing() or checkpoint_region() is not None or (self.sync and world_size(self.group.group) > 1):
+        if recomputing() or first_runs() or (self.sync and world_size(self.group.group) > 1):
             return None
         return Start(mean, 0.0, self.momentum if training else 0.0)
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from steadyspike.core.reference_scan import ScanResult, per_channel, reset
-from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.membrane_health import tapped
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from steadyspike.core.torch_private import dispatch_modes, in_backward
+from steadyspike.core.torch_private import backward_task, dispatch_modes
 from steadyspike.kernels.eager import runs_directly
 
 
@@ -24,7 +24,7 @@ def snapshot(x: Tensor) -> Tensor:
 
 @torch.library.custom_op("steadyspike::snapshot", mutates_args=())
 def _snapshot(x: Tensor) -> Tensor:
-    if in_backward():
+    if backward_task() != -1:
         raise RuntimeError(
             "activation checkpointing recomputes a compiled layer whose running statistics have changed since; "
             "use torch.compile without torch.utils.checkpoint, or checkpointing without torch.compile"

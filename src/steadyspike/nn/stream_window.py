@@ -17,7 +17,7 @@ from torch import Tensor
 from steadyspike.core.reference_scan import active_statistics
 from steadyspike.core.state import LIFState
 from steadyspike.core.transforms import is_transformed
-from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.initial_potential import InitialPotential
 
 if TYPE_CHECKING:

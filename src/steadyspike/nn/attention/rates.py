@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from steadyspike.nn.checkpointed_forward import Memory, recomputing
+from steadyspike.nn.checkpoint import recall, recomputing, store
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, summed
 
@@ -40,15 +40,14 @@ class RunningRate(nn.Module):
         self.momentum, self.sync, self.group = momentum, sync, Group(group)
         self.register_buffer("rate", torch.zeros(heads))
         self.register_buffer("batches", torch.zeros((), dtype=torch.long))
-        self._memory = Memory()
 
     def forward(self, out: Tensor) -> Tensor:
         if not self.training:
             return self._usable(self.rate.clone(), self.batches)
         if recomputing():
-            return self._memory.recall(out)
+            return recall(self)
         rate = self._usable(self._move(out), self.batches)
-        self._memory.store(out, rate)
+        store(self, rate)
         return rate
 
     @torch.no_grad()

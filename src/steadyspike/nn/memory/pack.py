@@ -57,8 +57,6 @@ class _Bits(NamedTuple):
 class _Pack:
     """The pack hook: autograd calls it with every tensor that it saves."""
 
-    recomputes = False  # unlike the hooks of activation checkpointing
-
     @torch.no_grad()
     def __call__(self, tensor: Tensor) -> _Kept | _Bits:
         if tensor.numel() >= SMALLEST and tensor.is_floating_point() and not isinstance(tensor, nn.Parameter):

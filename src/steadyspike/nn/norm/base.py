@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, world_size

@@ -13,7 +13,7 @@ from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import tensor_norms
 from steadyspike.core.widest import widest
 from steadyspike.kernels.spikes.note import spikes_per_step
-from steadyspike.nn.checkpointed_forward import recomputing
+from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
 from steadyspike.nn.sync import summed
 from steadyspike.train.files.loggers import Histogram
