@@ -12,10 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
-from steadyspike.nn import fused_norm as module
+from steadyspike.nn import fused as module
 from steadyspike.nn.fused_norm import Normed, norm_neuron
 from steadyspike.nn.memory.track import MemoryTracker
-from steadyspike.nn.norm.tdbn import TDBN
+from steadyspike.nn.norm import BNTT, TAB, TDBN, TEBN
 
 MISSING = CpuBackend().why_not(torch.empty(0))
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -174,6 +174,20 @@ def test_an_evaluation_without_gradients_computes_no_second_norm(fused: list[boo
         want = one_by_one(parts[0], parts[1], tensors[0], parts[2], tensors[1])
     assert fused == [True] and want.count_nonzero()
     assert (got != want).float().mean() < 1e-3
+
+
+@pytest.mark.parametrize("kinds", [(TEBN, TEBN), (TDBN, TEBN), (TEBN, TDBN), (BNTT, TAB)])
+def test_an_evaluation_with_values_per_step(kinds: tuple[type, type]) -> None:
+    """One norm may be part of the node; the scan cannot add two maps with values per step."""
+    neuron, (y, side), norms = ss.LIF().eval(), inputs(torch.float64, "contiguous"), []
+    for kind in kinds:
+        norm = (kind(6) if kind is TDBN else kind(6, 5)).double()
+        for tensor in norm.state_dict().values():
+            tensor.copy_(torch.rand(tensor.shape) + 0.5)
+        norms.append(norm.eval())
+    with torch.no_grad():
+        want = one_by_one(norms[0], neuron, y, norms[1], side)
+        assert torch.equal(in_one(norms[0], neuron, y, norms[1], side), want) and want.any()
 
 
 def test_a_network_keeps_no_output_of_a_shortcuts_norm(fused: list[bool]) -> None:

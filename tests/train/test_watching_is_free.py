@@ -14,7 +14,7 @@ import steadyspike as ss
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.kernels.scan.fused_job import Job
 from steadyspike.models.model_registry import entry
-from steadyspike.nn import fused, fused_norm
+from steadyspike.nn import fused
 from steadyspike.nn.neuron import Neuron, neurons
 from steadyspike.train.watch.layers import GradientWatch, LayerWatch, MembraneWatch
 from tests.models.members import TINY, images, member
@@ -30,8 +30,7 @@ class Calls:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[int] = []
         self.others: list[str] = []
-        for module in (fused, fused_norm):
-            monkeypatch.setattr(module, "fused_scan", self._counted(module.fused_scan))
+        monkeypatch.setattr(fused, "fused_scan", self._counted(fused.fused_scan))
         original = Neuron.run
 
         def run(layer: Neuron, *args: object, **options: object) -> object:
@@ -122,12 +121,12 @@ def test_a_tap_that_asks_for_more_pays_with_memory_and_changes_no_number(calls: 
 
 def test_only_the_evaluation_of_a_run_writes_the_potentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked: dict[bool, set[bool]] = {False: set(), True: set()}  # by training: whether U[T] was asked for
-    original = fused_norm.fused_scan
+    original = fused.fused_scan
 
     def scan(job: Job, *args: object) -> object:
         asked[job.trained].add(job.potential)
         return original(job, *args)
 
-    monkeypatch.setattr(fused_norm, "fused_scan", scan)
+    monkeypatch.setattr(fused, "fused_scan", scan)
     trained(tmp_path, ["schedule.epochs=1", "data.train_samples=64"])
     assert asked[True] == {False} and True in asked[False]

@@ -14,7 +14,7 @@ are equal bit for bit.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +22,13 @@ from torch import Tensor, nn
 from steadyspike.core.reference_scan import ScanResult
 from steadyspike.core.torch_private import forward_hooks, has_other_hooks, is_compiled, unwrapped
 from steadyspike.kernels.layout import DTYPES
+from steadyspike.kernels.once import trace_of
 from steadyspike.kernels.scan.call import fused_result, lif_scan, start_tensor
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.cpu.neuron_calls import Start
 from steadyspike.kernels.scan.fused import fused_scan
-from steadyspike.kernels.scan.fused_job import Job, Links, fused_job
+from steadyspike.kernels.scan.fused_job import Job, Links, Statistics, fused_job
+from steadyspike.kernels.spikes.packed import PackedSpikes
 from steadyspike.nn.initial_potential import InitialPotential
 
 if TYPE_CHECKING:
@@ -72,8 +74,24 @@ def native_start(neuron: Neuron, dtype: torch.dtype) -> Start | None:
     return init.native_start(neuron.training, dtype)
 
 
-def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
-    """Computes `Neuron.forward` of a checked ``x`` [T, B, ...]: from the initial potential, with MP-Init's step."""
+class Norms(NamedTuple):
+    """What the node computes before the scan.
+
+    statistics: of the norms of x and of extra; None for a norm in evaluation, or without one
+    tensors: weight and bias of the first norm (in evaluation its scale and shift), extra, weight and bias of the second
+    bits: ``extra`` as bits, which are then used instead of its values
+    """
+
+    statistics: tuple[Statistics | None, Statistics | None]
+    tensors: tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+    bits: PackedSpikes | None
+
+
+def forward_layer(neuron: Neuron, x: Tensor, norms: Norms | None = None) -> Tensor:
+    """Computes `Neuron.forward` of a checked ``x`` [T, B, ...]: from the initial potential, with MP-Init's step.
+
+    norms: for tensors that `norm_neuron` has checked; the node then reads the current that they make of x
+    """
     dtype, u0 = COMPUTED_IN.get(x.dtype), None
     if dtype is not None and "run" not in neuron.overridden and not torch.compiler.is_compiling():
         start = native_start(neuron, dtype)
@@ -85,14 +103,22 @@ def forward_layer(neuron: Neuron, x: Tensor) -> Tensor:
         elif start.mean is not None:
             others = (k, w, start.mean)
         # `others` has every tensor that the node would read; if one is on another device or fake, the node is not used.
-        if choose_way(neuron.backend, neuron.spec, x, *others) == "fused":
+        if norms is not None or choose_way(neuron.backend, neuron.spec, x, *others) == "fused":
             x, k, w = unwrapped(x), unwrapped(k), unwrapped(w)
             potential, membrane = asked(neuron) if neuron.taps else NOTHING
             own_u0: tuple[Tensor, ...] = () if u0 is None else (unwrapped(start_tensor(u0, x, dtype)),)
             job = fused_job(x, k, w, start or own_u0[0], neuron.spec, links, membrane, neuron.channels is not None)
             if job is not None:
                 job.potential = potential
-                return finish(neuron, x, job, u0, fused_scan(job, x, k, w, *own_u0))
+                if norms is None:
+                    return _finish(neuron, x, job, u0, fused_scan(job, x, k, w, *own_u0))
+                job.norms, job.spikes = norms.statistics, norms.bits
+                # Bits replace the values of `extra`. An empty tensor takes the position of `extra` in the graph, so
+                # that a second derivative still raises its error.
+                job.source = None if norms.bits is None else trace_of(norms.tensors[2])
+                results = fused_scan(job, x, k, w, *(own_u0 or (None,)), *norms.tensors)
+                return _finish(neuron, x, job, u0, results)
+    assert norms is None
     return _one_after_the_other(neuron, x, u0)
 
 
@@ -114,7 +140,7 @@ def asked(neuron: Neuron) -> tuple[bool, bool]:
     return membrane or any(tap.potential for tap in taps), membrane
 
 
-def finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any) -> Tensor:
+def _finish(neuron: Neuron, x: Tensor, job: Job, u0: Tensor | None, results: Any) -> Tensor:
     """Passes the node's results to the taps, does what the node leaves out, and returns the output."""
     out, u, m = results if type(results) is tuple else (results, None, None)
     if neuron.taps:

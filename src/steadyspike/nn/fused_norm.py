@@ -12,22 +12,25 @@ from torch import Tensor, nn
 
 from steadyspike.core.torch_private import unwrapped
 from steadyspike.kernels.layout import fills_one_block, same_strides
-from steadyspike.kernels.once import trace_of
-from steadyspike.kernels.scan.call import start_tensor
 from steadyspike.kernels.scan.choose import choose_way
-from steadyspike.kernels.scan.fused import fused_scan
-from steadyspike.kernels.scan.fused_job import Statistics, affine_of, fused_job, mapped
+from steadyspike.kernels.scan.fused_job import Statistics, affine_of, mapped
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.kernels.spikes.packed import PackedSpikes
-from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
-from steadyspike.nn.fused import NOTHING, asked, finish, layer_constants, must_be_called, native_start
+from steadyspike.nn.evaluation_map import evaluation_map
+from steadyspike.nn.fused import Norms, forward_layer
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.tdbn import TDBN
-from steadyspike.nn.operator_norm import operator_norm_neuron, takes_operator
-
-_CALLED = frozenset({"forward", "run"})
+from steadyspike.nn.operator_norm import (
+    OWN_CODE,
+    fits,
+    fits_beside,
+    is_tdbn,
+    operator_norm_neuron,
+    reads_current,
+    takes_operator,
+)
 
 
 class Normed(NamedTuple):
@@ -58,32 +61,31 @@ def norm_neuron(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
         return _as_written(norm, neuron, y, extra)
     if takes_operator(norm, neuron, y, extra):
         return operator_norm_neuron(norm, neuron, y, extra)
-    if not fits_layers(norm, neuron):
+    if torch.compiler.is_compiling() or neuron.overridden & OWN_CODE or not fits(norm, y):
         return _as_written(norm, neuron, y, extra)
     # The order matters: a shortcut's norm that cannot be part of the node must be computed before the tensors are
     # checked.
     if isinstance(extra, Normed) and not _fits_second(norm, neuron, y, extra):
         extra = extra.value()
-    other = extra.y if isinstance(extra, Normed) else extra
-    if not fits_tensors(norm, neuron, y, other):
+    if not _fits_node(norm, neuron, y, extra.y if isinstance(extra, Normed) else extra):
         return _as_written(norm, neuron, y, extra)
     neuron.check_input(y)
     norm.check_input(y)
-    if must_be_called(neuron) or any(tap.current for tap in neuron.taps.values()):
+    if reads_current(neuron):
         return neuron(shown_current(norm, y, extra))
-    if norm.training:
-        assert isinstance(norm, TDBN) and norm.bias is not None
-        return _trained(norm, neuron, y, extra)
-    second: tuple[Tensor | None, ...] = (None, None)
+    second: tuple[Statistics | None, Tensor | None, Tensor | None] = (None, None, None)
+    other = extra.y if isinstance(extra, Normed) else extra
     if isinstance(extra, Normed):
         extra.norm.check_input(extra.y)
-        second, extra = evaluation_map(extra.norm, y.shape[0]), extra.y
-    scale, shift = (c.contiguous() for c in evaluation_map(norm, y.shape[0]))
-    if scale.ndim == 2 and torch.is_grad_enabled():
+        second = _parts(extra.norm, extra.y)  # before the other norm, as if the layers ran one by one
+    statistics, weight, bias = _parts(norm, y)
+    if weight.ndim == 2 and torch.is_grad_enabled():
         # The backward supports only a scale that is the same at all steps. It runs for any input with a gradient, such
         # as V, also if norm and y have none.
         return neuron(shown_current(norm, y, extra))
-    return _fused(neuron, y, (scale, shift), extra, second)
+    other = None if other is None else unwrapped(other)
+    bits = None if other is None or isinstance(extra, Normed) else _bits(other, y)
+    return forward_layer(neuron, y, Norms((statistics, second[0]), (weight, bias, other, *second[1:]), bits))
 
 
 def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
@@ -92,23 +94,12 @@ def _as_written(norm: nn.Module, neuron: nn.Module, y: Tensor, extra: Tensor | N
     return neuron(x if extra is None else x + extra)
 
 
-def fits_layers(norm: TimeNorm, neuron: Neuron) -> bool:
-    """Returns True if the layers may be one node, for any input."""
-    if neuron.overridden & _CALLED or torch.compiler.is_compiling() or must_be_called(norm):
-        return False
-    if not norm.training:
-        return has_evaluation_map(norm)
-    return type(norm).forward is TDBN.forward and norm.bias is not None and not norm.synchronises
-
-
-def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None = None) -> bool:
-    """Returns True if the node supports these tensors."""
-    if y.dtype not in (torch.float32, torch.float64) or y.ndim < 3 or y.numel() < 2 * y.shape[2]:
-        return False
-    if y.shape[2] != norm.channels or norm.weight.dtype != y.dtype or norm.running_mean.dtype != y.dtype:
+def _fits_node(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None) -> bool:
+    """Returns True if the node supports these tensors, for layers that `fits` has accepted."""
+    if y.dtype not in (torch.float32, torch.float64) or not fills_one_block(y) or not _trains_alone(norm):
         return False
     tensors = (y, norm.weight) if extra is None else (y, norm.weight, extra)
-    if not fills_one_block(y) or choose_way(neuron.backend, neuron.spec, *tensors) != "fused":
+    if choose_way(neuron.backend, neuron.spec, *tensors) != "fused":
         return False
     if extra is None:
         return True
@@ -118,16 +109,16 @@ def fits_tensors(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | None
     return extra.stride() == y.stride() or same_strides(extra[0], y[0])
 
 
+def _trains_alone(norm: TimeNorm) -> bool:
+    """Returns False for a norm whose training the node does not support: over several processes, or without a bias."""
+    return not norm.training or (norm.bias is not None and not norm.synchronises)
+
+
 def _fits_second(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Normed) -> bool:
     """True if the norm of ``extra`` may be part of the node: in training, and without gradients in evaluation."""
-    other = extra.norm
-    if not (isinstance(norm, TDBN) and isinstance(other, TDBN) and norm.channels == other.channels):
+    if not (is_tdbn(norm) and fits_beside(norm, extra) and _trains_alone(extra.norm)):
         return False
-    if norm.training != other.training or (torch.is_grad_enabled() and not norm.training):
-        return False
-    if other.weight.dtype != y.dtype or other.running_mean.dtype != y.dtype:
-        return False
-    return fits_layers(other, neuron) and fits_tensors(norm, neuron, y, extra.y)
+    return (norm.training or not torch.is_grad_enabled()) and _fits_node(norm, neuron, y, extra.y)
 
 
 def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:
@@ -142,41 +133,13 @@ def batch_statistics(norm: TDBN, y: Tensor) -> tuple[Statistics, Tensor]:
     return Statistics(mean, invstd), norm.weight if norm.factor == 1.0 else norm.weight * norm.factor
 
 
-def _trained(norm: TDBN, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
-    second: tuple[Tensor | None, ...] = (None, None)
-    statistics2 = None
-    if isinstance(extra, Normed):  # first, because a norm that is used twice updates its statistics in this order
-        assert isinstance(extra.norm, TDBN)
-        extra.norm.check_input(extra.y)
-        statistics2, weight2 = batch_statistics(extra.norm, extra.y)
-        second, extra = (weight2, extra.norm.bias), extra.y
-    statistics, weight = batch_statistics(norm, y)
-    return _fused(neuron, y, (weight, norm.bias), extra, second, (statistics, statistics2))
-
-
-def _fused(
-    neuron: Neuron,
-    y: Tensor,
-    norm: tuple[Tensor | None, ...],
-    extra: Tensor | None,
-    second: tuple[Tensor | None, ...] = (None, None),
-    statistics: tuple[Statistics | None, Statistics | None] = (None, None),
-) -> Tensor:
-    """Runs the node with a norm, and a second norm for ``extra``: weight and bias of each, or scale and shift."""
-    k, w, links = layer_constants(neuron, y.dtype)
-    start = native_start(neuron, y.dtype)
-    u0 = None if start is not None else unwrapped(start_tensor(neuron.init.potential(y), y, y.dtype))
-    y, extra = unwrapped(y), None if extra is None else unwrapped(extra)
-    potential, membrane = asked(neuron) if neuron.taps else NOTHING
-    job = fused_job(y, k, w, start or u0, neuron.spec, links, membrane, neuron.channels is not None)
-    assert job is not None
-    job.potential, job.norms = potential, statistics
-    if extra is not None and second[0] is None:
-        job.spikes = _bits(extra, y)
-        # The bits replace the values of `extra`. An empty tensor takes the position of `extra` in the graph, so that a
-        # second derivative still raises its error.
-        job.source = None if job.spikes is None else trace_of(extra)
-    return finish(neuron, y, job, u0, fused_scan(job, y, unwrapped(k), unwrapped(w), u0, *norm, extra, *second))
+def _parts(norm: TimeNorm, y: Tensor) -> tuple[Statistics | None, Tensor, Tensor]:
+    """Returns the statistics of ``y``, weight and bias; in evaluation None, scale and shift."""
+    if not norm.training:
+        scale, shift = evaluation_map(norm, y.shape[0])
+        return None, scale.contiguous(), shift.contiguous()
+    assert isinstance(norm, TDBN) and norm.bias is not None
+    return *batch_statistics(norm, y), norm.bias
 
 
 def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
@@ -201,14 +164,11 @@ def shown_current(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> T
 
 def _shown_map(norm: TimeNorm, y: Tensor) -> tuple[Tensor, Tensor]:
     """Returns (scale, shift) of the norm, by operators that autograd can differentiate."""
-    if not norm.training:
-        return evaluation_map(norm, y.shape[0])
-    assert isinstance(norm, TDBN) and norm.bias is not None
-    (mean, invstd), weight = batch_statistics(norm, y)
-    if torch.is_grad_enabled() and y.requires_grad:
+    statistics, weight, bias = _parts(norm, y)
+    if statistics is not None and torch.is_grad_enabled() and y.requires_grad:
         # The values are those of the node. The gradients come from computing the statistics as functions
         # of y.
         var, own = torch.var_mean(y, [i for i in range(y.ndim) if i != 2], correction=0)
         sd = torch.rsqrt(var + norm.eps)
-        mean, invstd = mean + (own - own.detach()), invstd + (sd - sd.detach())
-    return affine_of(Statistics(mean, invstd), weight, norm.bias)
+        statistics = Statistics(statistics.mean + (own - own.detach()), statistics.invstd + (sd - sd.detach()))
+    return affine_of(statistics, weight, bias)

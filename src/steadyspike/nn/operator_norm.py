@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from steadyspike.kernels.layout import DTYPES, compute_dtype
 from steadyspike.kernels.scan.choose import choose_way
 from steadyspike.kernels.scan.norm_operator import NormedInput, norm_moments, norm_scan
 from steadyspike.nn.evaluation_map import evaluation_map, has_evaluation_map
-from steadyspike.nn.fused import NOTHING, asked, must_be_called
+from steadyspike.nn.fused import COMPUTED_IN, NOTHING, asked, must_be_called
 from steadyspike.nn.neuron import Neuron
 from steadyspike.nn.norm.base import TimeNorm
 from steadyspike.nn.norm.statistics import batch_map, merged_moments, move_running
@@ -21,39 +20,50 @@ if TYPE_CHECKING:
     from steadyspike.nn.fused_norm import Normed
 
 
+OWN_CODE = frozenset({"forward", "run"})  # a neuron that overrides one of these is called
+
+
+def is_tdbn(norm: nn.Module) -> bool:
+    """Returns True if the norm computes what `TDBN` computes, with one scale and shift for all steps."""
+    return type(norm).forward is TDBN.forward
+
+
+def fits(norm: TimeNorm, y: Tensor) -> bool:
+    """Returns True if a scan may compute norm(y): tdBN in training, any norm with a map in evaluation, no hooks."""
+    if y.ndim < 3 or y.shape[2] != norm.channels or y.numel() < 2 * y.shape[2] or must_be_called(norm):
+        return False
+    if norm.weight.dtype != COMPUTED_IN.get(y.dtype) or norm.running_mean.dtype != norm.weight.dtype:
+        return False
+    return is_tdbn(norm) if norm.training else has_evaluation_map(norm)
+
+
+def fits_beside(norm: TimeNorm, extra: Normed) -> bool:
+    """Returns True if a scan may compute the norm of ``extra`` too: two tdBN in the same mode."""
+    return is_tdbn(extra.norm) and norm.training == extra.norm.training and fits(extra.norm, extra.y)
+
+
+def reads_current(neuron: Neuron) -> bool:
+    """Returns True if a hook or a tap of the neuron needs the current in memory."""
+    return must_be_called(neuron) or any(tap.current for tap in neuron.taps.values())
+
+
 def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:
     """Returns True if the layers are computed by operators: on a GPU, if no hook or tap needs the current in memory."""
     if y.is_cpu and neuron.backend != "triton":
         return False
-    if neuron.overridden & {"forward", "run"} or must_be_called(neuron):
+    if neuron.overridden & OWN_CODE or reads_current(neuron) or not fits(norm, y):
         return False
-    if any(tap.current for tap in neuron.taps.values()) or not _fits(norm, y):
+    # The backward has one scale for all steps. It runs for any input with a gradient, also if norm and y have none.
+    if not is_tdbn(norm) and torch.is_grad_enabled():
         return False
     if choose_way(neuron.backend, neuron.spec, y, norm.weight) != "triton":
         return False
     if extra is None:
         return True
-    if isinstance(extra, Tensor):
-        return extra.shape == y.shape and extra.dtype == y.dtype
-    same = extra.y.shape == y.shape and extra.y.dtype == y.dtype and extra.norm.training == norm.training
+    other = extra if isinstance(extra, Tensor) else extra.y
     # The kernel can add two affine maps only if each has one scale and shift for all steps.
-    alike = all(type(n).forward is TDBN.forward for n in (norm, extra.norm))
-    return same and alike and _fits(extra.norm, extra.y)
-
-
-def _fits(norm: TimeNorm, y: Tensor) -> bool:
-    """Returns True if the operators compute this norm of ``y``."""
-    if y.dtype not in DTYPES or y.ndim < 3 or y.shape[2] != norm.channels or y.numel() < 2 * y.shape[2]:
-        return False
-    if norm.weight.dtype != compute_dtype(y) or norm.running_mean.dtype != norm.weight.dtype or must_be_called(norm):
-        return False
-    if norm.training:
-        return type(norm).forward is TDBN.forward
-    if not has_evaluation_map(norm):
-        return False
-    # The backward has one scale for all steps. It runs for any input with a gradient, also if norm and y have none.
-    per_step = norm.weight.ndim == 2 or type(norm).forward is not TDBN.forward
-    return not (per_step and torch.is_grad_enabled())
+    alike = isinstance(extra, Tensor) or (is_tdbn(norm) and fits_beside(norm, extra))
+    return alike and other.shape == y.shape and other.dtype == y.dtype
 
 
 def operator_norm_neuron(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
