@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -36,33 +38,19 @@ def _sample_views(full: Tensor, single: Tensor, sample: int, batch: int) -> list
     return views
 
 
-class _Outputs:
-    """Records the outputs of all modules during one forward, in call order."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self.calls: list[tuple[str, Tensor]] = []
-        self._handles = [
-            module.register_forward_hook(self._hook(name)) for name, module in model.named_modules() if name
-        ]
-
-    def _hook(self, name: str):  # type: ignore[no-untyped-def]
-        def hook(module: nn.Module, args: object, out: object) -> None:
-            if isinstance(out, Tensor):
-                self.calls.append((name, out.detach()))
-
-        return hook
-
-    def remove(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-
-
 def _recorded(model: nn.Module, x: Tensor) -> tuple[Tensor, list[tuple[str, Tensor]]]:
-    outputs = _Outputs(model)
-    try:
-        return model(x), outputs.calls
-    finally:
-        outputs.remove()
+    """Returns the model's output and those of all its modules, in call order."""
+    calls: list[tuple[str, Tensor]] = []
+    with ExitStack() as stack:
+        for name, module in model.named_modules():
+            if name:
+                stack.callback(module.register_forward_hook(partial(_record, name, calls)).remove)
+        return model(x), calls
+
+
+def _record(name: str, calls: list[tuple[str, Tensor]], module: nn.Module, args: object, out: object) -> None:
+    if isinstance(out, Tensor):
+        calls.append((name, out.detach()))
 
 
 @torch.no_grad()

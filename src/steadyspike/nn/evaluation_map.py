@@ -15,7 +15,7 @@ from steadyspike.nn.norm.tdbn import TDBN
 from steadyspike.nn.norm.tebn import TEBN
 
 
-def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor]:
+def _running(norm: Any, steps: int) -> tuple[Tensor, Tensor]:
     """Returns (scale, shift) of weight factor (x - mean) / sqrt(var + eps) + bias.
 
     If values are per step, those of the first ``steps`` are used.
@@ -24,16 +24,12 @@ def _running(norm: Any, steps: int, factor: float = 1.0) -> tuple[Tensor, Tensor
         p[:steps] if p is not None and p.ndim == 2 else p
         for p in (norm.running_mean, norm.running_var, norm.weight, norm.bias)
     )
-    weight = weight if factor == 1.0 else weight * factor
-    return batch_map(mean, var, norm.eps, weight, bias)
-
-
-def _tdbn(norm: TDBN, steps: int) -> tuple[Tensor, Tensor]:
-    return _running(norm, steps, norm.factor)
+    factor = getattr(norm, "factor", 1.0)
+    return batch_map(mean, var, norm.eps, weight if factor == 1.0 else weight * factor, bias)
 
 
 def _tebn(norm: TEBN, steps: int) -> tuple[Tensor, Tensor]:
-    scale, shift = _tdbn(norm, steps)
+    scale, shift = _running(norm, steps)
     p = norm.p[:steps, None].to(scale.dtype)
     return p * scale, p * shift
 
@@ -46,7 +42,7 @@ def _tab(norm: TAB, steps: int) -> tuple[Tensor, Tensor]:
 
 # The key is the forward, so that a subclass that overrides forward is not in the table.
 _MAPS: dict[Callable[..., Tensor], Callable[[Any, int], tuple[Tensor, Tensor]]] = {
-    TDBN.forward: _tdbn,
+    TDBN.forward: _running,
     StepBN.forward: _running,
     BNTT.forward: _running,
     TEBN.forward: _tebn,

@@ -14,11 +14,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from steadyspike.core.torch_private import unwrapped
-from steadyspike.kernels.eager import is_ordinary
 from steadyspike.kernels.scan.cpu.neuron_calls import Start
 from steadyspike.nn.checkpoint import first_runs, recall, recomputing, store
 from steadyspike.nn.snapshot import snapshot
-from steadyspike.nn.sync import Group, summed, world_size
+from steadyspike.nn.sync import Group, sum_over_processes, world_size
 
 
 class InitialPotential(nn.Module):
@@ -86,10 +85,10 @@ class MPInit(InitialPotential):
     def potential(self, x: Tensor) -> Tensor:
         # A copy, because the update changes the buffer in place and the backward needs the value that the forward used.
         if not self.training:
-            return self._mean().clone()
+            return self.running_mean.clone()
         if recomputing():
             return recall(self)
-        mean = snapshot(self._mean())
+        mean = snapshot(self.running_mean)
         store(self, mean)
         return mean
 
@@ -105,39 +104,15 @@ class MPInit(InitialPotential):
             return None
         return Start(mean, 0.0, self.momentum if training else 0.0)
 
-    def _mean(self) -> Tensor:
-        """Returns `running_mean`; in half the time of an attribute lookup if it is the buffer that `bind` made."""
-        mean = self._buffers.get("running_mean")
-        return self.running_mean if mean is None else mean
-
+    @torch.no_grad()
     def update(self, active: Tensor) -> None:
         if recomputing():
             return
-        if self.sync:
-            active = summed(active, self.group.group)
-        # `active` is [2, 1] for one value per layer.
-        if active.numel() == 2 and active.is_cpu and is_ordinary(active):
-            # The same in Python floats, because a dozen torch operators on one number take longer than a small layer's
-            # scan.
-            (total,), (count,) = active.tolist()
-            self._move(total, count)
-        else:
-            self._move_all(*active.detach().unbind())
-
-    @torch.no_grad()
-    def _move_all(self, total: Tensor, count: Tensor) -> None:
+        total, count = (sum_over_processes(active, self.group.group) if self.sync else active).detach().unbind()
         old = self.running_mean.to(total.dtype)
         # 0 / 0 if no neuron fired: the step is then not finite and is left out.
         step = (total / count).sub_(old).mul_(self.momentum).nan_to_num_(0.0, 0.0, 0.0)
         self.running_mean.copy_(step.add_(old))
-
-    def _move(self, total: float, count: float) -> None:
-        mean = total / max(count, 1.0)
-        if count > 0 and math.isfinite(mean):
-            # Unlike writing through `.data`, fill_ registers the change with autograd.
-            running = self._mean()
-            old = running.item()
-            running.fill_(old + self.momentum * (mean - old))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> MPInit:
         """Keeps the mean in float32 in a half-precision model, in which small updates would be rounded away."""

@@ -57,20 +57,25 @@ def tapped(
             layer.taps.pop(key, None)
 
 
-@contextmanager
-def non_finite_layers(model: nn.Module, key: str) -> Iterator[list[tuple[str, str]]]:
-    """Yields a list to which every forward adds the layers with non-finite values: (name, what), in running order."""
-    bad: list[tuple[str, str]] = []
+def _calls_with(report: Callable[[str, str], None]) -> Callable[[str], Tap]:
+    """Makes taps that call ``report(name, what)`` for every forward with non-finite values."""
 
     def make(name: str) -> Tap:
         def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
             what = non_finite(layer, x, result)
             if what is not None:
-                bad.append((name, what))
+                report(name, what)
 
         return Tap(see)
 
-    with tapped(model, key, make):
+    return make
+
+
+@contextmanager
+def non_finite_layers(model: nn.Module, key: str) -> Iterator[list[tuple[str, str]]]:
+    """Yields a list to which every forward adds the layers with non-finite values: (name, what), in running order."""
+    bad: list[tuple[str, str]] = []
+    with tapped(model, key, _calls_with(lambda name, what: bad.append((name, what)))):
         yield bad
 
 
@@ -82,13 +87,8 @@ def health(model: nn.Module) -> Iterator[None]:
         loss = criterion(model(x), y)
     """
 
-    def make(name: str) -> Tap:
-        def see(layer: Neuron, x: Tensor, u0: Tensor, result: ScanResult) -> None:
-            what = non_finite(layer, x, result)
-            if what is not None:
-                raise HealthError(name, what)
+    def fail(name: str, what: str) -> None:
+        raise HealthError(name, what)
 
-        return Tap(see)
-
-    with tapped(model, f"health {id(make)}", make):
+    with tapped(model, f"health {id(fail)}", _calls_with(fail)):
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -28,10 +29,23 @@ def world_size(group: dist.ProcessGroup | None = None) -> int:
     return dist.get_world_size(group)
 
 
-def summed(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """Returns ``x`` summed over all processes, without gradient; ``x`` itself if there is only one process."""
-    if world_size(group) == 1:
-        return x
-    x = x.detach().clone()
-    dist.all_reduce(x, group=group)
-    return x
+class _SumOverProcesses(torch.autograd.Function):
+    """A sum over processes. Its gradient is also such a sum, because every process uses the result."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:  # type: ignore[no-untyped-def]
+        ctx.group = group
+        total = x.detach().clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
+        total = grad.clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
+
+
+def sum_over_processes(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """``x`` summed over all processes of ``group``, with gradient, on any backend; ``x`` itself for one process."""
+    return x if world_size(group) == 1 else _SumOverProcesses.apply(x, group)

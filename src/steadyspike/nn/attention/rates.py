@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from steadyspike.nn.checkpoint import recall, recomputing, store
 from steadyspike.nn.snapshot import snapshot
-from steadyspike.nn.sync import Group, summed
+from steadyspike.nn.sync import Group, sum_over_processes
 
 # The smallest rate that is returned: dividing by a rate of 0 would give infinity, and 0 * inf is NaN.
 LEAST_RATE = 1e-4
@@ -57,7 +57,7 @@ class RunningRate(nn.Module):
         fired = (out != 0).transpose(0, 2).flatten(1).sum(1, dtype=old.dtype)
         size = torch.full((1,), out.numel() / heads, dtype=old.dtype, device=out.device)
         totals = torch.cat([fired, size])
-        totals = summed(totals, self.group.group) if self.sync else totals
+        totals = sum_over_processes(totals, self.group.group) if self.sync else totals
         batch = totals[:-1] / totals[-1]
         moved = torch.where(first, batch, old + self.momentum * (batch - old))
         self.rate.copy_(moved)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -12,11 +12,8 @@ from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import Triangle
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, as_spec, over
 from steadyspike.nn.parametrization import AT_MOST_ONE, RAW, learned_names, per_layer_or_channel
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class DIET(Neuron):

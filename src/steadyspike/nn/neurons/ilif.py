@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -11,10 +11,7 @@ from torch import Tensor
 from steadyspike.core.reference_scan import ScanResult, Step, charge, per_channel, scan_steps
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.scan_options import ScanOptions, over
-
-if TYPE_CHECKING:
-    from typing import Unpack
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
 
 
 class _Count(torch.autograd.Function):

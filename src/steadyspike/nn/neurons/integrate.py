@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, as_spec, over
 from steadyspike.nn.parametrization import RAW, SOFTPLUS, learned_names, per_layer_or_channel
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class IF(Neuron):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from steadyspike.core.surrogate import Rect
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, as_spec, check_retention, over
 from steadyspike.nn.parametrization import RAW, TANH, learned_names, per_layer_or_channel
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class LTMD(Neuron):

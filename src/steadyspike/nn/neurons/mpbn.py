@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -18,11 +18,8 @@ from steadyspike.core.surrogate import DSpike
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.scan_options import ScanOptions, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
 from steadyspike.nn.norm.bn import StepBN
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class MPBN(LIF):

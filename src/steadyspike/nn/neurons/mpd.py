@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,10 +14,7 @@ from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import Rect
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.scan_options import ScanOptions, over
-
-if TYPE_CHECKING:
-    from typing import Unpack
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
 
 
 class MPDAGL(LIF):

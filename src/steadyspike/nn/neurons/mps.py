@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,9 @@ from steadyspike.core.reference_scan import ScanResult, Step, lif_step, per_chan
 from steadyspike.core.state import LIFState
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.scan_options import ScanOptions, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
 from steadyspike.nn.parametrization import SIGMOID, learned_names
 from steadyspike.nn.stream_window import follow_stream
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class MPSState(LIFState):

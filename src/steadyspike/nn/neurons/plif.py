@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from steadyspike.core.spec import Reset
 from steadyspike.core.surrogate import ArcTan
 from steadyspike.nn.initial_potential import InitialPotential
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.neurons.scan_options import ScanOptions, over
-
-if TYPE_CHECKING:
-    from typing import Unpack
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, over
 
 
 class PLIF(LIF):

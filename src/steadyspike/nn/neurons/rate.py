@@ -5,7 +5,7 @@ EAGD trains with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,11 +15,8 @@ from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import Sigmoid
 from steadyspike.nn.initial_potential import InitialPotential, LearnedInit
 from steadyspike.nn.neuron import Neuron
-from steadyspike.nn.neurons.scan_options import ScanOptions, as_spec, check_retention, over
+from steadyspike.nn.neurons.scan_options import ScanOptions, Unpack, as_spec, check_retention, over
 from steadyspike.nn.parametrization import RAW, SOFTPLUS
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 def local_derivatives(m: Tensor, s: Tensor, v: Tensor, spec: ScanSpec) -> tuple[Tensor, Tensor]:

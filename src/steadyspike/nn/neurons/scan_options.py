@@ -6,6 +6,7 @@ from typing import TypedDict
 
 from steadyspike.core.spec import Reset, ScanSpec
 from steadyspike.core.surrogate import Surrogate, resolve_surrogate
+from steadyspike.core.unpack import Unpack as Unpack
 
 
 class ScanOptions(TypedDict, total=False):

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TypedDict
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from steadyspike.core.unpack import Unpack as Unpack
 from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.norm.statistics import Moments, moments
 from steadyspike.nn.snapshot import snapshot
 from steadyspike.nn.sync import Group, world_size
 from steadyspike.nn.whole import whole_number
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class NormOptions(TypedDict, total=False):

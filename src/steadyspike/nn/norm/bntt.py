@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
-from steadyspike.nn.norm.base import NormOptions, StepNorm
+from steadyspike.nn.norm.base import NormOptions, StepNorm, Unpack
 from steadyspike.nn.norm.perstep import step_norm
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class BNTT(StepNorm):

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from steadyspike.core.widest import widest
-from steadyspike.nn.sync import world_size
+from steadyspike.nn.sync import sum_over_processes, world_size
 
 
 class Moments(NamedTuple):
@@ -28,28 +28,6 @@ class Moments(NamedTuple):
     mean: Tensor
     var: Tensor
     n: Tensor
-
-
-class _SumOverProcesses(torch.autograd.Function):
-    """A sum over processes. Its gradient is also such a sum, because every process uses the result."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, group: dist.ProcessGroup | None) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.group = group
-        total = x.detach().clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=group)
-        return total
-
-    @staticmethod
-    def backward(ctx, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[no-untyped-def]
-        total = grad.clone(memory_format=torch.contiguous_format)
-        dist.all_reduce(total, group=ctx.group)
-        return total, None
-
-
-def sum_over_processes(x: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """``x`` summed over all processes of ``group``, with gradient, on any backend; ``x`` itself for one process."""
-    return x if world_size(group) == 1 else _SumOverProcesses.apply(x, group)
 
 
 def moments(x: Tensor, axes: Sequence[int], *, sync: bool = True, group: dist.ProcessGroup | None = None) -> Moments:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.norm.base import NormOptions, StepNorm
+from steadyspike.nn.norm.base import NormOptions, StepNorm, Unpack
 from steadyspike.nn.norm.statistics import Moments, move_running, normalise
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 def accumulated(steps: Moments) -> Moments:

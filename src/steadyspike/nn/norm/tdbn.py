@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
-from steadyspike.nn.norm.base import NormOptions, TimeNorm
+from steadyspike.nn.norm.base import NormOptions, TimeNorm, Unpack
 from steadyspike.nn.norm.statistics import batch_norm, move_running, normalise
 from steadyspike.nn.time import fold_time
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 SCALINGS = ("none", "factor", "gamma")
 

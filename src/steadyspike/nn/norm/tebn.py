@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from steadyspike.nn.norm.base import NormOptions, check_steps
+from steadyspike.nn.norm.base import NormOptions, Unpack, check_steps
 from steadyspike.nn.norm.tdbn import TDBN
 from steadyspike.nn.whole import whole_number
-
-if TYPE_CHECKING:
-    from typing import Unpack
 
 
 class TEBN(TDBN):

@@ -15,7 +15,7 @@ from steadyspike.core.widest import widest
 from steadyspike.kernels.spikes.note import spikes_per_step
 from steadyspike.nn.checkpoint import recomputing
 from steadyspike.nn.neuron import Neuron, Tap, neurons
-from steadyspike.nn.sync import summed
+from steadyspike.nn.sync import sum_over_processes
 from steadyspike.train.files.loggers import Histogram
 
 
@@ -158,7 +158,7 @@ class LayerWatch:
 
     def silent(self) -> list[float | None]:
         """Returns the share of silent neurons per layer over the training forwards so far, over all processes."""
-        rows = summed(self.active).tolist()
+        rows = sum_over_processes(self.active).tolist()
         return [1 - fired / count if count else None for fired, count in rows]
 
     def step_rates(self) -> list[list[float]]:
@@ -166,7 +166,7 @@ class LayerWatch:
 
         Empty if there were none.
         """
-        rows = summed(self.rates).tolist()
+        rows = sum_over_processes(self.rates).tolist()
         return [[fired / row[-1] for fired in row[:-1]] if row[-1] else [] for row in rows]
 
     def reset(self) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from steadyspike.core.widest import widest
 from steadyspike.nn.decision import decided
-from steadyspike.nn.sync import summed
+from steadyspike.nn.sync import sum_over_processes
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -100,7 +100,7 @@ class ScoreSums:
 
     def scores(self, everyone: bool = True) -> Scores:
         """Returns the means over all samples of all processes, or of this one alone."""
-        loss, samples, *correct = (summed(self.values) if everyone else self.values).tolist()
+        loss, samples, *correct = (sum_over_processes(self.values) if everyone else self.values).tolist()
         count = max(samples, 1.0)
         return Scores(loss / count, [100 * c / count for c in correct], int(samples))
 
