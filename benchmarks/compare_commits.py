@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-
 NEW_PAGES = 64  # a run that gets more of them from the system is left out
 MOST_RUNS = 50  # for a case that always gets new pages
 
