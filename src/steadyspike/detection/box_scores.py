@@ -17,7 +17,7 @@ from steadyspike.detection.mean_ap import Curves, class_numbers, curves, numbers
 from steadyspike.detection.nms import Detections
 from steadyspike.detection.results import as_results, as_truth
 from steadyspike.detection.yolo_ap import yolo_ap
-from steadyspike.nn.sync import summed, world_size
+from steadyspike.nn.sync import sum_over_processes, world_size
 from steadyspike.train.watch.scores import EpochScores as EpochScores
 
 PARTS = ("loss", "box", "obj", "cls")
@@ -60,7 +60,7 @@ class LossSums:
         self.values = self.values + row.double() * images
 
     def scores(self, everyone: bool = True) -> LossScores:
-        *losses, samples = (summed(self.values) if everyone else self.values).tolist()
+        *losses, samples = (sum_over_processes(self.values) if everyone else self.values).tolist()
         loss, box, obj, cls = (total / max(samples, 1.0) for total in losses)
         return LossScores(loss, box, obj, cls, int(samples))
 
