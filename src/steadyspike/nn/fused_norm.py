@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from steadyspike.core.torch_private import unwrapped
 from steadyspike.kernels.layout import fills_one_block, same_strides
 from steadyspike.kernels.scan.choose import choose_way
-from steadyspike.kernels.scan.fused_job import Statistics, affine_of, mapped
+from steadyspike.kernels.scan.fused_job import Statistics, mapped, scales_of
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.note import known_spikes
 from steadyspike.kernels.spikes.packed import PackedSpikes
@@ -151,24 +151,17 @@ def _bits(extra: Tensor, y: Tensor) -> PackedSpikes | None:
 
 def shown_current(norm: TimeNorm, y: Tensor, extra: Tensor | Normed | None) -> Tensor:
     """Returns norm(y) + extra as a tensor, with the scan's rounding, for hooks and taps that read it."""
-    scale2 = None
+    second: tuple[Statistics | None, Tensor | None, Tensor | None] = (None, None, None)
     if isinstance(extra, Normed):
         extra.norm.check_input(extra.y)
-        scale2, shift2 = _shown_map(extra.norm, extra.y)
-        scale, shift = _shown_map(norm, y)
-        shift, extra = shift + shift2, extra.y
-    else:
-        scale, shift = _shown_map(norm, y)
-    return mapped(y, (scale, shift, scale2), extra)
+        second, extra = _followed(*_parts(extra.norm, extra.y), extra.y), extra.y
+    statistics, weight, bias = _followed(*_parts(norm, y), y)
+    return mapped(y, scales_of((statistics, second[0]), weight, bias, *second[1:]), extra)
 
 
-def _shown_map(norm: TimeNorm, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Returns (scale, shift) of the norm, by operators that autograd can differentiate."""
-    statistics, weight, bias = _parts(norm, y)
-    if statistics is not None and torch.is_grad_enabled() and y.requires_grad:
-        # The values are those of the node. The gradients come from computing the statistics as functions
-        # of y.
-        var, own = torch.var_mean(y, [i for i in range(y.ndim) if i != 2], correction=0)
-        sd = torch.rsqrt(var + norm.eps)
-        statistics = Statistics(statistics.mean + (own - own.detach()), statistics.invstd + (sd - sd.detach()))
-    return affine_of(statistics, weight, bias)
+def _followed(
+    statistics: Statistics | None, weight: Tensor, bias: Tensor, y: Tensor
+) -> tuple[Statistics | None, Tensor, Tensor]:
+    """Returns the same parts with the gradients of the statistics."""
+    follows = statistics is not None and torch.is_grad_enabled() and y.requires_grad
+    return statistics.followed(y) if statistics is not None and follows else statistics, weight, bias

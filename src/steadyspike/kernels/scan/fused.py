@@ -27,7 +27,7 @@ from steadyspike.kernels.scan.contract import Call
 from steadyspike.kernels.scan.cpu.neuron_calls import neuron_forward
 from steadyspike.kernels.scan.cpu.spike_words import SpikeWords
 from steadyspike.kernels.scan.fused_gradients import fused_gradients
-from steadyspike.kernels.scan.fused_job import Job, affine_of, current_map, layout
+from steadyspike.kernels.scan.fused_job import Job, current_map, layout, scales_of
 from steadyspike.kernels.scan.operator import NOT_TWICE
 from steadyspike.kernels.sizes_only import has_no_values
 from steadyspike.kernels.spikes.note import note_spikes
@@ -58,7 +58,10 @@ class _Fused(torch.autograd.Function):
         a = w if to_a is None else to_a.forward(w)
         affine = None
         if weight is not None and bias is not None:
-            job.scales = _scales(job, weight, bias, weight2, bias2)
+            job.scales = scales_of(job.norms, weight, bias, weight2, bias2)
+            if job.spikes is not None:
+                level = job.spikes.level.expand(job.scales[0].shape[-1])
+                job.scales = *job.scales[:2], level.contiguous()
             affine = current_map(job, extra, None if job.spikes is None else job.spikes.words)
         words = None
         if plan.scan.bits:
@@ -116,19 +119,6 @@ class _Fused(torch.autograd.Function):
 # weight, bias: of the norm of x, or its scale and shift if the job has no statistics; weight2 and bias2 are those of
 # extra
 fused_scan: Callable[..., Any] = apply_directly(_Fused)
-
-
-def _scales(
-    job: Job, weight: Tensor, bias: Tensor, weight2: Tensor | None, bias2: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Returns scale and shift of the current, and the scale of extra."""
-    scale, shift = affine_of(job.norms[0], weight, bias)
-    if weight2 is not None and bias2 is not None:
-        scale2, shift2 = affine_of(job.norms[1], weight2, bias2)
-        return scale, shift + shift2, scale2
-    if job.spikes is not None:
-        return scale, shift, job.spikes.level.expand(scale.shape[-1]).contiguous()
-    return scale, shift, None
 
 
 def _note(call: Call, v: Tensor, words: SpikeWords, out: Tensor, node: Any, *, own_v: bool) -> None:

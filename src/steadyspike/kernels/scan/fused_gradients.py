@@ -18,8 +18,8 @@ from steadyspike.kernels.layout import laid_out_like, like_step
 from steadyspike.kernels.scan.contract import NormSums
 from steadyspike.kernels.scan.cpu.neuron_calls import RunConstants, neuron_backward
 from steadyspike.kernels.scan.cpu.norm_gradient import norm_input_gradient
-from steadyspike.kernels.scan.fused_job import Job, Statistics, current_map, layout, mapped
-from steadyspike.kernels.scan.operator import gradients_like, lif_scan_backward_op
+from steadyspike.kernels.scan.fused_job import Job, Statistics, current_map, layout, mapped, scales_of
+from steadyspike.kernels.scan.operator import gradients_like, lif_scan_op
 from steadyspike.kernels.spikes.packed import PackedSpikes
 
 Into = tuple[Tensor | None, Tensor | None, Tensor | None]  # gradients into the node's outputs: out, U[T] and M
@@ -45,7 +45,7 @@ def fused_gradients(ctx: Any, grads: Into, saved: tuple[Tensor, ...]) -> Sequenc
         fits = runs_directly(g, x, k, w)
     # A saved-tensor hook may have returned a tensor in another layout.
     if not (fits and (x.shape, x.stride(), x.dtype) == job.x_memory and _is_like(k, v) and _is_like(w, a)):
-        return _by_operator(job, grads, (x, v, a, u0, weight, kept, weight2), (k, w))
+        return _by_operator(job, grads, saved)
     if g_u is not None or g_m is not None:
         grads = gradients_like(x, g, g_u, g_m)
     elif g is not None and (g.shape, g.stride(), g.dtype) != job.x_memory:
@@ -125,44 +125,26 @@ def _second_norm(statistics: Statistics, g: Tensor, x: Tensor, weight: Tensor) -
     return dx.unflatten(0, x.shape[:2]), dweight, dbias
 
 
-def _written_out(statistics: Statistics | None, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Does the same by operators that take batches of gradients; without statistics for a norm in evaluation."""
-    axes, scale = [i for i in range(x.ndim) if i != 2], per_channel(weight, x.ndim - 1)
-    by_bias = g.sum(axes, keepdim=True)
-    if statistics is None:
-        return g * scale, (g * x).sum(axes), by_bias.reshape(-1)
-    mean, invstd = (per_channel(t, x.ndim - 1) for t in statistics)
-    normed, count = (x - mean) * invstd, x.numel() // x.shape[2]
-    by_weight = (g * normed).sum(axes, keepdim=True)
-    dx = scale * invstd * (g - by_bias / count - normed * (by_weight / count))
-    return dx, by_weight.reshape(-1), by_bias.reshape(-1)
-
-
-def _by_operator(job: Job, grads: Into, saved: tuple[Any, ...], raws: tuple[Tensor, Tensor]) -> Sequence[Tensor | None]:
-    """Does the same as `fused_gradients` by torch's operators and the scan's operator, which accept all tensors."""
-    x, v, a, u0, weight, kept, weight2 = saved
-    extra = kept
-    # The forward kept an `extra` of spikes as bits; the operators need values.
-    if job.like is not None:
-        extra = PackedSpikes(kept, *job.like).unpack()
-    current = x
-    if weight is not None:
-        scale, shift, scale2 = job.scales
-        current = mapped(x, (scale, shift, scale2 if job.like is None else None), extra)
-    start = job.u0(current) if u0 is None else u0
-    start = like_step(start, current) if start.shape == current.shape[1:] and start.numel() > 1 else start.contiguous()
-    by_current, du0, dv, da = lif_scan_backward_op(
-        *grads, current, start, v.contiguous(), a.contiguous(), *job.plan.call
-    )
-    (to_v, to_a), (k, w) = job.links, raws
-    dk = dv if to_v is None else to_v.pulled_back(dv, k, v)
-    dw = da if to_a is None else to_a.pulled_back(da, w, a)
-    du0 = None if u0 is None else du0
-    if weight is None:
-        return (by_current, dk, dw) if u0 is None else (by_current, dk, dw, du0)
-    by_norm = _written_out(job.norms[0], by_current, x, weight)
-    # Without a norm of its own, `extra` is added to the current and gets the same gradient.
-    by_second: tuple[Tensor | None, ...] = (None if extra is None else by_current, None, None)
-    if weight2 is not None:
-        by_second = _written_out(job.norms[1], by_current, extra, weight2)
-    return by_norm[0], dk, dw, du0, *by_norm[1:], *by_second
+def _by_operator(job: Job, grads: Into, saved: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Does the same as `fused_gradients` by autograd and the scan's operator, which accept all tensors."""
+    kept = [*saved, *[None] * (9 - len(saved))]
+    if job.like is not None and kept[6] is not None:
+        # The forward kept an `extra` of spikes as bits; the operators need values.
+        kept[6] = PackedSpikes(kept[6], *job.like).unpack()
+    with torch.enable_grad():
+        leaves = [None if t is None else t.detach().requires_grad_() for t in kept]
+        x, k, w, u0, weight, bias, extra, weight2, bias2 = leaves
+        assert x is not None and k is not None and w is not None
+        current = x
+        if weight is not None and bias is not None:
+            parts = zip(job.norms, (x, extra))
+            first, second = (None if norm is None or y is None else norm.followed(y) for norm, y in parts)
+            current = mapped(x, scales_of((first, second), weight, bias, weight2, bias2), extra)
+        v, a = (raw if link is None else link.value(raw) for link, raw in zip(job.links, (k, w)))
+        u0 = job.u0(current) if u0 is None else u0
+        u0 = like_step(u0, current) if u0.shape == current.shape[1:] and u0.numel() > 1 else u0.contiguous()
+        results = lif_scan_op(current, u0, v.contiguous(), a.contiguous(), *job.plan.call)
+    outputs, into = zip(*((result, g) for result, g in zip(results, grads) if g is not None))
+    inputs = [t for t in leaves if t is not None]
+    by_inputs = iter(torch.autograd.grad(outputs, inputs, into, allow_unused=True))
+    return [None if t is None else next(by_inputs) for t in leaves[: max(3, len(saved))]]

@@ -40,7 +40,7 @@ class Link(Protocol):
     @property
     def native(self) -> LinkRange: ...
     def limited(self, raw: Tensor) -> Tensor: ...
-    def pulled_back(self, grad: Tensor, raw: Tensor, value: Tensor) -> Tensor: ...
+    def value(self, raw: Tensor) -> Tensor: ...
 
 
 Links = tuple[Link | None, Link | None]
@@ -51,6 +51,15 @@ class Statistics(NamedTuple):
 
     mean: Tensor
     invstd: Tensor
+
+    def followed(self, y: Tensor) -> Statistics:
+        """Returns the same values with the gradients that the statistics of ``y`` [T, B, C, ...] have."""
+        var, mean = torch.var_mean(y, [i for i in range(y.ndim) if i != 2], correction=0)
+        slope = -0.5 * self.invstd**3  # of 1 / sqrt(var + eps)
+        return Statistics(self.mean + (mean - mean.detach()), self.invstd + slope * (var - var.detach()))
+
+
+Norms = tuple[Statistics | None, Statistics | None]
 
 
 class Job:
@@ -65,7 +74,7 @@ class Job:
     inside: False if a parameter was out of its range
     """
 
-    norms: tuple[Statistics | None, Statistics | None] = (None, None)
+    norms: Norms = (None, None)
     spikes: PackedSpikes | None = None
     like: tuple[Tensor, torch.Size, tuple[int, ...]] | None = None  # value, shape and strides of ``spikes``
     source: Tensor | None = None
@@ -163,6 +172,17 @@ def affine_of(statistics: Statistics | None, weight: Tensor, bias: Tensor) -> tu
         return weight, bias
     scale = weight * statistics.invstd
     return scale, bias - statistics.mean * scale
+
+
+def scales_of(
+    norms: Norms, weight: Tensor, bias: Tensor, weight2: Tensor | None, bias2: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Returns scale and shift of the current, and the scale of extra if it has a norm."""
+    scale, shift = affine_of(norms[0], weight, bias)
+    if weight2 is None or bias2 is None:
+        return scale, shift, None
+    scale2, shift2 = affine_of(norms[1], weight2, bias2)
+    return scale, shift + shift2, scale2
 
 
 def current_map(job: Job, extra: Tensor | None, words: Tensor | None) -> Affine:
