@@ -119,16 +119,6 @@ def test_saved_tensors_that_come_back_in_another_layout(how: str) -> None:
 
 
 @needs_kernel
-def test_batched_gradients() -> None:
-    x = torch.randn(4, 2, 6, requires_grad=True)
-    layer = ss.LIF(init="zero", backend="cpu")
-    out, g = layer(x), torch.randn(3, 4, 2, 6)
-    (got,) = torch.autograd.grad(out, x, g, is_grads_batched=True, retain_graph=True)
-    want = torch.stack([torch.autograd.grad(out, x, one, retain_graph=True)[0] for one in g])
-    torch.testing.assert_close(got, want)
-
-
-@needs_kernel
 def test_a_sign_that_is_not_in_memory() -> None:
     v = torch.complex(torch.zeros(1), -torch.ones(1)).conj().imag
     assert v.is_neg()
@@ -174,20 +164,6 @@ class TestTransforms:
         layer = ss.LIF(backend="cpu")
         with pytest.raises(RuntimeError, match="use backend='auto' or 'reference'"):
             torch.func.jvp(layer, (self.x,), (self.x,))
-
-
-@pytest.mark.parametrize("count", [0.0, 3.0])
-@pytest.mark.parametrize("total", [1.2345678901, float("inf"), float("nan")])
-def test_the_mean_moves_by_the_same_bits_as_a_number_and_as_a_tensor(total: float, count: float) -> None:
-    number, tensor = ss.MPInit(), ss.MPInit()
-    active = torch.tensor([[total], [count]], dtype=torch.float64)
-    for start in (0.0, 0.1, -3.3):
-        number.running_mean.fill_(start)
-        tensor.running_mean.fill_(start)
-        number.update(active)
-        with Seen():
-            tensor.update(active)
-        assert torch.equal(number.running_mean, tensor.running_mean)
 
 
 def test_a_snapshot_is_a_copy_without_a_graph() -> None:
