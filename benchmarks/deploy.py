@@ -1,14 +1,16 @@
-"""The CPU runtime of a folded ResNet-19 against SpikingJelly, onnxruntime and its ReLU twin, in one process.
+"""The CPU runtime of a folded ResNet-19 that learned CIFAR-10 against SpikingJelly, onnxruntime and its ReLU twin.
 
-    python benchmarks/deploy.py [--threads 2] [--batch 8] [--rounds 5] [--width 1] [--write]
+    python -m benchmarks.deploy [NAME] [--threads 2] [--batch 8] [--rounds 5] [--write]
 
-All take turns and the shortest time of each counts. Files that take long to make (the folded network, the ONNX files)
-are kept in ``--cache``. ``--write`` puts the table into docs/deploy.md.
+NAME is a ResNet-19 of the zoo or a run (learned.py); its inputs are images of the test part. Width 1 is the same
+network with every channel four times. All contenders take turns in one process, and the shortest time of each counts.
+``--write`` puts the table into docs/deploy.md.
 """
 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from benchmarks import learned
 from benchmarks.contenders import SpikingJelly
 from benchmarks.machine import describe
-from torch import Tensor
+from torch import Tensor, nn
 
 import steadyspike as ss
 from steadyspike import deploy, models
@@ -30,32 +33,20 @@ from steadyspike.deploy.runtime.plan import Layer
 from steadyspike.deploy.runtime.values import Bits
 from steadyspike.deploy.to_onnx import export_onnx
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "deploy.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "deploy.md"
 MARKS = ("<!-- runtime table begins -->", "<!-- runtime table ends -->")
-STEPS = 4
-OURS, FOLDED, TWIN, JELLY = (
-    "runtime",
-    "onnxruntime, folded network",
-    "onnxruntime, ReLU twin (T 1)",
-    "SpikingJelly PLIF",
-)
-GOALS = {JELLY: 7.0, FOLDED: 3.0, TWIN: 1.0}  # their time divided by ours, at the batch size
+CASES = ((0.25, 2), (0.25, 4), (1.0, 4))  # width, T
+OURS, FOLDED, TWIN, JELLY = "runtime", "onnxruntime", "onnxruntime, ReLU twin at T = 1", "SpikingJelly PLIF"
+OTHERS = (JELLY, FOLDED, TWIN)
 Run = Callable[[Tensor], object]
 
 
-def network(width: float) -> FoldedNetwork:
-    """ResNet-19 whose norms have statistics that fit their input: layers fire as in a trained network."""
-    torch.manual_seed(0)
-    model = models.create("resnet19", width=width, timesteps=STEPS)
-    for module in model.modules():
-        if hasattr(module, "running_var"):
-            module.momentum = 1.0
-    images = torch.rand(2, 3, 32, 32)
-    with torch.no_grad():
-        for _ in range(4):
-            model(images)
-    return deploy.fold(model.eval(), images, check=False)
+def trained(name: str, width: float, steps: int, neuron: Callable[..., nn.Module] | None = None) -> nn.Module:
+    """The learned network in evaluation mode; with another library's neurons if ``neuron`` is given."""
+    own = {} if neuron is None else {"neuron": neuron}
+    model = models.create("resnet19", width=width, timesteps=steps, dropout=0.0, **own)
+    learned.load(model, name)
+    return model.eval()
 
 
 def relu_twin(folded: FoldedNetwork) -> FoldedNetwork:
@@ -75,20 +66,6 @@ def relu_twin(folded: FoldedNetwork) -> FoldedNetwork:
     return FoldedNetwork(graph).eval()
 
 
-def cached(cache: Path, width: float) -> tuple[FoldedNetwork, Path, Path]:
-    """The folded network and the ONNX files of it and of its twin."""
-    cache.mkdir(parents=True, exist_ok=True)
-    kept, files = cache / f"resnet19-{width:g}.safetensors", []
-    if not kept.exists():
-        deploy.save(network(width), kept)
-    folded = deploy.load(kept)
-    for name, make in (("folded", lambda: folded), ("twin", lambda: relu_twin(folded))):
-        files.append(cache / f"resnet19-{width:g}-{name}.onnx")
-        if not files[-1].exists():
-            export_onnx(make(), files[-1])
-    return folded, files[0], files[1]
-
-
 def onnx_run(path: Path, threads: int) -> Run:
     import onnxruntime
 
@@ -99,11 +76,9 @@ def onnx_run(path: Path, threads: int) -> Run:
     return lambda x: session.run(None, {"input": x.numpy()})[0]
 
 
-def spikingjelly_run(width: float) -> Run:
+def spikingjelly_run(name: str, width: float, steps: int) -> Run:
     """Evaluation with torch's own convolutions, channels_last, as users run it."""
-    torch.manual_seed(0)
-    net = models.create("resnet19", neuron=SpikingJelly, width=width, timesteps=STEPS)
-    ss.use_dense(net).to(memory_format=torch.channels_last).eval()
+    net = ss.use_dense(trained(name, width, steps, SpikingJelly)).to(memory_format=torch.channels_last)
 
     def run(x: Tensor) -> object:
         with torch.no_grad():
@@ -149,7 +124,7 @@ def work_of(runtime: Runtime, x: Tensor) -> Work:
         if isinstance(layer, Layer):
             inside += took
             for packed in runtime.constants[node.name].synapses:
-                geometry = packed.geometry(STEPS * x.shape[0])
+                geometry = packed.geometry(runtime.plan.graph.timesteps * x.shape[0])
                 count = sum(bits[name].counted for name in packed.synapse.writers)
                 additions += count * geometry.work / geometry.inputs
         else:
@@ -176,77 +151,60 @@ def agreement(runtime: Runtime, folded: FoldedNetwork, x: Tensor) -> float:
     return different / sum(s.numel() for s in expected.values())
 
 
-def table(batch: int, many: dict[str, float], one: dict[str, float]) -> list[str]:
-    lines = [
-        f"| | {batch} images, ms | one image, ms | their time / ours, {batch} images | one image | goal | |",
-        "|---|---|---|---|---|---|---|",
-        f"| {OURS} | {many[OURS]:.1f} | {one[OURS]:.1f} | | | | |",
-    ]
-    for name, goal in GOALS.items():
-        ratio = many[name] / many[OURS]
-        word = "reached" if ratio >= goal else "missed"
-        lines.append(
-            f"| {name} | {many[name]:.1f} | {one[name]:.1f} | {ratio:.2f} | {one[name] / one[OURS]:.2f} | "
-            f">= {goal:g} | {word} |"
-        )
-    return lines
-
-
-def bound(work: Work, batch: int) -> str:
-    rate = work.additions / work.layers / 1e9
+def measure(name: str, width: float, steps: int, x: Tensor, threads: int, rounds: int) -> tuple[list[str], str]:
+    """Rows of the table, for all images at once and for one, and a sentence about what the runtime did."""
+    folded = deploy.fold(trained(name, width, steps), x[:2], check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        files = {FOLDED: (folded, "folded.onnx"), TWIN: (relu_twin(folded), "twin.onnx")}
+        theirs = {key: onnx_run(export_onnx(net, Path(folder) / file), threads) for key, (net, file) in files.items()}
+    runtime = deploy.compile(folded)
+    runs: dict[str, Run] = {OURS: runtime, **theirs, JELLY: spikingjelly_run(name, width, steps)}
+    apart = float(np.abs(runtime(x).numpy() - np.asarray(runs[FOLDED](x))).max())
+    work = work_of(runtime, x)
+    rates = list(work.rates.values())
+    rows = []
+    for images in (x, x[:1]):
+        times = shortest(runs, images, rounds * (1 if len(images) > 1 else 2))
+        ratios = " | ".join(f"{times[other] / times[OURS]:.2f}" for other in OTHERS)
+        head = f"{width:g} | {steps} | {sum(rates) / len(rates):.0%} | {len(images)}"
+        rows.append(f"| {head} | {times[OURS]:.2f} | {ratios} |")
     share = work.layers / (work.layers + work.elsewhere)
-    return (
-        f"What bounds the runtime at {batch} images: {share:.0%} of its time is in the layers, which add up "
-        f"{work.additions / 1e9:.2f} G weights, {rate:.1f} G per second (borders counted as if they had all taps). "
-        "Each addition loads a weight from the cache: loads limit it, not arithmetic."
+    return rows, (
+        f"Width {width:g}, T {steps}: layers fire at {min(rates):.1%} to {max(rates):.1%}. {share:.0%} of the "
+        f"runtime's time is in the layers, which add up {work.additions / 1e9:.2f} G weights, "
+        f"{work.additions / work.layers / 1e9:.1f} G per second. Spikes that differ from the folded network: "
+        f"{agreement(runtime, folded, x):.1e}; largest difference of the logits from onnxruntime's: {apart:.1e}."
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", nargs="?", default=learned.NAME)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--width", type=float, default=1.0)
-    parser.add_argument("--cache", type=Path, default=ROOT / "benchmarks" / "results" / "deploy")
     parser.add_argument("--write", action="store_true", help="put the table into docs/deploy.md")
-    parser.add_argument("--prepare", action="store_true", help="only make the files of --cache")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    folded, folded_onnx, twin_onnx = cached(args.cache, args.width)
-    if args.prepare:
-        return
-    runtime = deploy.compile(folded)
-    runs: dict[str, Run] = {
-        OURS: runtime,
-        FOLDED: onnx_run(folded_onnx, args.threads),
-        TWIN: onnx_run(twin_onnx, args.threads),
-        JELLY: spikingjelly_run(args.width),
-    }
-    generator = torch.Generator().manual_seed(1)
-    x = torch.rand(args.batch, 3, 32, 32, generator=generator)
-    logits, other = runtime(x).numpy(), np.asarray(runs[FOLDED](x))
-    many, one = shortest(runs, x, args.rounds), shortest(runs, x[:1], 2 * args.rounds)
-    work = work_of(runtime, x)
+    x = learned.batch(args.name, args.batch)[0].contiguous()
+    lines = [f"| width | T | firing | images | {OURS}, ms | {' | '.join(f'{other} / ours' for other in OTHERS)} |"]
+    lines.append("|---" * 8 + "|")
+    notes = []
+    for width, steps in CASES:
+        rows, note = measure(args.name, width, steps, x, args.threads, args.rounds)
+        lines += rows
+        notes.append(note)
+        print("\n".join([*rows, note]), flush=True)
     about = describe(args.threads)
-    rates = list(work.rates.values())
-    lines = [
-        f"ResNet-19, width {args.width:g}, 32 x 32 images, T {STEPS}, float32. {about['cpu']}, {args.threads} threads; "
-        f"torch {about['versions']['torch']}, SpikingJelly {about['versions']['spikingjelly']}, commit "
-        f"{about['commit']}, load {about['load']} at the end. Firing rates {min(rates):.1%} to {max(rates):.1%}, "
-        f"{sum(rates) / len(rates):.1%} on average.",
-        "",
-        *table(args.batch, many, one),
-        "",
-        bound(work, args.batch),
-        f"Spikes that differ from the folded network: {agreement(runtime, folded, x):.1e}; largest difference of "
-        f"the logits from onnxruntime's: {np.abs(logits - other).max():.1e}.",
-    ]
-    print("\n".join(lines))
-    print("\n".join(f"{name:24} {rate:6.2%} fire" for name, rate in work.rates.items()))
+    notes.append(
+        f"`{args.name}`, {args.batch} test images, float32. {about['cpu']}, {args.threads} threads; torch "
+        f"{about['versions']['torch']}, SpikingJelly {about['versions']['spikingjelly']}, commit {about['commit']}, "
+        f"load {about['load']} at the end."
+    )
     if args.write:
         before, rest = PAGE.read_text().split(MARKS[0])
-        PAGE.write_text(before + "\n".join([MARKS[0], "", *lines, "", MARKS[1]]) + rest.split(MARKS[1])[1])
+        written = "\n".join([MARKS[0], "", *lines, "", "\n\n".join(notes), "", MARKS[1]])
+        PAGE.write_text(before + written + rest.split(MARKS[1])[1])
 
 
 if __name__ == "__main__":

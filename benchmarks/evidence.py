@@ -23,7 +23,7 @@ from typing import NamedTuple
 from benchmarks import results_page
 from rich.console import Console
 
-from steadyspike.nn.memory.heap import keep_freed_memory
+from steadyspike.core.heap import keep_freed_memory
 from steadyspike.paper.experiments import ablation, frozen
 from steadyspike.paper.runner import Interrupted, train_missing
 from steadyspike.paper.work.flow import KIND, flow, flow_numbers

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from steadyspike.core.heap import keep_freed_memory
 from steadyspike.core.reference_scan import reference_scan
 from steadyspike.core.spec import ScanSpec
 from steadyspike.core.surrogate import SURROGATES, resolve_surrogate
@@ -33,7 +34,6 @@ from steadyspike.kernels.library import LIBRARY
 from steadyspike.kernels.scan.contract import Call, OutputGradients, Scan
 from steadyspike.kernels.scan.cpu.backend import CpuBackend
 from steadyspike.nn.lif import LIF
-from steadyspike.nn.memory.heap import keep_freed_memory
 
 SIZES = {"L2": 32 * 1024, "L3": 256 * 1024, "L3 full": 1024 * 1024, "memory": 16 * 1024 * 1024}  # elements per step
 

@@ -15,7 +15,7 @@ import torch
 from benchmarks import shares, tasks
 from benchmarks.cases import NetworkCase, NeuronCase
 
-from steadyspike.nn.memory.heap import keep_freed_memory
+from steadyspike.core.heap import keep_freed_memory
 
 KINDS = {"NeuronCase": NeuronCase, "NetworkCase": NetworkCase}
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import steadyspike
 from steadyspike.cli import app
 from steadyspike.commands import analyse
+from steadyspike.train.files.folder import RunFolder
 
 SHORT = ["--set", "schedule.epochs=1"]
 
@@ -113,6 +115,17 @@ def test_evaluate_reproduces_and_warns_about_another_split(run):
     other = call("evaluate", folder, "--split", "random:7")
     assert other.exit_code == 0 and "another split" in other.output and "may have been trained on" in other.output
     assert call("evaluate", folder.parent).exit_code == 1
+
+
+def test_a_loss_that_another_processor_rounds_differently_is_not_a_failure(run, tmp_path):
+    """Zoo networks are evaluated on other machines than those that trained them."""
+    for change, code, text in ((1e-7, 0, "scores equal to what the run logged"), (1e-3, 1, "NOT what the run logged")):
+        folder = RunFolder(shutil.copytree(run[0], tmp_path / str(change)))
+        result = folder.read_json("result.json")
+        result["test"]["loss"] *= 1 + change
+        folder.write_json("result.json", result)
+        evaluated = call("evaluate", folder.root)
+        assert evaluated.exit_code == code and text in evaluated.output
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from steadyspike.core import surrogate
+    from steadyspike.core.heap import keep_freed_memory
     from steadyspike.core.spec import Reset
     from steadyspike.core.state import LIFState
     from steadyspike.nn.event_layers import use_dense, use_events
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from steadyspike.nn.loss import make_objective
     from steadyspike.nn.membrane_health import HealthError, health
     from steadyspike.nn.memory.estimate import memory_estimate
-    from steadyspike.nn.memory.heap import keep_freed_memory
     from steadyspike.nn.memory.pack import save_memory
     from steadyspike.nn.model_check import CheckReport, check_model
     from steadyspike.nn.neurons import DIET, IF, LTMD, MPBN, MPS, PLIF, RateLIF, Readout, neuron
@@ -51,7 +51,7 @@ _NAMES = {  # module: which of the names below it has
     "nn.loss": ("make_objective",),
     "nn.membrane_health": ("HealthError", "health"),
     "nn.memory.estimate": ("memory_estimate",),
-    "nn.memory.heap": ("keep_freed_memory",),
+    "core.heap": ("keep_freed_memory",),
     "nn.memory.pack": ("save_memory",),
     "nn.model_check": ("CheckReport", "check_model"),
     "nn.neurons": ("DIET", "IF", "LTMD", "MPBN", "MPS", "PLIF", "RateLIF", "Readout", "neuron"),

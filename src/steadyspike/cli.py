@@ -14,6 +14,7 @@ import typer
 from steadyspike import commands
 from steadyspike.commands.common import exits
 from steadyspike.commands.shared.typer_classes import Command, Group, program
+from steadyspike.core.heap import keep_freed_memory
 
 # The order of --help; all others follow by name.
 _ORDER = (
@@ -44,6 +45,7 @@ app = collected()
 
 def main() -> None:
     """The entry point."""
+    keep_freed_memory()  # the process belongs to one command: large tensors need no new pages at every batch
     try:
         app()
     finally:  # the result is final and was printed; a signal while Python shuts down must not change the exit code

@@ -125,11 +125,9 @@ def _train(experiment: Any, work: Any) -> int:
     runs = work.all_runs(experiment.cases(work.scale.name))
     if not work.store.missing(runs):  # without the trainer's imports, which take seconds
         return ENDED
-    from steadyspike.nn.memory.heap import keep_freed_memory
     from steadyspike.paper.runner import Interrupted, train_missing
     from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
-    keep_freed_memory()
     with Signals(commands=True) as signals:
         try:
             train_missing(runs, work.store, work.data_dir, console, signals)

@@ -80,6 +80,9 @@ class DataFolders:
         try:
             return fetch(remote, writable_dir(self.data_dir, self.cache_dir / "downloads"))
         except DataError as error:  # the likely mistake is a wrong data folder, so the message names it
-            told = DataError(f"{what} was not found in {self.data_dir}, and could not be downloaded: {error}")
+            told = DataError(
+                f"{what} was not found in {self.data_dir}, and could not be downloaded: {error}. If you have it, name "
+                "its folder with --data-dir (in Python data_dir=)"
+            )
             told.path = error.path
             raise told from error

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from steadyspike.core.heap import keep_freed_memory
 from steadyspike.core.torch_private import postpone_compiler
-from steadyspike.nn.memory.heap import keep_freed_memory
 from steadyspike.train.build.data import batch_per_process, load_data
 from steadyspike.train.build.dry_run import check_recipe
 from steadyspike.train.files.atomic import CheckpointError

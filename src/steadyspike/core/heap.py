@@ -7,7 +7,7 @@ the same large tensors at every step, so the system prepares new pages each time
 from __future__ import annotations
 
 import ctypes
-import platform
+import os
 
 # From malloc.h: the number of separately mapped blocks, and how much free memory at the end of the heap is kept.
 _M_MMAP_MAX, _M_TRIM_THRESHOLD = -4, -1
@@ -20,7 +20,8 @@ def keep_freed_memory() -> bool:
     cheap to allocate as small ones. The process keeps its peak size until it ends. A fragmented heap may increase this
     peak. GPU memory is not affected, because torch always caches it.
     """
-    if platform.libc_ver()[0] != "glibc":
+    # Other C libraries do not know the name. This question takes microseconds, platform.libc_ver() milliseconds.
+    if "CS_GNU_LIBC_VERSION" not in getattr(os, "confstr_names", ()) or not os.confstr("CS_GNU_LIBC_VERSION"):
         return False
     libc = ctypes.CDLL(None)
     return bool(libc.mallopt(_M_MMAP_MAX, 0)) and bool(libc.mallopt(_M_TRIM_THRESHOLD, -1))
