@@ -33,11 +33,13 @@ def draw(runs: dict[str, Measured], path: Path) -> None:
     with styled():
         figure, axes = panels(2, 3, width=3.4, height=2.5)
         accuracy, *others, legend = axes.flat
-        for i, (label, run) in enumerate(runs.items()):
+        bar, order = 0.8 / len(runs), list(METHODS.values())
+        for column, (label, run) in enumerate(runs.items()):
+            i = order.index(label)  # a method has the same colour in every figure
             first = run.numbers["after step 1"]
             assert isinstance(first, float)
-            at = [i * 0.2 - 0.3, i * 0.2 + 0.7]
-            accuracy.bar(at, [first, run.value], 0.18, color=COLOURS[i], hatch=HATCHES[i], alpha=0.85, label=label)
+            at = [step + bar * (column - (len(runs) - 1) / 2) for step in (0, 1)]
+            accuracy.bar(at, [first, run.value], 0.9 * bar, color=COLOURS[i], hatch=HATCHES[i], alpha=0.85, label=label)
             for axis, name in zip(others, BY_LAYER):
                 if isinstance(values := run.numbers.get(name), list):
                     axis.plot(range(1, len(values) + 1), values, color=COLOURS[i], marker=MARKERS[i])

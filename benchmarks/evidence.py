@@ -37,7 +37,7 @@ from steadyspike.train.files.tables import read_table
 from steadyspike.train.state.signals import Signals, Stopped, exit_code
 
 SEEDS = 3
-BY_LAYER = {"firing rate by layer": "rate", "V by layer": "threshold", "tau by layer": "tau"}  # columns of layers.csv
+BY_LAYER = {"V by layer": "threshold", "tau by layer": "tau"}  # columns of layers.csv
 
 
 class Part(NamedTuple):
@@ -121,11 +121,14 @@ def train(work: Work, runs: Sequence[Run], hours: float, console: Console, measu
 
 
 def by_layer(result: Result, arrays: Arrays) -> dict[str, list[float]]:
-    """Rate, V, tau and shift of every spiking layer of a trained network, in the order of the network."""
-    rows = read_table(result.folder / "layers.csv")
-    last = [row for row in rows if row["epoch"] == rows[-1]["epoch"] and row["rate"]]
-    numbers = {name: [round(float(row[column]), 5) for row in last] for name, column in BY_LAYER.items()}
-    return numbers | {"shift by layer": [round(float(shift), 5) for shift in arrays["shift"]]}
+    """V, tau, firing rate and shift of every spiking layer of a trained network, in the order of the network."""
+    last = {row["layer"]: row for row in read_table(result.folder / "layers.csv")}  # later epochs replace earlier ones
+    rows = [last[name] for name in arrays["layers"].tolist()]
+    measured = {"firing rate by layer": arrays["rates"].mean(1), "shift by layer": arrays["shift"]}
+    return {
+        **{name: [round(float(row[column]), 5) for row in rows] for name, column in BY_LAYER.items()},
+        **{name: [round(float(value), 5) for value in values] for name, values in measured.items()},
+    }
 
 
 def record_all(work: Work, runs: Sequence[Run], console: Console) -> None:

@@ -65,15 +65,23 @@ def test_the_zoo_is_trained_after_the_first_seed_of_the_ablation(tmp_path: Path)
     assert done["zoo-digits-cnn7, seed 0"].startswith("in the zoo, ")
 
 
-def test_values_by_layer_are_those_of_the_last_evaluated_epoch(tmp_path: Path) -> None:
+def test_values_by_layer_are_those_of_the_last_epoch(tmp_path: Path) -> None:
     import numpy as np
     from benchmarks.evidence import by_layer
 
     from steadyspike.paper.work.planned_run import Run
     from steadyspike.paper.work.store import Result
 
-    rows = ["epoch,layer,rate,threshold,tau", "1,a,0.5,1,2", "2,a,0.25,0.75,1.5", "2,b,0.125,0.5,3", "2,out,,,"]
+    rows = ["epoch,layer,rate,threshold,tau", "1,a,,1,2", "1,b,,1,2", "2,a,,0.75,1.5", "2,b,,0.5,3", "2,out,,,2"]
     (tmp_path / "layers.csv").write_text("\n".join(rows) + "\n")
-    numbers = by_layer(Result(Run("demo"), tmp_path, "finished", [50.0]), {"shift": np.array([0.1, 0.2])})
-    assert numbers["firing rate by layer"] == [0.25, 0.125] and numbers["V by layer"] == [0.75, 0.5]
-    assert numbers["tau by layer"] == [1.5, 3.0] and numbers["shift by layer"] == [0.1, 0.2]
+    arrays = {
+        "layers": np.array(["a", "b"]),
+        "rates": np.array([[0.5, 0.25], [0.125, 0.125]]),
+        "shift": np.array([0.1, 0.2]),
+    }
+    assert by_layer(Result(Run("demo"), tmp_path, "finished", [50.0]), arrays) == {
+        "firing rate by layer": [0.375, 0.125],
+        "shift by layer": [0.1, 0.2],
+        "V by layer": [0.75, 0.5],
+        "tau by layer": [1.5, 3.0],
+    }
