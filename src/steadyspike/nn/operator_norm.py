@@ -32,7 +32,8 @@ def fits(norm: TimeNorm, y: Tensor) -> bool:
     """Returns True if a scan may compute norm(y): tdBN in training, any norm with a map in evaluation, no hooks."""
     if y.ndim < 3 or y.shape[2] != norm.channels or y.numel() < 2 * y.shape[2] or must_be_called(norm):
         return False
-    if norm.weight.dtype != COMPUTED_IN.get(y.dtype) or norm.running_mean.dtype != norm.weight.dtype:
+    dtype = COMPUTED_IN.get(y.dtype)
+    if norm.weight.dtype != dtype or norm.running_mean.dtype != dtype:
         return False
     return is_tdbn(norm) if norm.training else has_evaluation_map(norm)
 
@@ -44,7 +45,7 @@ def fits_beside(norm: TimeNorm, extra: Normed) -> bool:
 
 def reads_current(neuron: Neuron) -> bool:
     """Returns True if a hook or a tap of the neuron needs the current in memory."""
-    return must_be_called(neuron) or any(tap.current for tap in neuron.taps.values())
+    return must_be_called(neuron) or (bool(neuron.taps) and any(tap.current for tap in neuron.taps.values()))
 
 
 def takes_operator(norm: TimeNorm, neuron: Neuron, y: Tensor, extra: Tensor | Normed | None) -> bool:
