@@ -23,6 +23,7 @@ from tests.deploy.trained import trained
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="there is no C compiler")
 SANITIZED = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+WIDE = ["-O1", "-DNET_BLOCK=64"]  # the code for wide vector registers, on any machine
 ROUNDING = 1e-4  # the share of spikes that another order of float32 sums may move, as in test_runtime
 
 
@@ -126,7 +127,9 @@ def test_convolutions_row_by_row_and_pixel_by_pixel(options, tmp_path):
             p.mul_(2).add_(0.02)
     network = fold(settled(model, x), x)
     same(network, tmp_path, x, 4, flags=SANITIZED)
+    same(network, tmp_path, x, 4, flags=[*SANITIZED, *WIDE])
     same(network, tmp_path, x, 4, integer=False, flags=["-O1"])
+    same(network, tmp_path, x, 4, integer=False, flags=WIDE)
 
 
 def test_two_convolutions_of_different_widths_in_one_sum(tmp_path):

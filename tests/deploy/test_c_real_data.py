@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from steadyspike.commands.common import run_or_name
 from steadyspike.commands.shared.deployed import folded
 from steadyspike.train.files.folder import find_packaged
 from steadyspike.train.run.loading import load_run
-from tests.deploy.c_program import CProgram, compiler, differing, images_of
+from tests.deploy.c_program import CProgram, compiler, differing, images_of, reference
 
 REAL = os.environ.get("STEADYSPIKE_DATA")
 pytestmark = [
@@ -22,16 +23,22 @@ pytestmark = [
 ]
 
 
-def whole_test_set(name, folder, integer):
-    """How many spikes of the whole test set differ, and how many there are."""
+def opened(name, folder, integer):
+    """The C program of a network of the zoo, and its whole test set in batches."""
     if find_packaged(name) is None:
         pytest.skip(f"the zoo has no {name}")
     run = run_or_name(name)
     network, _ = folded(run, Path(REAL))
-    c, axis = CProgram(network, folder, integer), 1 if network.graph.input.timed else 0
+    axis = 1 if network.graph.input.timed else 0
+    return CProgram(network, folder, integer), images_of(load_run(run, Path(REAL))).split(100, axis)
+
+
+def whole_test_set(name, folder, integer):
+    """How many spikes of the whole test set differ, and how many there are."""
+    c, parts = opened(name, folder, integer)
     wrong = fired = 0
-    for part in images_of(load_run(run, Path(REAL))).split(100, axis):
-        differs, spikes, _ = differing(c, part, network.graph.timesteps, integer)
+    for part in parts:
+        differs, spikes, _ = differing(c, part, c.network.graph.timesteps, integer)
         wrong, fired = wrong + differs, fired + spikes
     return wrong, fired
 
@@ -42,13 +49,27 @@ def test_no_spike_of_the_whole_test_set_differs_in_integers(name, tmp_path):
     assert fired > 0 and wrong == 0
 
 
-MISSED = pytest.mark.xfail(
-    strict=True, reason="1.9 in 10,000: a spike that rounding moves moves others in later layers"
-)
-
-
-@pytest.mark.parametrize("name", ["digits-cnn7", "nmnist-cnn7", pytest.param("cifar10-resnet19", marks=MISSED)])
+@pytest.mark.parametrize("name", ["digits-cnn7", "nmnist-cnn7"])
 def test_float32_moves_at_most_one_spike_in_10000(name, tmp_path):
     """By another order of the same sums."""
     wrong, fired = whole_test_set(name, tmp_path, False)
     assert fired > 0 and wrong <= 1e-4 * fired
+
+
+def test_float32_of_a_deep_network_is_as_close_to_float64_as_torch(tmp_path):
+    """In ResNet-19 a spike that rounding moves moves others in later layers, in torch's float32 too.
+
+    Compared with the folded network in float64, torch moves 44,812 of the 310,831,750 spikes of 3,000 images (1.44 in
+    10,000) and the C file 52,153 (1.68), which is 1.16 times as many.
+    """
+    c, parts = opened("cifar10-resnet19", tmp_path, False)
+    steps, exact = c.network.graph.timesteps, copy.deepcopy(c.network).double()
+    in_c = in_torch = fired = 0
+    for part in parts[:30]:
+        expected, _ = reference(exact, part.double(), steps, False)
+        spikes = c.spikes(part, steps)[0], reference(c.network, part, steps, False)[0]
+        of_c, of_torch = (sum(int((s[name] != expected[name]).sum()) for name in expected) for s in spikes)
+        in_c, in_torch = in_c + of_c, in_torch + of_torch
+        fired += sum(int(s.sum()) for s in expected.values())
+    assert 0 < in_torch <= 2e-4 * fired
+    assert in_c <= 1.5 * in_torch

@@ -15,9 +15,9 @@ from steadyspike.deploy.standalone.c_memory import (
     words,
 )
 from steadyspike.deploy.standalone.c_names import comment
-from steadyspike.deploy.standalone.c_terms import add_by_row, add_edge, add_synapse, goes_by_row, lead
+from steadyspike.deploy.standalone.c_terms import add_edge, add_synapse, by_words, goes_by_row, lead
 from steadyspike.deploy.standalone.c_writer import Writer, reads_frame, shape_text, term_text
-from steadyspike.deploy.standalone.program import DECAY, LIMIT, Buffer, Layer, Neurons, Synapse
+from steadyspike.deploy.standalone.program import DECAY, LIMIT, Layer, Neurons, Synapse
 
 
 def sum_type(layer: Layer) -> str:
@@ -39,10 +39,10 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
     about += [f"  {term_text(t)}" if isinstance(t, Synapse) else f"  + {t.source.name}" for t in layer.terms]
     by_row = [t for t in layer.terms if isinstance(t, Synapse) and goes_by_row(layer, t, total)]
     before = max((lead(t) for t in by_row), default=0)
+    pixels = before + max([0, *(max(width, t.size[2] + t.kernel[1] - 1 - lead(t)) for t in by_row)])
     start = _start(w, layer, total)
     if by_row:
-        pixels = before + max(width, *(t.size[2] + t.kernel[1] - 1 - lead(t) for t in by_row))
-        declarations, stack = [f"    {total} sums[{pixels * channels}];"], pixels * channels * BYTES[total]
+        declarations = [f"    {total} sums[{pixels * channels}];"]
         row = [
             f"        for (x = 0; x < {pixels}; ++x) {{",
             f"            for (c = 0; c < {channels}; ++c) sums[x * {channels} + c] = {start};",
@@ -50,33 +50,26 @@ def layer_function(w: Writer, layer: Layer, function: str) -> str:
         ]
         body = [f"            {total} *sum = sums + {f'(x + {before})' if before else 'x'} * {channels};"]
     else:
-        declarations, stack = [f"    {total} sum[{channels}];"], channels * BYTES[total]
-        row, body = [], [f"            for (c = 0; c < {channels}; ++c) sum[c] = {start};"]
+        declarations, row, pixels = [f"    {total} sum[{channels}];"], [], 1
+        body = [f"            for (c = 0; c < {channels}; ++c) sum[c] = {start};"]
     for i, term in enumerate(layer.terms):
-        if not isinstance(term, Synapse):
+        if isinstance(term, Synapse):
+            piece = add_synapse(w, layer, term, i, total, before)
+        else:
             piece = add_edge(w, layer, term, i, total)
-        elif term in by_row:
-            piece = add_by_row(w, layer, term, i, total, before)
-        else:
-            piece = add_synapse(w, layer, term, i, total)
         declarations += piece.declarations
-        if isinstance(term, Synapse) and term in by_row:
-            row += piece.lines
-        else:
-            body += piece.lines
-        stack += piece.stack
+        row += piece.row
+        body += piece.pixel
     body += _after(w, layer, total)
     if layer.neurons is None:
         declarations.append(f"    {element_type(layer.out, w.program.integer)} *out = {w.memory.address(layer.out)};")
-        body += _store(w, layer, declarations)
+        body += _store(w, layer)
     else:
         body += _fire(w, layer, layer.neurons, total, declarations)
-        stack += 0 if layer.rescale is None else 4 * channels
-    w.stack = max(w.stack, stack)
+    w.stack = max(w.stack, channels * (pixels * BYTES[total] + (0 if layer.rescale is None else 4)))
     frame = ", const float *frame" if reads_frame(layer) else ""
     lines = [*(f"/* {comment(line)} */" for line in about), f"LAYER {function}({w.name}_net *net{frame})", "{"]
-    counter = ", count" if any("count = 0;" in line for line in (*row, *body)) else ""
-    lines += [*declarations, f"    int y, x, c{counter};", ""]
+    lines += [*declarations, "    int y, x, c;", ""]
     lines += [f"    for (y = 0; y < {height}; ++y) {{", *row, f"        for (x = 0; x < {width}; ++x) {{"]
     if any("pixel" in line for line in body):
         lines.append(f"            const int pixel = y * {width} + x;")
@@ -116,35 +109,11 @@ def _current(w: Writer, layer: Layer) -> str:
     return f"{w.use('to_integer')}((double)sum[c] * {layer.rescale!r})"
 
 
-def _store(w: Writer, layer: Layer, declarations: list[str]) -> list[str]:
+def _store(w: Writer, layer: Layer) -> list[str]:
     channels, out = layer.out.grid[0], layer.out
     c_type = element_type(out, w.program.integer)
     cast = f"({c_type})" if c_type != sum_type(layer) else ""
-    lines = [f"            for (c = 0; c < {channels}; ++c) out[pixel * {channels} + c] = {cast}{_current(w, layer)};"]
-    if out.kind == "counts":
-        declarations.append(f"    {word_type(out)} *mask = {w.memory.mask(out)};")
-        lines += pack_bits("mask", out.grid[0], "sum[c] != 0")
-    return lines
-
-
-def pack_bits(name: str, channels: int, fired: str) -> list[str]:
-    """Writes a pixel's bits from a condition on channel c."""
-    bits = word_bits(channels)
-    count = -(-channels // bits)
-    last = channels if count == 1 else bits
-    limit = "" if channels % bits == 0 or count == 1 else f" && i * {bits} + c < {channels}"
-    test = fired if count == 1 else fired.replace("[c]", f"[i * {bits} + c]")
-    lines = [f"            for (i = 0; i < {count}; ++i) {{", "                uint32_t word = 0;"]
-    lines = lines if count > 1 else ["            {", "                uint32_t word = 0;"]
-    index = f"pixel * {count} + i" if count > 1 else "pixel"
-    cast = "" if bits == 32 else f"(uint{bits}_t)"
-    return [
-        *(["            int i;"] if count > 1 else []),
-        *lines,
-        f"                for (c = 0; c < {last}{limit}; ++c) word |= (uint32_t)({test}) << c;",
-        f"                {name}[{index}] = {cast}word;",
-        "            }",
-    ]
+    return [f"            for (c = 0; c < {channels}; ++c) out[pixel * {channels} + c] = {cast}{_current(w, layer)};"]
 
 
 def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[str]) -> list[str]:
@@ -175,36 +144,15 @@ def _fire(w: Writer, layer: Layer, n: Neurons, total: str, declarations: list[st
         lines.append(f"const int32_t m = {text};")
     if n.emit != "potential" or n.reset != "none":
         lines.append(f"const int spike = m {'>' if n.strict else '>='} {v} ? 1 : 0;")
-    after = {"soft": f"m - (spike ? {v} : 0)", "hard": "spike ? 0 : m", "none": "m"}[n.reset]
+    rest = {"soft": f"m - ({narrow})spike * {v}", "hard": "spike ? 0 : m", "none": "m"}[n.reset]
     cast = f"({potential})" if potential != narrow else ""
-    lines.append(f"potential[pixel * {channels} + c] = {cast}({after});")
+    lines.append(f"potential[pixel * {channels} + c] = {cast}({rest});")
     declarations.append(f"    {element_type(layer.out, integer)} *out = {w.memory.address(layer.out)};")
     if n.emit == "potential":
         lines.append(f"out[pixel * {channels} + c] = m;")
         return [*before, f"            for (c = 0; c < {channels}; ++c) {{", *(16 * " " + line for line in lines),
                 "            }"]  # fmt: skip
-    return [*before, *_fire_words(layer.out, lines)]
-
-
-def _fire_words(out: Buffer, lines: list[str]) -> list[str]:
-    """Runs ``lines`` for every channel of a pixel and collects their ``spike`` in words of bits."""
-    channels, bits, count = out.grid[0], word_bits(out.grid[0]), words(out)
-    cast = "" if bits == 32 else f"({word_type(out)})"
-    if count == 1:
-        shift, loop = "c", f"for (c = 0; c < {channels}; ++c)"
-    else:
-        last = "" if channels % bits == 0 else f" && c < {channels}"
-        shift, loop = f"c % {bits}", f"for (c = i * {bits}; c < i * {bits} + {bits}{last}; ++c)"
-    one = [
-        "uint32_t word = 0;",
-        f"{loop} {{",
-        *(f"    {line}" for line in (*lines, f"word |= (uint32_t)spike << {shift};")),
-        "}",
-        f"out[pixel{'' if count == 1 else f' * {count} + i'}] = {cast}word;",
-    ]
-    if count == 1:
-        return ["            {", *(16 * " " + line for line in one), "            }"]
-    return [
-        "            {", "                int i;", f"                for (i = 0; i < {count}; ++i) {{",
-        *(20 * " " + line for line in one), "                }", "            }",
-    ]  # fmt: skip
+    cast = "" if word_bits(channels) == 32 else f"({word_type(layer.out)})"
+    lines.append(f"word |= (0u - (uint32_t)spike) & {w.use('bit_of')}[k];")
+    after = f"out[pixel * {words(layer.out)} + n] = {cast}word;"
+    return [*before, *by_words(channels, "uint32_t word = 0;", lines, after)]

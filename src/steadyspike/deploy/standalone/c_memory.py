@@ -6,12 +6,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from steadyspike.deploy.standalone.program import Array, Buffer, Combine, Layer, Neurons, Operation, Pool, Program
+from steadyspike.deploy.standalone.program import (
+    Array,
+    Buffer,
+    Combine,
+    Layer,
+    Neurons,
+    Operation,
+    Pool,
+    Program,
+    Synapse,
+)
 
 BYTES = {"uint8_t": 1, "uint16_t": 2, "uint32_t": 4, "int8_t": 1, "int16_t": 2, "int32_t": 4, "int64_t": 8,
          "float": 4, "double": 8}  # fmt: skip
 FIRST = "first_t"  # double, unless the generated file is compiled with another type
 BYTES[FIRST] = 8
+LIST_SLACK = 8  # spikes are listed by bytes, eight entries at a time
 
 
 def word_bits(channels: int) -> int:
@@ -62,6 +73,20 @@ def weight_type(rows: Array, integer: bool) -> str:
     return integer_type(float(rows.min()), float(rows.max())) if integer else "float"
 
 
+def is_whole(term: Synapse) -> bool:
+    """Returns True for a linear layer: the kernel covers the whole input."""
+    return term.kernel == term.size[1:] and term.padding == (0, 0)
+
+
+def lists(term: Synapse, integer: bool) -> dict[str, tuple[str, int]]:
+    """Returns type and size of the list of a window's inputs, and of their values if they are not bits."""
+    most = term.rows.shape[0]
+    parts = {"list": ("uint16_t" if most < 2**16 else "uint32_t", most + LIST_SLACK)}
+    if term.source.kind != "bits":
+        parts["times"] = (element_type(term.source, integer), most + LIST_SLACK)
+    return parts
+
+
 def read_by(op: Operation) -> list[Buffer]:
     """Returns the buffers that an operation reads."""
     if isinstance(op, Layer):
@@ -85,7 +110,7 @@ class Slot:
 
 
 class Memory:
-    """The addresses of all values: ``address(buffer)`` and, for the nonzero bits of counts, ``mask(buffer)``."""
+    """The addresses of all values: ``address(buffer)``, and of the lists that a layer makes: ``local(layer, ...)``."""
 
     def __init__(self, program: Program) -> None:
         self.integer = program.integer
@@ -97,6 +122,8 @@ class Memory:
                 # Values that are computed once per image are read at every step.
                 stays = now >= len(program.still) and self._written(buffer) < len(program.still)
                 self._see(buffer, len(operations) if stays else now)
+            if isinstance(op, Layer):
+                self._see_lists(op, now)
         self._see(program.output, len(operations))
         self._pack()
         self.potentials = {
@@ -111,15 +138,16 @@ class Memory:
     def _see(self, buffer: Buffer, now: int) -> None:
         if buffer.kind == "input":
             return
-        pixels = buffer.grid[1] * buffer.grid[2]
-        needed = {buffer.name: (element_type(buffer, self.integer), buffer.size)}
-        if buffer.kind == "bits":
-            needed = {buffer.name: (word_type(buffer), pixels * words(buffer))}
-        elif buffer.kind == "counts":
-            needed[f"{buffer.name}|mask"] = (word_type(buffer), pixels * words(buffer))
-        for name, (c_type, size) in needed.items():
-            slot = self.slots.setdefault(name, Slot(c_type, size, now, now))
-            slot.last = max(slot.last, now)
+        c_type = element_type(buffer, self.integer)
+        size = buffer.grid[1] * buffer.grid[2] * words(buffer) if buffer.kind == "bits" else buffer.size
+        slot = self.slots.setdefault(buffer.name, Slot(c_type, size, now, now))
+        slot.last = max(slot.last, now)
+
+    def _see_lists(self, layer: Layer, now: int) -> None:
+        for i, term in enumerate(layer.terms):
+            if isinstance(term, Synapse):
+                for name, (c_type, size) in lists(term, self.integer).items():
+                    self.slots[f"{layer.name}|{name}{i}"] = Slot(c_type, size, now, now)
 
     def _pack(self) -> None:
         """The largest first, each at the lowest address that is free while the value is needed."""
@@ -142,8 +170,8 @@ class Memory:
     def address(self, buffer: Buffer) -> str:
         return "frame" if buffer.kind == "input" else self._at(buffer.name)
 
-    def mask(self, buffer: Buffer) -> str:
-        return self._at(f"{buffer.name}|mask")
+    def local(self, layer: Layer, part: str, i: int) -> str:
+        return self._at(f"{layer.name}|{part}{i}")
 
     def _at(self, name: str) -> str:
         slot = self.slots[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from steadyspike.deploy.standalone.c_layer import pack_bits
 from steadyspike.deploy.standalone.c_memory import FIRST, element_type, word_bits, word_type, words
 from steadyspike.deploy.standalone.c_names import comment, number
 from steadyspike.deploy.standalone.c_terms import source_index
@@ -27,9 +26,6 @@ def pool_function(w: Writer, pool: Pool, function: str) -> str:
         scaled = "" if pool.factor == 1 else f" * {number(pool.factor, 'double' if total == FIRST else 'float')}"
         cast = f"({c_type})" if c_type != total else ""
         after = [f"            for (c = 0; c < {channels}; ++c) out[pixel * {channels} + c] = {cast}(sum[c]{scaled});"]
-        if pool.out.kind == "counts":
-            declarations.append(f"    {word_type(pool.out)} *mask = {w.memory.mask(pool.out)};")
-            after += pack_bits("mask", channels, "sum[c] != 0")
     (high, wide), (_, height, width) = pool.kernel, pool.source.grid
     (sy, sx), (py, px), (dy, dx) = pool.stride, pool.padding, pool.dilation
     what = "sum" if pool.takes == "sum" else "OR" if pool.out.kind == "bits" else "maximum"
@@ -92,8 +88,6 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
     c_type = element_type(out, integer)
     total = "int32_t" if out.kind in ("bits", "counts") else "double" if c_type == FIRST else c_type
     declarations = [f"    {c_type} *out = {w.memory.address(out)};"]
-    if out.kind == "counts":
-        declarations.append(f"    {word_type(out)} *mask = {w.memory.mask(out)};")
     for i, operand in enumerate(op.operands):
         declarations.append(
             f"    const {element_type(operand.buffer, integer)} *in{i} = {w.memory.address(operand.buffer)};"
@@ -136,10 +130,9 @@ def combine_function(w: Writer, op: Combine, function: str) -> str:
 
 def _cleared(w: Writer, out: Buffer) -> list[str]:
     """Bits are set one by one, so the buffer is cleared before the first write."""
-    if out.kind not in ("bits", "counts") or not w.first_write(out):
+    if out.kind != "bits" or not w.first_write(out):
         return []
-    name, size = ("out" if out.kind == "bits" else "mask"), out.grid[1] * out.grid[2] * words(out)
-    return [f"    for (i = 0; i < {size}; ++i) {name}[i] = 0;"]
+    return [f"    for (i = 0; i < {out.grid[1] * out.grid[2] * words(out)}; ++i) out[i] = 0;"]
 
 
 def _walk(walk: Strided, letters: list[str]) -> str:
@@ -169,10 +162,7 @@ def _read(operand: Strided, name: str, letters: list[str]) -> str:
 
 
 def _write(out: Buffer, c_type: str, total: str) -> list[str]:
-    cast = "" if c_type == total else f"({c_type})"
-    lines = [] if out.kind == "bits" else [f"out[place] = {cast}value;"]
-    if out.kind in ("bits", "counts"):
-        word, bit = (text.replace("(@)", "place").replace("@", "place") for text in _bit(out))
-        name, kind = ("out" if out.kind == "bits" else "mask"), word_type(out)
-        lines.append(f"if (value != 0) {name}[{word}] = ({kind})({name}[{word}] | ({kind})(1u << ({bit})));")
-    return lines
+    if out.kind != "bits":
+        return [f"out[place] = {'' if c_type == total else f'({c_type})'}value;"]
+    word, bit = (text.replace("(@)", "place").replace("@", "place") for text in _bit(out))
+    return [f"if (value != 0) out[{word}] = ({c_type})(out[{word}] | ({c_type})(1u << ({bit})));"]

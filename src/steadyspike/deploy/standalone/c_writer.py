@@ -6,11 +6,11 @@ from importlib.resources import files
 
 import numpy as np
 
-from steadyspike.deploy.standalone.c_memory import BYTES, Memory, is_scalar, read_by, written_by
+from steadyspike.deploy.standalone.c_memory import BYTES, Memory, is_scalar, is_whole, read_by, written_by
 from steadyspike.deploy.standalone.c_names import comment, constant_array, identifier, number, unique
 from steadyspike.deploy.standalone.program import Array, Buffer, Combine, Operation, Program, Synapse
 
-HELPERS = ("lowest_bit", "add_rows", "add_counted_rows", "to_integer", "exponential")
+HELPERS = ("bit_of", "lowest_bit", "list_spikes", "list_numbers", "add_rows", "to_integer", "exponential")
 
 
 class Writer:
@@ -26,7 +26,7 @@ class Writer:
         self.tables: list[str] = []
         self.flash = 0
         self.stack = 0
-        self.helpers: set[str] = set()
+        self.helpers: set[tuple[str, tuple[str, ...]]] = set()
         buffers = [written_by(op).name for op in self.operations]
         names = list(dict.fromkeys([*buffers, *self.memory.potentials]))
         self.names = dict(zip(names, unique(names)))
@@ -50,23 +50,23 @@ class Writer:
             return number(float(values.flat[0]), c_type)
         return f"{self.table(what, of, values, c_type, f'{of}: {what}')}[{index}]"
 
-    def use(self, helper: str) -> str:
-        self.helpers.add(helper)
-        return helper
+    def use(self, helper: str, *types: str) -> str:
+        """Returns the name of a helper function for these types."""
+        self.helpers.add((helper, types))
+        if helper == "list_spikes":
+            self.use("lowest_bit")
+        return "_".join([helper, *(t.removesuffix("_t") for t in types)])
 
     def helper_texts(self) -> str:
         """Returns the helpers that the layers call, in the order of `HELPERS`."""
         folder = files("steadyspike") / "deploy" / "standalone" / "c_parts"
         texts = []
-        for helper in HELPERS:
-            variants = sorted(used for used in self.helpers if used == helper or used.startswith(f"{helper}<"))
-            for used in variants:
-                text = (folder / f"{helper}.c").read_text(encoding="utf-8")
-                types = used.partition("<")[2].rstrip(">").split(",")
-                text = text.replace("@N", "_".join(t.removesuffix("_t") for t in types))
-                for i, c_type in enumerate(types):
-                    text = text.replace(f"@{i}", c_type)
-                texts.append(text)
+        for helper, types in sorted(self.helpers, key=lambda used: (HELPERS.index(used[0]), used[1])):
+            text = (folder / f"{helper}.c").read_text(encoding="utf-8")
+            text = text.replace("@N", "_".join(t.removesuffix("_t") for t in types))
+            for i, c_type in enumerate(types):
+                text = text.replace(f"@{i}", c_type)
+            texts.append(text)
         return "\n".join(texts)
 
     def first_write(self, buffer: Buffer) -> bool:
@@ -85,8 +85,7 @@ def shape_text(buffer: Buffer) -> str:
 def term_text(term: Synapse) -> str:
     """Returns one line about a synapse."""
     high, wide = term.kernel
-    whole = term.kernel == term.size[1:] and term.padding == (0, 0)
-    parts = [f"{term.name}: {'linear' if whole else f'conv {high} x {wide}'} over {term.source.name}"]
+    parts = [f"{term.name}: {'linear' if is_whole(term) else f'conv {high} x {wide}'} over {term.source.name}"]
     parts += [f"stride {term.stride[0]} x {term.stride[1]}"] if term.stride != (1, 1) else []
     parts += [f"dilation {term.dilation[0]} x {term.dilation[1]}"] if term.dilation != (1, 1) else []
     parts += [f"{term.groups} groups"] if term.groups > 1 else []

@@ -20,6 +20,22 @@
 #define LAYER static void
 #endif
 #define RESTRICT restrict
+/* Loops over the vectors of a block of sums: GCC keeps the sums in registers only if it unrolls them. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define UNROLL
+#endif
+/* Sums that are added up together: 16, 32 or 64, more for larger vector registers. */
+#if defined(@NAME@_BLOCK)
+#define BLOCK @NAME@_BLOCK
+#elif defined(__AVX512BW__)
+#define BLOCK 64
+#elif defined(__SSE2__) || defined(__ARM_NEON) || defined(__wasm_simd128__)
+#define BLOCK 32
+#else
+#define BLOCK 16
+#endif
 
 @first_type@@watch@
 /* Sizes that the code relies on: an array of a negative size stops the compiler. */
