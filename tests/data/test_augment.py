@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import pad
 
 from steadyspike.data.augment import Augment, apply_crop_and_flip, crop_and_flip, normalise
+from steadyspike.data.errors import DataError
 
 
 @pytest.mark.parametrize("shape", [(7, 3, 9, 6), (4, 5, 2, 8, 8)], ids=["images", "clips"])
@@ -61,3 +62,21 @@ def test_no_augmentation_draws_nothing() -> None:
     before = generator.get_state()
     assert Augment()(x, generator) is x
     assert torch.equal(generator.get_state(), before)
+
+
+def test_crops_of_another_side_are_parts_of_the_padded_image() -> None:
+    x = torch.arange(2 * 6 * 9, dtype=torch.int32).view(2, 1, 6, 9) + 1
+    out = Augment(padding=1, crop=4)(x, torch.Generator().manual_seed(0))
+    assert out.shape == (2, 1, 4, 4)
+    for image, crop in zip(pad(x, (1, 1, 1, 1)), out):
+        parts = image.unfold(1, 4, 1).unfold(2, 4, 1).reshape(-1, 4, 4)
+        assert any(torch.equal(part, crop[0]) for part in parts)
+    everywhere = Augment(crop=4)(x[:1].expand(4000, -1, -1, -1), torch.Generator().manual_seed(0))
+    assert everywhere[:, 0, 0, 0].unique().numel() == 3 * 6  # every row and column at which a crop of 4 may begin
+
+
+def test_a_crop_that_does_not_fit_is_an_error() -> None:
+    with pytest.raises(DataError, match="crop = 9 is larger than the padded images"):
+        Augment(crop=9)(torch.zeros(1, 1, 8, 8), torch.Generator())
+    with pytest.raises(DataError, match="crop must be a whole number"):
+        Augment(crop=1.5)  # type: ignore[arg-type]

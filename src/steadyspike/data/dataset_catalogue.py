@@ -231,7 +231,7 @@ def load(
       the sum of both polarities);
     - for a folder of recordings also: sensor ((height, width)), axes;
     - for image folders: size, policy, resize, least_area, interpolation;
-    - for all: augment ({"padding": 4, "flip": True}, or "none"), mean, std
+    - for all: augment ({"padding": 4, "flip": True, "crop": 24}, or "none"), mean, std
     """
     name, data_entry = entry(name)
     folders = DataFolders.of(data_dir, cache_dir, download)
