@@ -16,6 +16,7 @@ import steadyspike
 from steadyspike.cli import app
 from steadyspike.commands import analyse
 from steadyspike.train.files.folder import RunFolder
+from steadyspike.train.run.evaluation import Evaluation
 
 SHORT = ["--set", "schedule.epochs=1"]
 
@@ -126,6 +127,19 @@ def test_a_loss_that_another_processor_rounds_differently_is_not_a_failure(run, 
         folder.write_json("result.json", result)
         evaluated = call("evaluate", folder.root)
         assert evaluated.exit_code == code and text in evaluated.output
+
+
+def test_scores_are_equal_if_the_listed_digits_are():
+    """An average precision depends on the order of scores; another processor changes its last digits."""
+
+    class Scores:
+        def record(self):
+            return {"loss": 2.0, "accuracy": [50.0, 75.43], "yolo_AP": 0.41004}
+
+    for logged, equal in (({"yolo_AP": 0.4100401}, True), ({"yolo_AP": 0.4101}, False), ({"yolo_AP": None}, False)):
+        assert Evaluation(Scores(), {"loss": 2.0, **logged}, True, None).rounds is equal
+    for accuracy in ([50.0, 75.42], [75.43], [50.01, 75.43]):  # one sample of 10,000 is a difference
+        assert not Evaluation(Scores(), {"loss": 2.0, "accuracy": accuracy}, True, None).rounds
 
 
 @pytest.mark.parametrize(

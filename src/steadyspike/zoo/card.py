@@ -28,7 +28,7 @@ def card_of_run(folder: Path, name: str, about: str = "") -> str:
     parts += ["## Scores", _scores(result["test"])]
     if description.numbers is not None:
         parts.append(_numbers(description.numbers, description.rounding, facts))
-    parts += ["## Training", _training(facts, result, recipe.schedule.epochs), _curve(folder)]
+    parts += ["## Training", _training(facts, result, recipe.schedule.epochs, recipe.train.start), _curve(folder)]
     parts += ["## Recipe", f"```toml\n{dumps(recipe.model_dump(exclude_defaults=True)).strip()}\n```"]
     parts += ["## Input and classes", _input(description), "## Limits", _limits(facts, result)]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -72,12 +72,13 @@ def _numbers(numbers: Numbers, rounding: str, facts: dict[str, Any]) -> str:
     )
 
 
-def _training(facts: dict[str, Any], result: dict[str, Any], epochs: int) -> str:
+def _training(facts: dict[str, Any], result: dict[str, Any], epochs: int, start: str) -> str:
     where, split = facts["environment"], facts["data"]["split"]
     hardware = ", ".join(where["gpus"]) or f"{where['cpu']}, {where['threads']} of {where['cores']} cores"
     rows = {
         "data": f"{facts['data'].get('name', '')}, split {split['name']} ({split['fingerprint']})",
         "chosen": result.get("selection", ""),
+        **({"starts with": f"the weights of {start} (sha256 {facts.get('start_sha256', '')})"} if start else {}),
         "epochs": str(epochs),
         "seed": str(result["seed"]),
         "time": f"{result.get('seconds', 0) / 60:.0f} min of wall-clock time since the last start",
