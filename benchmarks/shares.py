@@ -18,6 +18,7 @@ TIMED: dict[str, list[tuple[Any, str]]] = {
     "convolution forward by events": [(function, "conv_forward"), (function, "pack_weight")],
     "weight gradient by events": [(function, "conv_weight_gradient")],
     "input gradient at needed places": [(function, "conv_input_gradient")],
+    "input gradient at all elements": [(function, "conv_full_input_gradient")],
     "look at the input": [(function, "find_spikes")],
     "scan forward": [(fused, "neuron_forward")],
     "scan backward": [(fused_gradients, "neuron_backward")],

@@ -5,8 +5,8 @@
 
 Prints the dense time divided by that of events: forward (with the look at the input) and weight gradient at these
 firing rates, input gradient at these shares of the elements; shortest of the repeats, the two sides in turn. "dense"
-marks what the rule of kernels/conv/rule.py leaves to the dense convolution, "slower" a choice of events that takes more
-than 5 % longer. Freed memory is kept.
+marks what the rule of kernels/conv/rule.py leaves to the dense convolution, "full" a choice of the input gradient at
+all elements in C++, "slower" a choice of ours that takes more than 5 % longer. Freed memory is kept.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ from benchmarks import machine, result_tables
 import steadyspike as ss
 from steadyspike.kernels.conv.call import (
     conv_forward,
+    conv_full_input_gradient,
     conv_input_gradient,
     conv_weight_gradient,
     instruction_set,
     pack_weight,
 )
 from steadyspike.kernels.conv.geometry import conv_geometry
-from steadyspike.kernels.conv.rule import COSTS, forward_by_events, input_gradient_by_places, weight_gradient_by_events
+from steadyspike.kernels.conv.rule import (
+    COSTS,
+    forward_by_events,
+    input_gradient_by_places,
+    input_gradient_in_full,
+    weight_gradient_by_events,
+)
 from steadyspike.kernels.spikes.packed import pack_spikes
 
 MARKS = ("<!-- layers: written by benchmarks/spike_conv.py -->", "<!-- end of layers -->")
@@ -96,6 +103,14 @@ def cells(layer: tuple[int, ...], rate: float, order: torch.memory_format, repea
         )
 
     count = int(packed.counts.sum())
+    at_places = input_gradient_by_places(g, int(places.counts.sum()), costs)
+    full = not at_places and input_gradient_in_full(g, costs)
+
+    def input_gradient() -> object:
+        if full:
+            return conv_full_input_gradient(g, gradient, weight)
+        return conv_input_gradient(g, places.words, gradient, weight)
+
     sides = [
         (
             lambda: F.conv2d(x, weight, None, g.stride, g.padding),
@@ -109,14 +124,15 @@ def cells(layer: tuple[int, ...], rate: float, order: torch.memory_format, repea
         ),
         (
             lambda: dense_backward((True, False)),
-            lambda: conv_input_gradient(g, places.words, gradient, weight),
-            input_gradient_by_places(g, int(places.counts.sum()), costs),
+            input_gradient,
+            at_places or full,
         ),
     ]
     ratios = []
     for dense, events, chosen in sides:
         a, b = shortest(repeats, dense, events)
         ratios.append(f"{a / b:.2g}" + (" slower" if b > 1.05 * a else "") * chosen + " dense" * (not chosen))
+    ratios[2] += " full" * full
     return ratios
 
 

@@ -18,6 +18,7 @@ constexpr int64_t FORWARD_PIXELS = 1024;  // output pixels of a unit: enough to 
 // bytes of the gradient that stay in the second-level cache, and about those that stay in the first
 constexpr int64_t TILE_BYTES = 96 << 10, INPUT_TILE_BYTES = 44 << 10;
 constexpr int64_t UNITS = 16;             // parts of the weight gradient, if splitting the images can make this many
+constexpr int64_t TILES = 96;             // of a unit of the full input gradient: a multiple of the tiles that are multiplied at a time
 constexpr int64_t MAX_PHASES = 64, MAX_INDEX = int64_t(1) << 31;
 
 const ConvLoops& loops_for(const SpikeConv& c) {
@@ -111,6 +112,22 @@ int64_t input_gradient(const SpikeConv& c, const float* packed, const float* g, 
     return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).input_gradient(task, unit); });
 }
 
+int64_t full_input_gradient(const SpikeConv& c, const ConvWeight& weight, const float* g, float* dx) {
+    const ConvShape shape = conv_shape(c);
+    const int64_t block = block_of(c.in_channels), blocks = ceil(c.in_channels, block);
+    const std::unique_ptr<float[]> packed(new float[size_t(16 * blocks * (c.out_channels * block + 16))]);
+    const int64_t status = run(c.threads, blocks, [&](int64_t unit) {
+        loops_for(c).pack_winograd(c, weight, unit, packed.get());
+        return true;
+    });
+    if (status != CONV_OK) return status;
+    ConvPlan plan{};
+    plan.images = TILES;
+    plan.parts = ceil(shape.images * ceil(c.height, 2) * ceil(c.width, 2), plan.images);
+    const ConvTask task{c, shape, plan, packed.get(), nullptr, g, 1, dx};
+    return run(c.threads, plan.parts, [&](int64_t unit) { return loops_for(c).winograd(task, unit); });
+}
+
 template <class F>
 int64_t checked(const SpikeConv* c, F f) {
     if (!valid(*c)) return CONV_BAD_ARGUMENT;
@@ -152,6 +169,12 @@ int64_t steadyspike_conv_weight_gradient(const SpikeConv* conv, const float* g, 
 
 int64_t steadyspike_conv_input_gradient(const SpikeConv* conv, const float* packed, const float* g, float* dx) {
     return checked(conv, [&](const SpikeConv& c) { return input_gradient(c, packed, g, dx); });
+}
+
+int64_t steadyspike_conv_full_input_gradient(const SpikeConv* conv, const ConvWeight* weight, const float* g, float* dx) {
+    for (int axis = 0; axis < 2; ++axis)
+        if (conv->kernel[axis] != 3 || conv->stride[axis] != 1 || conv->dilation[axis] != 1 || !conv->channels_last) return CONV_BAD_ARGUMENT;
+    return checked(conv, [&](const SpikeConv& c) { return full_input_gradient(c, *weight, g, dx); });
 }
 
 int64_t steadyspike_conv_abi() { return int64_t(1000 + sizeof(SpikeConv)); }

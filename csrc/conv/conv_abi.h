@@ -40,6 +40,8 @@ STEADYSPIKE_EXPORT int64_t steadyspike_conv_weight_gradient(const SpikeConv*, co
                                                             const ConvWeight* gradient);
 // The gradient of the input at the elements whose `bits` are set, 0 elsewhere; weights are packed BY_CHANNEL.
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_input_gradient(const SpikeConv*, const float* packed, const float* g, float* dx);
+// The gradient of the input at all elements, for a kernel 3x3, stride and dilation 1, channels_last (conv_winograd.h). No bits are read.
+STEADYSPIKE_EXPORT int64_t steadyspike_conv_full_input_gradient(const SpikeConv*, const ConvWeight*, const float* g, float* dx);
 STEADYSPIKE_EXPORT int64_t steadyspike_conv_abi();
 }
 
@@ -58,8 +60,10 @@ inline int64_t conv_output(const SpikeConv& c, int axis) {
     return (size + 2 * c.padding[axis] - c.dilation[axis] * (c.kernel[axis] - 1) - 1) / c.stride[axis] + 1;
 }
 
+inline int64_t block_of(int64_t channels) { return channels > 32 ? 64 : channels > 16 ? 32 : 16; }
+
 inline ConvShape conv_shape(const SpikeConv& c, int64_t pair = 1) {
-    const int64_t block = c.out_channels > 32 ? 64 : c.out_channels > 16 ? 32 : 16;
+    const int64_t block = block_of(c.out_channels);
     return {(c.steps + pair - 1) / pair * c.batch, conv_output(c, 0), conv_output(c, 1), c.kernel[0] * c.kernel[1], block,
             (c.out_channels + block - 1) / block, pair};
 }
@@ -85,8 +89,9 @@ struct ConvTask {
 // One unit of work. False: a value was not finite.
 using ConvLoop = bool (*)(const ConvTask&, int64_t unit);
 struct ConvLoops {
-    ConvLoop forward, weight_gradient, input_gradient;
+    ConvLoop forward, weight_gradient, input_gradient, winograd;
     bool (*pack)(const SpikeConv&, const ConvShape&, const ConvWeight&, const float* level, int64_t order, int64_t unit, float* packed);
+    void (*pack_winograd)(const SpikeConv&, const ConvWeight&, int64_t unit, float* packed);
 };
 
 // Partial sums of the weight gradient are [split][out block][chunk][channel][tap][block].

@@ -3,6 +3,7 @@
 #include "conv_forward.h"
 #include "conv_input.h"
 #include "conv_weight.h"
+#include "conv_winograd.h"
 
 namespace {
 
@@ -39,4 +40,4 @@ bool pack_unit(const SpikeConv& conv, const ConvShape& shape, const ConvWeight& 
 }  // namespace
 
 extern const ConvLoops STEADYSPIKE_CONV;
-const ConvLoops STEADYSPIKE_CONV = {forward_unit, weight_gradient_unit, input_gradient_unit, pack_unit};
+const ConvLoops STEADYSPIKE_CONV = {forward_unit, weight_gradient_unit, input_gradient_unit, winograd_unit, pack_unit, pack_winograd_unit};

@@ -118,6 +118,9 @@ def add_convolution(recording, geometry, threads=1):
     recording.call("conv_weight_gradient", struct_address, g.data_ptr(), level.data_ptr(), level.numel(), of_weight(dw))
     recording.call("conv_pack", struct_address, of_weight(weight), 0, BY_CHANNEL, by_channel.data_ptr())
     recording.call("conv_input_gradient", struct_address, by_channel.data_ptr(), g.data_ptr(), dx.data_ptr())
+    if geometry.has_full_input_gradient:
+        full = recording.tensor(tuple(dx.shape), name=f"{name} full dx")
+        recording.call("conv_full_input_gradient", struct_address, of_weight(weight), g.data_ptr(), full.data_ptr())
 
 
 def add_bits(recording, dtype, n=64 * 40):

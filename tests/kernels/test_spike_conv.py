@@ -100,6 +100,44 @@ def test_equals_float64(name, rate, channels_last, isa, threads):
     close(seen, dx * places, g.taps * g.out_channels)
 
 
+WINOGRAD = ["odd sizes", "whole blocks", "parts of an image", "many rows", "five steps", "more channels than a chunk"]
+
+
+@pytest.mark.parametrize("isa", range(len(SETS)), ids=SETS)
+@pytest.mark.parametrize("name", WINOGRAD)
+def test_the_full_input_gradient_against_float64(name, isa, threads):
+    g, fired, weight, bias, gradient = case(name, 0.1, channels_last=True)
+    assert g.has_full_input_gradient
+    _, expected, _ = dense(g, fired, weight, bias, gradient)
+    for order in (torch.contiguous_format, torch.channels_last):
+        seen = call.conv_full_input_gradient(g, gradient, weight.contiguous(memory_format=order), isa=isa)
+        assert seen.stride() == g.empty_input().stride()
+        close(seen, expected, g.taps * g.out_channels)
+    direct = torch.nn.grad.conv2d_input(fired.shape, weight, gradient, g.stride, g.padding)
+    errors = [(value.double() - expected).norm() for value in (seen, direct)]
+    assert errors[0] <= 2 * errors[1]
+
+
+@pytest.mark.parametrize("padding", [(0, 0), (2, 1), (5, 3)])
+def test_the_full_input_gradient_for_any_padding(padding, threads):
+    g = ConvGeometry(2, 2, 20, 7, 10, 40, (3, 3), (1, 1), padding)
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(40, 20, 3, 3, generator=generator)
+    gradient = g.empty_output().copy_(torch.randn(g.empty_output().shape, generator=generator))
+    x = torch.zeros(4, 20, 7, 10)
+    close(
+        call.conv_full_input_gradient(g, gradient, weight), dense(g, x, weight, weight[:, 0, 0, 0], gradient)[1], 9 * 40
+    )
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_the_full_input_gradient_tells_what_is_not_finite(bad):
+    for spoiled in ("weight", "gradient"):
+        g, _, weight, _, gradient = case("odd sizes", 0.0, channels_last=True)
+        {"weight": weight, "gradient": gradient}[spoiled][-1, -1, -1, -1] = bad
+        assert call.conv_full_input_gradient(g, gradient, weight) is None
+
+
 @pytest.mark.parametrize("channels_last", [False, True], ids=["NCHW", "NHWC"])
 @pytest.mark.parametrize("name", ["whole blocks", "tails of channels, stride", "linear", "more channels than a chunk"])
 def test_threads_do_not_show(name, channels_last):
@@ -116,6 +154,8 @@ def test_threads_do_not_show(name, channels_last):
                 call.conv_weight_gradient(g, words, gradient, level, weight),
                 call.conv_input_gradient(g, words, gradient, weight),
             ))  # fmt: skip
+            if g.has_full_input_gradient:
+                seen[-1] += (call.conv_full_input_gradient(g, gradient, weight),)
     finally:
         torch.set_num_threads(before)
     for other in seen[1:]:
@@ -180,4 +220,9 @@ def test_wrong_arguments_are_refused():
         call.conv_weight_gradient(g, words, gradient.contiguous(), torch.ones(1), weight)
     with pytest.raises(ValueError, match="bias must be"):
         call.conv_forward(g, words, packed, 1.0, bias[:1])
+    for other in (ConvGeometry(*SHAPES["odd sizes"], False), ConvGeometry(*SHAPES["tails of channels, stride"])):
+        assert not other.has_full_input_gradient
+        weight = torch.randn(other.out_channels, other.in_channels, 3, 3)
+        with pytest.raises(RuntimeError, match="out of range"):
+            call.conv_full_input_gradient(other, other.empty_output(), weight)
     assert not call.supports(ConvGeometry(1, 1, 1, 100, 100, 1, (1, 1), (9, 9)))

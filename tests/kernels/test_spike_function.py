@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import steadyspike as ss
+from steadyspike.kernels.conv import function
 from steadyspike.kernels.conv.call import conv_library
 from steadyspike.kernels.conv.function import spike_conv2d, spike_linear
 from steadyspike.kernels.conv.geometry import ConvGeometry
@@ -51,6 +53,25 @@ def test_conv2d_equals_the_dense_one(order, level, rate):
     )  # fmt: skip
     assert out.is_contiguous(memory_format=order)
     assert out.grad_fn.name() == "_SpikeConvBackward"
+
+
+@pytest.mark.parametrize("events", [True, False])
+def test_the_input_gradient_in_full_equals_the_dense_one(events, monkeypatch):
+    """Also of a neuron's output that the rest of the layer processes densely, because its bits are noted."""
+    costs = replace(ALWAYS, full=0.0) if events else replace(ALWAYS, dense=0.0, dense_weight=0.0, full=0.0)
+    calls, original = [], function.conv_full_input_gradient
+    monkeypatch.setattr(function, "conv_full_input_gradient", lambda *args: calls.append(args) or original(*args))
+    current = torch.randn(4, 6, 20, 8, 8, generator=torch.Generator().manual_seed(0)) * 3
+    current = current.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (4, 6))
+    x = ss.LIF()(current.requires_grad_()).flatten(0, 1)
+    weight, bias = torch.randn(33, 20, 3, 3, requires_grad=True), torch.randn(33)
+    out = spike_conv2d(x, weight, bias, (1, 1), (1, 1), costs=costs)
+    assert out.grad_fn.name() == "_SpikeConvBackward"
+    seen = torch.autograd.grad(out.square().sum(), (x, weight))
+    expected = torch.autograd.grad(F.conv2d(x, weight, bias, padding=1).square().sum(), (x, weight))
+    assert len(calls) == 1
+    for value, other in zip(seen, expected):
+        torch.testing.assert_close(value, other, rtol=1e-4, atol=1e-5 * float(other.abs().max()))
 
 
 @pytest.mark.parametrize("events", ["all", "forward", "weight gradient"])

@@ -23,7 +23,7 @@ from steadyspike.kernels.layout import KEPT_SHAPES
 from steadyspike.kernels.library import instruction_sets, load_library
 from steadyspike.kernels.sizes_only import has_no_values
 
-_NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "abi")
+_NAMES = ("packed_size", "pack", "forward", "weight_gradient", "input_gradient", "full_input_gradient", "abi")
 _FUNCTION = {name: f"steadyspike_conv_{name}" for name in _NAMES}
 _MEMORY = struct.Struct("P2q")  # bits, threads, isa: the last fields of `ConvStruct`
 _WEIGHT = struct.Struct("P4q")  # `WeightStruct`
@@ -180,4 +180,15 @@ def conv_input_gradient(
         return dx
     arguments = (_address(packed), _address(g), _address(dx))
     status = _call("input_gradient", geometry, *arguments, words=places, isa=isa)
+    return dx if _finite(status) else None
+
+
+def conv_full_input_gradient(geometry: ConvGeometry, g: Tensor, weight: Tensor, isa: int = -1) -> Tensor | None:
+    """The gradient of the input at all elements, for the geometries of `has_full_input_gradient`: [images, C, H, W]."""
+    geometry.check_output(g)
+    dx = geometry.empty_input()
+    if has_no_values(dx):
+        return dx
+    arguments = (_weight(geometry, weight), _address(g), _address(dx))
+    status = _call("full_input_gradient", geometry, *arguments, isa=isa)
     return dx if _finite(status) else None

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from steadyspike.kernels.conv.call import (
     conv_forward,
+    conv_full_input_gradient,
     conv_input_gradient,
     conv_weight_gradient,
     instruction_set,
@@ -27,6 +28,7 @@ from steadyspike.kernels.conv.rule import (
     Costs,
     forward_by_events,
     input_gradient_by_places,
+    input_gradient_in_full,
     weight_gradient_by_events,
 )
 from steadyspike.kernels.eager import runs_directly
@@ -60,6 +62,7 @@ class _Plan(NamedTuple):
     forward: bool  # True: by events; False: dense
     weight_gradient: bool
     watch: Watch | None  # the elements for which the input gradient is computed, if nothing else reads it; None: all
+    full: bool  # True: the input gradient at all elements is computed here; False: by torch
     source: Tensor | None = None  # identifies the input, of which only bits are kept
 
 
@@ -77,7 +80,7 @@ def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, c
     costs = costs.for_threads(torch.get_num_threads())
     # If even an input without any spike would be dense, the values need not be checked.
     if not (forward_by_events(geometry, 0, costs) or (trained and weight_gradient_by_events(geometry, 0, costs))):
-        return _dense_plan(geometry, known_spikes(x) if trained else None)
+        return _dense_plan(geometry, known_spikes(x) if trained else None, costs)
     if not supports(geometry):
         return None
     spikes = find_spikes(x)
@@ -90,12 +93,14 @@ def _planned(x: Tensor, source: Tensor, geometry: ConvGeometry, trained: bool, c
     if watch is not None and not input_gradient_by_places(geometry, watch.total, costs):
         watch = None
     if not (forward or weight_gradient or watch):
-        return _dense_plan(geometry, spikes if trained else None)
-    return _Plan(geometry, spikes, forward, weight_gradient, watch)
+        return _dense_plan(geometry, spikes if trained else None, costs)
+    return _Plan(geometry, spikes, forward, weight_gradient, watch, input_gradient_in_full(geometry, costs))
 
 
-def _dense_plan(geometry: ConvGeometry, spikes: PackedSpikes | None) -> _Plan | None:
-    return None if spikes is None else _Plan(geometry, spikes, forward=False, weight_gradient=False, watch=None)
+def _dense_plan(geometry: ConvGeometry, spikes: PackedSpikes | None, costs: Costs) -> _Plan | None:
+    """Returns the plan of a call without events."""
+    full = supports(geometry) and input_gradient_in_full(geometry, costs)
+    return None if spikes is None else _Plan(geometry, spikes, False, False, None, full)
 
 
 def spike_conv2d(
@@ -172,7 +177,7 @@ class _SpikeConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, plan: _Plan, packed: Tensor | None) -> Tensor:
         ctx.source = plan.source
-        ctx.geometry, ctx.by_events, ctx.watch = plan.geometry, plan.weight_gradient, plan.watch
+        ctx.geometry, ctx.by_events, ctx.watch, ctx.full = plan.geometry, plan.weight_gradient, plan.watch, plan.full
         ctx.shape, ctx.stride = plan.spikes.shape, plan.spikes.stride
         ctx.save_for_backward(weight, plan.spikes.words, plan.spikes.level)
         return _forward(x, weight, bias, plan, packed)
@@ -204,6 +209,8 @@ def _gradients(
         # If a hook reads the gradient of the input, it would get zeros at unneeded elements; so compute all of it.
         if wants_x and ctx.watch is not None and ctx.watch.alone(ctx.next_functions[1][0]):
             dx = conv_input_gradient(geometry, ctx.watch.words.view(geometry.steps, -1), g, weight)
+        elif wants_x and ctx.full:
+            dx = conv_full_input_gradient(geometry, g, weight)
     mask = (wants_x and dx is None, wants_weight and dw is None, False)
     if any(mask):
         dense_x, dense = _dense_gradients(geometry, g, weight, spikes, mask)

@@ -65,6 +65,11 @@ class ConvGeometry:
         )
 
     @cached_property
+    def has_full_input_gradient(self) -> bool:
+        """Returns True if `conv_full_input_gradient` supports this geometry."""
+        return self.channels_last and (self.kernel, self.stride, self.dilation) == ((3, 3), (1, 1), (1, 1))
+
+    @cached_property
     def inputs(self) -> int:
         """Returns the number of elements of the input."""
         return self.images * self.in_channels * self.height * self.width

@@ -38,6 +38,9 @@ class Costs:
     near: bytes of a block's weights that stay in the second-level cache
     dense_element: to read or write an element of the input or output densely
     tile: to copy an element of the output's gradient for the input gradient
+    full: a multiplication of the dense input gradient, if `conv_full_input_gradient` computes it
+    full_element: to transform an element of the input or output there
+    full_weight: to transform a weight there
     threads: how many threads run the call
     """
 
@@ -62,6 +65,9 @@ class Costs:
     tile: float = 0.0
     product_far: float = 0.0
     matrix: float = 0.0
+    full: float = math.inf
+    full_element: float = 0.0
+    full_weight: float = 0.0
     threads: int = 1
 
     @lru_cache(maxsize=64)  # noqa: B019 - of constants
@@ -84,6 +90,9 @@ AVX2 = Costs(
     call=150_000.0,
     add_far=0.052,
     weight_gradient=6.0,
+    full=0.008,
+    full_element=0.5,
+    full_weight=9.0,
 )
 AVX512 = Costs(
     dense=0.0073,
@@ -107,6 +116,9 @@ AVX512 = Costs(
     tile=0.6,
     product_far=0.014,
     matrix=0.018,
+    full=0.0031,
+    full_element=0.4,
+    full_weight=4.0,
 )
 COSTS = {"base": AVX2, "avx2": AVX2, "avx512": AVX512}  # base: both ways take about twice the time
 # If the weights of a kernel, or of one of its rows, have at most this size, csrc/conv/conv_forward.h processes the
@@ -148,12 +160,21 @@ def input_gradient_by_places(g: ConvGeometry, places: int, costs: Costs) -> bool
     return places < _limits(g, costs).input_gradient
 
 
+def input_gradient_in_full(g: ConvGeometry, costs: Costs) -> bool:
+    """Predicts whether `conv_full_input_gradient` is faster than the dense function."""
+    return _limits(g, costs).full
+
+
 class _Limits(NamedTuple):
-    """Returns the number of spikes, or elements, from which on the dense function is chosen."""
+    """Contains the number of spikes, or elements, from which on another way is chosen.
+
+    full: True if the input gradient is then computed by `conv_full_input_gradient`; otherwise all ways are dense
+    """
 
     forward: float
     weight_gradient: float
     input_gradient: float
+    full: bool
 
 
 def _by_matrix(g: ConvGeometry, threads: int) -> bool:
@@ -183,6 +204,11 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
     moved = (g.inputs + outputs) * costs.dense_element
     visits = outputs / g.out_channels * blocks * _visits(g) * costs.visit
     words = g.inputs / g.in_channels * -(-g.in_channels // 64)  # of the bits of all pixels
+    dense_input, full = g.work * dense[2] + moved, math.inf
+    if g.has_full_input_gradient:
+        full = (
+            g.work * costs.full + (g.inputs + outputs) * costs.full_element + weights * costs.full_weight + costs.call
+        )
     return _Limits(
         _limit(
             g.work * dense[0] + moved,
@@ -198,10 +224,11 @@ def _limits(g: ConvGeometry, costs: Costs) -> _Limits:
             sums * costs.add_weight + costs.listed * blocks,
         ),
         _limit(
-            g.work * dense[2] + moved,
+            min(dense_input, full / MARGIN),
             g.inputs * costs.output + outputs * costs.tile + packing,
             sums * product + costs.per_place * blocks + costs.listed,
         ),
+        full < MARGIN * dense_input,
     )
 
 
